@@ -1,0 +1,1 @@
+"""A broker core: Kafka's wire protocol, Kafka's on-disk format."""

@@ -1,0 +1,1 @@
+"""The connectors that come with Klamm, registered as a stranger's would be."""

@@ -1,0 +1,1 @@
+"""Replication between clusters. Nothing is here yet."""

@@ -1,0 +1,1 @@
+"""Workers, REST, CLI and `klamm.testing`: what ties the parts together."""

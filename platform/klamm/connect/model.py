@@ -1,0 +1,114 @@
+"""What crosses the border between the worker and its children: ids, specs and events, plain data.
+
+Everything here converts to and from JSON (`to_json`, `from_json`), because the control channel is lines
+of JSON. No I/O, no plugin code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class TaskId(NamedTuple):
+    """A connector's task (Kafka: ConnectorTaskId). Prints as `name-0`."""
+
+    connector: str
+    task: int
+
+    def __str__(self) -> str:
+        return f"{self.connector}-{self.task}"
+
+
+class Kind(StrEnum):
+    """What a child hosts."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    CONNECTOR = "connector"
+
+
+class State(StrEnum):
+    """States of connectors and tasks as Connect's status API spells them."""
+
+    UNASSIGNED = "UNASSIGNED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    RESTARTING = "RESTARTING"
+    DESTROYED = "DESTROYED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorSpec:
+    """All that a child needs to host a connector (to compute its task configs and watch for changes)."""
+
+    name: str
+    config: dict[str, str]
+    worker: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """All that a child needs to run one task.
+
+    `connector_config` is the connector's raw config, `task_config` what the connector gave this task,
+    `worker` the worker properties that a task needs (bootstrap.servers, converters, offset topic, producer.*
+    and consumer.* settings). `paused` starts the task paused.
+    """
+
+    id: TaskId
+    kind: Kind
+    connector_config: dict[str, str]
+    task_config: dict[str, str]
+    worker: dict[str, str]
+    paused: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"id": list(self.id)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TaskSpec:
+        return cls(**data | {"id": TaskId(*data["id"]), "kind": Kind(data["kind"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a task is; a task reports it at least once a second while it lives.
+
+    `last_ack_ms`: epoch ms of the last record acknowledged downstream (None: none yet). `records`: acknowledged
+    since the task started. `lag`: records (sink) or bytes (file source) behind, None when unknown. `waiting_for`:
+    what a task that is not moving waits for ("input", "broker", "target", "paused"), None when it moves.
+    """
+
+    records: int = 0
+    last_ack_ms: int | None = None
+    lag: int | None = None
+    waiting_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEvent:
+    """The supervisor's word on one child. `task` is None for the connector itself.
+
+    `trace` is the error text of FAILED (no secrets), `attempt` the restart number of RESTARTING,
+    `version` the plugin's version.
+    """
+
+    connector: str
+    task: int | None
+    state: State
+    trace: str | None = None
+    attempt: int = 0
+    version: str | None = None
+    topics: list[str] = field(default_factory=list)
+
+
+class PluginInfo(NamedTuple):
+    """One row of GET /connector-plugins: class name, kind (source, sink, converter, …) and version."""
+
+    plugin_class: str
+    type: str
+    version: str

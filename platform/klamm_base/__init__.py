@@ -1,0 +1,1 @@
+"""What every part shares: properties, config definitions, errors, clock."""

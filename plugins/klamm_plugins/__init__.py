@@ -1,0 +1,1 @@
+"""What a plugin author imports: records, schemas, base classes, hook specifications."""

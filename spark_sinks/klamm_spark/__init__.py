@@ -1,0 +1,1 @@
+"""Spark Structured Streaming jobs. Nothing is here yet."""
