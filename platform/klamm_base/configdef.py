@@ -26,7 +26,7 @@ class Type(StrEnum):
     DOUBLE = "DOUBLE"
     LIST = "LIST"
     CLASS = "CLASS"
-    PASSWORD = "PASSWORD"
+    PASSWORD = "PASSWORD"  # noqa: S105
 
 
 class Importance(StrEnum):
@@ -184,7 +184,7 @@ class ConfigDef:
         self._keys[key.name] = key
         return self
 
-    def define(self, name: str, type: Type, default: Any = NO_DEFAULT, **rest: Any) -> ConfigDef:  # noqa: A001
+    def define(self, name: str, type: Type, default: Any = NO_DEFAULT, **rest: Any) -> ConfigDef:
         """Add a key; `rest` are ConfigKey's other fields. Returns self, to be chained."""
         return self.add(ConfigKey(name=name, type=type, default=default, **rest))
 
@@ -252,7 +252,7 @@ def _validate_key(key: ConfigKey, props: Mapping[str, Any]) -> ConfigValue:
     return result
 
 
-def parse_type(name: str, value: Any, type: Type) -> Any:  # noqa: A001
+def parse_type(name: str, value: Any, type: Type) -> Any:
     """A string (or an already typed value) as `type`. None stays None. Raises ConfigError.
 
     Strings are stripped, as Kafka does.
@@ -292,7 +292,7 @@ def _boolean(name: str, value: Any) -> bool:
     raise invalid(name, value, "Expected value to be either true or false")
 
 
-def _integer(name: str, value: Any, type: Type) -> int:  # noqa: A001
+def _integer(name: str, value: Any, type: Type) -> int:
     why = f"Not a number of type {type}"
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise invalid(name, value, why)
@@ -317,7 +317,7 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def to_string(value: Any, type: Type) -> str | None:  # noqa: A001
+def to_string(value: Any, type: Type) -> str | None:
     """A typed value as Connect's REST answers show it; a secret as `[hidden]`."""
     if value is None:
         return None

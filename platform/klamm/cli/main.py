@@ -1,0 +1,6 @@
+"""The `klamm` command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    raise SystemExit("not here yet")
