@@ -48,6 +48,14 @@ class ConnectorSpec:
     name: str
     config: dict[str, str]
     worker: dict[str, str]
+    paused: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ConnectorSpec:
+        return cls(**data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +101,9 @@ class Progress:
 class StateEvent:
     """The supervisor's word on one child. `task` is None for the connector itself.
 
-    `trace` is the error text of FAILED (no secrets), `attempt` the restart number of RESTARTING,
-    `version` the plugin's version.
+    `trace` is the error text of FAILED and RESTARTING (no secrets), `attempt` the restart number of
+    RESTARTING, `version` the plugin's version. `topics` are the topics that the task has used since it
+    started; a RUNNING event is repeated when a new one appears.
     """
 
     connector: str

@@ -1,0 +1,155 @@
+"""When a failed child is started again: error classes, exponential backoff, a budget per window. Pure.
+
+Invariant: a permanent error is never retried; a transient one is retried at most `max_restarts` times in
+any `window_ms`, each later than the one before. Running for `healthy_after_ms` forgets the past. Time and
+randomness are passed in; nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+
+
+class ErrorClass(StrEnum):
+    """Why a child ended, as far as it decides about a restart."""
+
+    DATA = "data"  # DataError: the record will be as bad next time
+    CONFIG = "config"  # ConfigError: only a new configuration helps
+    RETRIABLE = "retriable"
+    CONNECT = "connect"
+    UNKNOWN = "unknown"  # any other exception
+    CRASH = "crash"  # a signal or an exit without a word
+    HANG = "hang"  # no heartbeat of the main loop
+    LOST = "lost"  # the fork server or the lease ended: not the child's doing
+
+
+PERMANENT: Final = frozenset({ErrorClass.DATA, ErrorClass.CONFIG})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start again after `delay_ms`; `attempt` counts from 1 since the child was last healthy."""
+
+    attempt: int
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """Leave it FAILED; `why` completes the sentence "not restarted: ..."."""
+
+    why: str
+
+
+Decision = Restart | GiveUp
+
+POLICY_CONFIG: Final = (
+    ConfigDef()
+    .define(
+        "task.restart.max",
+        Type.INT,
+        5,
+        validator=between(0),
+        importance=Importance.LOW,
+        documentation="How often a failed connector or task is restarted within task.restart.window.ms "
+        "before it stays FAILED. 0 restarts nothing, as Kafka does.",
+    )
+    .define(
+        "task.restart.window.ms",
+        Type.LONG,
+        600_000,
+        validator=between(1),
+        importance=Importance.LOW,
+        documentation="The window of task.restart.max.",
+    )
+    .define(
+        "task.restart.backoff.ms",
+        Type.LONG,
+        1_000,
+        validator=between(0),
+        importance=Importance.LOW,
+        documentation="The wait before the first restart; it doubles with each further one.",
+    )
+    .define(
+        "task.restart.backoff.max.ms",
+        Type.LONG,
+        60_000,
+        validator=between(0),
+        importance=Importance.LOW,
+        documentation="The longest wait before a restart.",
+    )
+    .define(
+        "task.restart.healthy.ms",
+        Type.LONG,
+        300_000,
+        validator=between(1),
+        importance=Importance.LOW,
+        documentation="After running this long a task's earlier failures are forgotten.",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPolicy:
+    """The settings; `decide` is the whole rule."""
+
+    max_restarts: int = 5
+    window_ms: int = 600_000
+    backoff_ms: int = 1_000
+    backoff_max_ms: int = 60_000
+    healthy_after_ms: int = 300_000
+    jitter: float = 0.2
+
+    @classmethod
+    def from_props(cls, props: Mapping[str, str]) -> RestartPolicy:
+        """From worker properties (`task.restart.*`); raises ConfigError that names a bad value."""
+        values = POLICY_CONFIG.parse(props)
+        return cls(
+            max_restarts=values["task.restart.max"],
+            window_ms=values["task.restart.window.ms"],
+            backoff_ms=values["task.restart.backoff.ms"],
+            backoff_max_ms=values["task.restart.backoff.max.ms"],
+            healthy_after_ms=values["task.restart.healthy.ms"],
+        )
+
+    def decide(self, history: History, error: ErrorClass, *, now_ms: int, random: float) -> Decision:
+        """What to do about a failure at `now_ms`; records it in `history`. `random` is in [0, 1)."""
+        history.forget(self, now_ms)
+        history.running_since_ms = None
+        if error in PERMANENT:
+            return GiveUp(why=f"a {error} error is permanent")
+        if len(history.restarts_ms) >= self.max_restarts:
+            return GiveUp(why=f"{self.max_restarts} restarts within {self.window_ms / 1000:g} s are used up")
+        history.restarts_ms.append(now_ms)
+        attempt = len(history.restarts_ms)
+        return Restart(attempt=attempt, delay_ms=self.delay_ms(attempt, random))
+
+    def delay_ms(self, attempt: int, random: float) -> int:
+        """Exponential backoff: within `jitter` (20 %) below the doubled wait, never above the maximum."""
+        # 2**40 ms are 35 years: the cap keeps a large attempt from building a huge integer.
+        full = min(self.backoff_max_ms, self.backoff_ms << min(attempt - 1, 40))
+        return int(full * (1 - self.jitter * random))
+
+
+@dataclass(slots=True)
+class History:
+    """One child's past: the restarts that count, and since when it runs."""
+
+    restarts_ms: list[int] = field(default_factory=list)
+    running_since_ms: int | None = None
+
+    def running(self, now_ms: int) -> None:
+        """The child said that it runs."""
+        self.running_since_ms = now_ms
+
+    def forget(self, policy: RestartPolicy, now_ms: int) -> None:
+        """Drop restarts that no longer count: all after a healthy period, else those out of the window."""
+        since = self.running_since_ms
+        if since is not None and now_ms - since >= policy.healthy_after_ms:
+            self.restarts_ms.clear()
+        self.restarts_ms = [at for at in self.restarts_ms if now_ms - at < policy.window_ms]
