@@ -1,0 +1,242 @@
+"""Finds the installed plugins and the class that a configured name means.
+
+`PluginManager.load()` imports what the entry points of group `klamm` name, so it runs where plugin code may
+run: in children, not in the worker. A package that cannot be imported or whose hook raises hides nobody else:
+it stands in `broken`. No I/O but imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, Final, NamedTuple, cast
+
+import pluggy
+
+from klamm_plugins import hookspecs
+from klamm_plugins.connector import Plugin, SinkConnector, SourceConnector
+from klamm_plugins.converter import Converter, HeaderConverter
+from klamm_plugins.errors import ConnectError, PluginNotFoundError
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "klamm"
+
+_HOOKS: Final = ("register_connectors", "register_converters")
+
+
+class PluginType(StrEnum):
+    """Kinds of plugin as GET /connector-plugins calls them."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    CONVERTER = "converter"
+    HEADER_CONVERTER = "header_converter"
+
+
+_BASES: Final[dict[PluginType, type[Plugin]]] = {
+    PluginType.SINK: SinkConnector,
+    PluginType.SOURCE: SourceConnector,
+    PluginType.CONVERTER: Converter,
+    PluginType.HEADER_CONVERTER: HeaderConverter,
+}
+_SUFFIX: Final = {
+    PluginType.SOURCE: "Connector",
+    PluginType.SINK: "Connector",
+    PluginType.CONVERTER: "Converter",
+    PluginType.HEADER_CONVERTER: "HeaderConverter",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginDesc:
+    """One plugin class in one of its kinds. `location` is the entry point that brought it."""
+
+    cls: type[Plugin]
+    type: PluginType
+    version: str
+    location: str
+
+    @property
+    def class_name(self) -> str:
+        """The name that REST shows: Kafka's where the plugin stands for one, else its Python path."""
+        return self.cls.kafka_name or python_name(self.cls)
+
+    @property
+    def simple_name(self) -> str:
+        return self.class_name.rpartition(".")[2]
+
+    @property
+    def alias(self) -> str:
+        """The simple name without its kind: `FileStreamSource`."""
+        return self.simple_name.removesuffix(_SUFFIX[self.type]) or self.simple_name
+
+    def answers_to(self, name: str) -> bool:
+        """Whether `name` is one of the full names, which are never ambiguous by mistake."""
+        return name in {self.class_name, python_name(self.cls), python_name(self.cls, sep=":")}
+
+    def __str__(self) -> str:
+        # Kafka's words: they stand in REST errors.
+        return (
+            f"PluginDesc{{klass=class {self.class_name}, name='{self.class_name}', version='{self.version}', "
+            f"encodedVersion={self.version}, type={self.type}, typeName='{self.type}', location='{self.location}'}}"
+        )
+
+
+class BrokenPlugin(NamedTuple):
+    """A plugin package that could not be used: its entry point and what went wrong."""
+
+    name: str
+    error: str
+
+
+def python_name(cls: type, sep: str = ".") -> str:
+    return f"{cls.__module__}{sep}{cls.__qualname__}"
+
+
+class PluginManager:
+    """The plugins of this process. Made once per process by `load`; not changed afterwards."""
+
+    def __init__(self) -> None:
+        self._pluggy = pluggy.PluginManager(hookspecs.PROJECT)
+        self._pluggy.add_hookspecs(hookspecs)
+        self._plugins: list[PluginDesc] = []
+        self.broken: list[BrokenPlugin] = []
+
+    @classmethod
+    def load(cls) -> PluginManager:
+        """Everything that is installed now, packages of a moment ago included."""
+        importlib.invalidate_caches()
+        manager = cls()
+        for entry_point in sorted(_unique(entry_points(group=GROUP)), key=lambda e: e.name):
+            manager._load_entry_point(entry_point)
+        return manager
+
+    def register(self, module: ModuleType | Any, name: str) -> None:
+        """Add one module's plugins; what is wrong with it goes to `broken`."""
+        try:
+            self._pluggy.register(module, name)
+            found = [
+                desc for hook in _HOOKS for cls in self._call(hook, name) for desc in _describe(cls, name)
+            ]
+        except Exception as e:
+            self._break(name, e)
+            return
+        known = {(d.cls, d.type) for d in self._plugins}
+        self._plugins += [d for d in found if (d.cls, d.type) not in known]
+
+    def plugins(self, *types: PluginType) -> list[PluginDesc]:
+        """All plugins, or those of these kinds, ordered by kind and name."""
+        order = list(_BASES)
+        return sorted(
+            (d for d in self._plugins if not types or d.type in types),
+            key=lambda d: (order.index(d.type) > 1, d.type if order.index(d.type) > 1 else "", d.class_name),
+        )
+
+    def connectors(self) -> list[PluginDesc]:
+        """Source and sink connectors, by name."""
+        return self.plugins(PluginType.SOURCE, PluginType.SINK)
+
+    def find_connector(self, name: str) -> type[SourceConnector] | type[SinkConnector]:
+        """The connector class that `connector.class` means.
+
+        PluginNotFoundError, in Kafka's words and with what is available, when there is none or more than one.
+        """
+        known = self.connectors()
+        found = _match(name, known)
+        if not found:
+            raise PluginNotFoundError(
+                f"Failed to find any class that implements Connector and which name matches {name}, "
+                f"available connectors are: {_listed(known)}{self._hint()}"
+            )
+        if len(found) > 1:
+            raise PluginNotFoundError(
+                f"More than one connector matches alias {name}. Please use full package and class name "
+                f"instead. Classes found: {_listed(found)}"
+            )
+        return cast("type[SourceConnector] | type[SinkConnector]", found[0].cls)
+
+    def find_converter(self, name: str) -> type[Converter]:
+        """The class that `key.converter` or `value.converter` means. PluginNotFoundError as above."""
+        return cast("type[Converter]", self._find_one(name, PluginType.CONVERTER))
+
+    def find_header_converter(self, name: str) -> type[HeaderConverter]:
+        """The class that `header.converter` means. PluginNotFoundError as above."""
+        return cast("type[HeaderConverter]", self._find_one(name, PluginType.HEADER_CONVERTER))
+
+    def find_plugin(self, name: str) -> PluginDesc:
+        """A plugin of any kind, as GET /connector-plugins/{name}/config wants it. PluginNotFoundError."""
+        found = _match(name, self.plugins())
+        if not found:
+            raise PluginNotFoundError(f"Unknown plugin {name}.{self._hint()}")
+        if len(found) > 1:
+            raise PluginNotFoundError(f"More than one plugin is called {name}: {_listed(found)}")
+        return found[0]
+
+    def _find_one(self, name: str, type: PluginType) -> type[Plugin]:
+        known = self.plugins(type)
+        found = _match(name, known)
+        if len(found) == 1:
+            return found[0].cls
+        names = ", ".join(d.class_name for d in found or known)
+        problem = "is ambiguous" if found else "could not be found"
+        raise PluginNotFoundError(f"Class {name} {problem}. Available are: {names}{self._hint()}")
+
+    def _hint(self) -> str:
+        if not self.broken:
+            return ""
+        return "; these plugin packages could not be loaded: " + ", ".join(
+            f"{b.name} ({b.error})" for b in self.broken
+        )
+
+    def _load_entry_point(self, entry_point: EntryPoint) -> None:
+        try:
+            module = entry_point.load()
+        except Exception as e:
+            self._break(entry_point.name, e)
+        else:
+            self.register(module, entry_point.name)
+
+    def _call(self, hook: str, name: str) -> Iterable[type[Plugin]]:
+        """The answer of one plugin: calling all at once would let one that raises silence the rest."""
+        for impl in getattr(self._pluggy.hook, hook).get_hookimpls():
+            if impl.plugin_name == name:
+                yield from impl.function()
+
+    def _break(self, name: str, error: Exception) -> None:
+        log.warning("plugin package %s cannot be used", name, exc_info=error)
+        self.broken.append(BrokenPlugin(name, f"{type(error).__name__}: {error}"))
+
+
+def _unique(found: Iterable[EntryPoint]) -> list[EntryPoint]:
+    """A package installed twice on the path (an editable one and its wheel) counts once."""
+    return list({(e.name, e.value): e for e in found}.values())
+
+
+def _describe(cls: type[Plugin], location: str) -> list[PluginDesc]:
+    """The class in each of its kinds. Raises ConnectError when it is of none or is not complete."""
+    kinds = [kind for kind, base in _BASES.items() if inspect.isclass(cls) and issubclass(cls, base)]
+    if not kinds:
+        raise ConnectError(f"{cls!r} is not a connector or converter class")
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise ConnectError(f"{python_name(cls)} does not implement {missing}")
+    version = cls.version()
+    return [PluginDesc(cls=cls, type=kind, version=version, location=location) for kind in kinds]
+
+
+def _match(name: str, plugins: list[PluginDesc]) -> list[PluginDesc]:
+    """Those of full name `name`; where there is none, those of this simple name or alias, one per class."""
+    found = [d for d in plugins if d.answers_to(name)]
+    found = found or [d for d in plugins if name in {d.simple_name, d.cls.__name__, d.alias}]
+    return list({d.cls: d for d in found}.values())
+
+
+def _listed(plugins: list[PluginDesc]) -> str:
+    return ", ".join(str(d) for d in plugins)

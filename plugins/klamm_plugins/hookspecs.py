@@ -1,0 +1,33 @@
+"""The hooks that a plugin package may implement: the whole of the extension surface.
+
+A package names a module in its entry points, group `klamm`; functions of that module that are marked with
+`@hookimpl` are called. Klamm's own plugins are registered in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pluggy
+
+if TYPE_CHECKING:
+    from klamm_plugins.connector import SinkConnector, SourceConnector
+    from klamm_plugins.converter import Converter, HeaderConverter
+
+PROJECT: Final = "klamm"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def register_connectors() -> Sequence[type[SourceConnector] | type[SinkConnector]]:
+    """The connector classes of this package."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_converters() -> Sequence[type[Converter] | type[HeaderConverter]]:
+    """The converter classes of this package; a class may be of both kinds."""
+    raise NotImplementedError

@@ -1,0 +1,149 @@
+"""Connect's logical types: Decimal, Date, Time and Timestamp over the primitive types.
+
+A logical type is a schema with one of Kafka's names; its Python value is `decimal.Decimal`, `datetime.date`,
+`datetime.time` or an aware `datetime.datetime`. `to_primitive` and `from_primitive` give what Kafka puts on the
+wire: unscaled big-endian bytes, days, milliseconds of the day, milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal, localcontext
+from typing import Any, Final
+
+from klamm_plugins.errors import DataError
+from klamm_plugins.schema import Schema, SchemaBuilder, Type, register_logical
+
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+DATE: Final = "org.apache.kafka.connect.data.Date"
+TIME: Final = "org.apache.kafka.connect.data.Time"
+TIMESTAMP: Final = "org.apache.kafka.connect.data.Timestamp"
+
+_SCALE: Final = "scale"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_MS: Final = timedelta(milliseconds=1)
+_DAY_MS: Final = 86_400_000
+
+
+def decimal_builder(scale: int) -> SchemaBuilder:
+    """A decimal with `scale` digits after the point."""
+    return SchemaBuilder(Type.BYTES).name(DECIMAL).version(1).parameter(_SCALE, str(scale))
+
+
+def date_builder() -> SchemaBuilder:
+    """A day without a time."""
+    return SchemaBuilder(Type.INT32).name(DATE).version(1)
+
+
+def time_builder() -> SchemaBuilder:
+    """A time of day in milliseconds; what is finer is cut off."""
+    return SchemaBuilder(Type.INT32).name(TIME).version(1)
+
+
+def timestamp_builder() -> SchemaBuilder:
+    """A moment in milliseconds; what is finer is cut off."""
+    return SchemaBuilder(Type.INT64).name(TIMESTAMP).version(1)
+
+
+def decimal_scale(schema: Schema) -> int:
+    """The scale of a decimal schema. DataError when it has none."""
+    text = schema.parameters.get(_SCALE)
+    try:
+        return int(text or "")
+    except ValueError:
+        raise DataError(f"Decimal schema: parameter scale must be an integer, not {text!r}") from None
+
+
+def to_primitive(schema: Schema, value: Any) -> Any:
+    """A checked logical value as the primitive that stands for it; other values as they are."""
+    if value is None or schema.name is None:
+        return value
+    match schema.name:
+        case "org.apache.kafka.connect.data.Decimal":
+            return _unscaled_bytes(value, decimal_scale(schema))
+        case "org.apache.kafka.connect.data.Date":
+            return value.toordinal() - _EPOCH_DAY
+        case "org.apache.kafka.connect.data.Time":
+            return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+        case "org.apache.kafka.connect.data.Timestamp":
+            return (value - _EPOCH) // _MS
+        case _:
+            return value
+
+
+def from_primitive(schema: Schema, value: Any) -> Any:
+    """The logical value that a primitive stands for. DataError when Python's types cannot hold it."""
+    if value is None or schema.name is None:
+        return value
+    try:
+        match schema.name:
+            case "org.apache.kafka.connect.data.Decimal":
+                return scaled(int.from_bytes(value, "big", signed=True), decimal_scale(schema))
+            case "org.apache.kafka.connect.data.Date":
+                return date.fromordinal(value + _EPOCH_DAY)
+            case "org.apache.kafka.connect.data.Time":
+                return _time(value)
+            case "org.apache.kafka.connect.data.Timestamp":
+                return _EPOCH + value * _MS
+            case _:
+                return value
+    except (ValueError, OverflowError) as e:
+        raise DataError(f"{schema.name}: {value} is out of range ({e})") from e
+
+
+def scaled(unscaled: int, scale: int) -> Decimal:
+    """`unscaled` / 10**scale, exactly."""
+    sign = 1 if unscaled < 0 else 0
+    return Decimal((sign, tuple(int(d) for d in str(abs(unscaled))), -scale))
+
+
+def _unscaled_bytes(value: Decimal, scale: int) -> bytes:
+    with localcontext() as context:
+        context.prec = max(len(value.as_tuple().digits) + abs(scale) + 1, 28)
+        unscaled = int(value.scaleb(scale))
+    # Java's BigInteger.toByteArray: the fewest bytes that keep the sign.
+    bits = unscaled.bit_length() if unscaled >= 0 else (unscaled + 1).bit_length()
+    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def _time(ms: int) -> time:
+    if not 0 <= ms < _DAY_MS:
+        raise ValueError("a day has 86400000 milliseconds")
+    seconds, ms = divmod(ms, 1000)
+    minutes, second = divmod(seconds, 60)
+    return time(minutes // 60, minutes % 60, second, ms * 1000)
+
+
+def _check_decimal(schema: Schema, value: Any) -> str | None:
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return f"{value!r} does not fit Decimal, which takes a finite decimal.Decimal"
+    scale = decimal_scale(schema)
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and -exponent != scale:
+        return f"decimal {value} has scale {-exponent} but the schema says {scale}: quantize it"
+    return None
+
+
+def _check_date(schema: Schema, value: Any) -> str | None:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        return f"{type(value).__name__} does not fit Date, which takes datetime.date"
+    return None
+
+
+def _check_time(schema: Schema, value: Any) -> str | None:
+    if not isinstance(value, time) or value.tzinfo is not None:
+        return f"{value!r} does not fit Time, which takes datetime.time without a time zone"
+    return None
+
+
+def _check_timestamp(schema: Schema, value: Any) -> str | None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return f"{value!r} does not fit Timestamp, which takes datetime.datetime with a time zone"
+    return None
+
+
+register_logical(DECIMAL, Type.BYTES, _check_decimal)
+register_logical(DATE, Type.INT32, _check_date)
+register_logical(TIME, Type.INT32, _check_time)
+register_logical(TIMESTAMP, Type.INT64, _check_timestamp)

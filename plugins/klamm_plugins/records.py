@@ -1,0 +1,129 @@
+"""The records that pass between connectors and the runtime, with their headers.
+
+Connectors work on lists of records, so a record is one slotted object and no more: its constructor checks
+nothing, and records without headers share one empty `Headers`. What a record holds belongs to whoever made
+it; the runtime reads records and does not change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from klamm_plugins.schema import Schema
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic. Prints as `topic-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where the broker put a record: `timestamp` in epoch milliseconds, None when the broker did not say."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None = None
+
+
+class Header(NamedTuple):
+    """One header: a name, a value, and the value's schema (None: no schema)."""
+
+    name: str
+    value: Any
+    schema: Schema | None = None
+
+
+class Headers(tuple[Header, ...]):
+    """The headers of one record, in order; a name may come more than once.
+
+    Immutable: `with_header` and `without` return new headers, so records may share them.
+
+    >>> h = Headers.of(("trace", "a1"), ("trace", "b2"))
+    >>> h.last("trace").value, len(h.without("trace"))
+    ('b2', 0)
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, *headers: tuple[str, Any] | tuple[str, Any, Schema | None]) -> Headers:
+        """From pairs (name, value) or triples (name, value, schema)."""
+        return cls(Header(*h) for h in headers)
+
+    def with_header(self, name: str, value: Any, schema: Schema | None = None) -> Headers:
+        """These headers and one more at the end."""
+        return Headers((*self, Header(name, value, schema)))
+
+    def with_all(self, more: Iterable[Header]) -> Headers:
+        """These headers followed by `more`."""
+        return Headers((*self, *more))
+
+    def without(self, name: str) -> Headers:
+        """These headers but for all that are called `name`."""
+        return Headers(h for h in self if h.name != name)
+
+    def all(self, name: str) -> list[Header]:
+        """The headers called `name`, in order."""
+        return [h for h in self if h.name == name]
+
+    def last(self, name: str) -> Header | None:
+        """The last header called `name`, which is the one that counts."""
+        return next((h for h in reversed(self) if h.name == name), None)
+
+
+NO_HEADERS: Final = Headers()
+
+
+@dataclass(slots=True)
+class SourceRecord:
+    """A record on its way from a source task to a topic.
+
+    `source_partition` names where it came from ({"filename": "/var/log/app"}), `source_offset` how far the
+    task is once this record is acknowledged ({"position": 1024}): the task that starts next begins there. Both
+    are flat dicts of what JSON can hold. All records of one source partition must come in the order in which
+    they may be committed. `partition` None lets the key (murmur2, as in Java) or the producer choose.
+    `timestamp` is epoch milliseconds; None means the time of sending.
+    """
+
+    source_partition: dict[str, Any]
+    source_offset: dict[str, Any]
+    topic: str
+    partition: int | None = None
+    key_schema: Schema | None = None
+    key: Any = None
+    value_schema: Schema | None = None
+    value: Any = None
+    timestamp: int | None = None
+    headers: Headers = NO_HEADERS
+
+
+@dataclass(slots=True)
+class SinkRecord:
+    """A record on its way from a topic to a sink task.
+
+    `offset` is the record's offset in `topic`-`partition`. `timestamp` is epoch milliseconds or None;
+    `timestamp_type` is "CreateTime", "LogAppendTime" or "NoTimestampType".
+    """
+
+    topic: str
+    partition: int
+    key_schema: Schema | None
+    key: Any
+    value_schema: Schema | None
+    value: Any
+    offset: int
+    timestamp: int | None = None
+    timestamp_type: str = "NoTimestampType"
+    headers: Headers = NO_HEADERS
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
