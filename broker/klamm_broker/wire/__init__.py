@@ -1,1 +1,1 @@
-""""""
+"""The wire protocol without I/O: messages, headers, record batches, compression, errors."""
