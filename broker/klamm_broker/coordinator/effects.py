@@ -1,0 +1,86 @@
+"""What a call of a coordinator asks its shell to do, and the turn in which it is collected.
+
+A coordinator does nothing by itself: each call returns a list of effects, in order. `Reply` answers a
+request that was parked under a token. `Append` writes records to a partition of `__consumer_offsets` and
+then calls `then` with the outcome; the shell must report the appends of one partition in the order in which
+it was asked, and it may do so at once or any time later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from klamm_broker.wire.errors import ErrorCode
+
+Token = Hashable
+"""Names a request that waits for its answer. The coordinator only stores it and hands it back."""
+
+
+class Now(NamedTuple):
+    """The time, twice: deadlines must not jump when somebody sets the clock, timestamps must follow it."""
+
+    mono_ms: int
+    """A clock that never goes back nor jumps; deadlines are on it."""
+    wall_ms: int
+    """Milliseconds since the epoch; record timestamps and offset retention are on it."""
+
+
+class KeyValue(NamedTuple):
+    """A record of a coordinator's log: versioned key and value; no value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that waits under `token`."""
+
+    token: Token
+    response: object
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write `records` as one batch, then call `then(error, now)`, whose effects are to be done as well."""
+
+    partition: int
+    records: Sequence[KeyValue]
+    then: Callable[[ErrorCode, Now], list[Effect]]
+
+
+Effect = Reply | Append
+
+
+class Turn:
+    """One call of a coordinator: the time it sees and the effects it has produced so far."""
+
+    __slots__ = ("_effects", "now")
+
+    def __init__(self) -> None:
+        self.now = Now(0, 0)
+        self._effects: list[Effect] = []
+
+    def begin(self, now: Now) -> None:
+        assert not self._effects, "a call is still under way"
+        self.now = now
+
+    def end(self) -> list[Effect]:
+        """The effects of this call, in order; the turn is empty afterwards."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def reply(self, token: Token, response: object) -> None:
+        self._effects.append(Reply(token, response))
+
+    def append(self, partition: int, records: Sequence[KeyValue], then: Callable[[ErrorCode], None]) -> None:
+        """Ask for an append; `then` runs in a turn of its own once the outcome is known."""
+
+        def resume(error: ErrorCode, now: Now) -> list[Effect]:
+            self.begin(now)
+            then(error)
+            return self.end()
+
+        self._effects.append(Append(partition, records, resume))

@@ -1,0 +1,369 @@
+"""The group coordinator: finds and makes groups, and puts requests, time and the log together.
+
+A plain state machine. Every method takes the time (`Now`) and returns effects in order, or an answer at
+once; nothing waits and nothing is written here (see `effects.py`). It is not thread-safe and not reentrant:
+a shell finishes the effects of one call before it makes the next one.
+
+All partitions of `__consumer_offsets` are in one object. While a partition is being loaded, requests for its
+groups are answered COORDINATOR_LOAD_IN_PROGRESS, which every client repeats. The same holds for a group
+whose deletion is being written: its fate is not known yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from klamm_broker.coordinator import records, view
+from klamm_broker.coordinator.effects import Effect, KeyValue, Now, Token, Turn
+from klamm_broker.coordinator.group import ClassicGroup
+from klamm_broker.coordinator.group_state import GroupState
+from klamm_broker.coordinator.loading import Loader
+from klamm_broker.coordinator.membership import Membership
+from klamm_broker.coordinator.model import (
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    CommitResult,
+    FetchResult,
+    GroupConfig,
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    ListedGroup,
+    SyncRequest,
+    SyncResult,
+    TopicPartition,
+)
+from klamm_broker.coordinator.offsets import Offsets, mark_removed
+from klamm_broker.coordinator.partitioning import partition_for
+from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.timers import Timers
+from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+_CLEANUP: Final = ("cleanup",)
+_GROUPS_PER_CLEANUP: Final = 200
+"""Groups that one tick looks at for expired offsets: about a millisecond, so that no request waits for it."""
+_SESSIONS_PER_TICK: Final = 500
+"""Deadlines that one tick handles; the rest is due at once in the next."""
+
+
+class GroupCoordinator:
+    """See the module's docstring."""
+
+    def __init__(
+        self, config: GroupConfig, *, new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+    ) -> None:
+        self.config = config
+        self.groups: dict[str, ClassicGroup] = {}
+        self._turn = Turn()
+        self._timers = Timers()
+        self._rebalancer = Rebalancer(config, self._timers, self._turn)
+        self._membership = Membership(config, self._rebalancer, self._turn, new_uuid=new_uuid)
+        self._offsets = Offsets(config, self._rebalancer, self._turn)
+        self._loading: dict[int, Loader] = {}
+        self._to_clean: deque[str] = deque()
+
+    # Members
+
+    def join(self, request: JoinRequest, token: Token, now: Now) -> list[Effect]:
+        """JoinGroup. The reply is a JoinResult."""
+        self._turn.begin(now)
+        error, group = self._group_to_join(request)
+        if group is None:
+            self._turn.reply(token, JoinResult(error=error, member_id=request.member_id))
+        else:
+            self._membership.join(group, request, token)
+            self._drop_if_void(group)
+        return self._turn.end()
+
+    def _group_to_join(self, request: JoinRequest) -> tuple[ErrorCode, ClassicGroup | None]:
+        error = self._unavailable(request.group_id)
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        if error is not ErrorCode.NONE:
+            return error, None
+        low, high = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        if not low <= request.session_timeout_ms <= high:
+            return ErrorCode.INVALID_SESSION_TIMEOUT, None
+        group = self.groups.get(request.group_id)
+        if group is None and request.member_id != UNKNOWN_MEMBER_ID:
+            return ErrorCode.UNKNOWN_MEMBER_ID, None
+        return self._found_or_made(request.group_id)
+
+    def sync(self, request: SyncRequest, token: Token, now: Now) -> list[Effect]:
+        """SyncGroup. The reply is a SyncResult."""
+        self._turn.begin(now)
+        error, group = self._group_of_members(request.group_id)
+        if group is None:
+            self._turn.reply(token, SyncResult(error=error))
+        else:
+            self._membership.sync(group, request, token)
+        return self._turn.end()
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int, now: Now
+    ) -> ErrorCode:
+        """Heartbeat. It changes nothing but the member's deadline, so it has no effects."""
+        self._turn.begin(now)
+        error, group = self._group_of_members(group_id)
+        if group is None:
+            return error
+        return self._membership.heartbeat(group, member_id, group_instance_id, generation_id)
+
+    def leave(
+        self, group_id: str, members: Sequence[LeavingMember], now: Now
+    ) -> tuple[LeaveResult, list[Effect]]:
+        """LeaveGroup: the answer, and what follows for the other members."""
+        self._turn.begin(now)
+        error, group = self._group_of_members(group_id)
+        if group is not None:
+            result = self._membership.leave(group, members)
+            self._drop_if_void(group)
+        elif error is ErrorCode.UNKNOWN_MEMBER_ID:
+            result = LeaveResult(members=tuple((member, error) for member in members))
+        else:
+            result = LeaveResult(error=error)
+        return result, self._turn.end()
+
+    def _group_of_members(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        error = self._unavailable(group_id)
+        if error is not ErrorCode.NONE:
+            return error, None
+        return ErrorCode.UNKNOWN_MEMBER_ID, self.groups.get(group_id)
+
+    # Offsets
+
+    def commit(self, request: CommitRequest, token: Token, now: Now) -> list[Effect]:
+        """OffsetCommit. The reply is a CommitResult."""
+        self._turn.begin(now)
+        error, group = self._group_to_commit_to(request)
+        if group is None:
+            self._turn.reply(token, CommitResult(error=error))
+        else:
+            self._offsets.commit(group, request, token)
+            self._drop_if_void(group)
+        return self._turn.end()
+
+    def _group_to_commit_to(self, request: CommitRequest) -> tuple[ErrorCode, ClassicGroup | None]:
+        error = self._unavailable(request.group_id)
+        if error is not ErrorCode.NONE:
+            return error, None
+        if request.group_id not in self.groups and request.generation_id >= 0:
+            missing = request.reports_missing_group
+            return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION, None
+        return self._found_or_made(request.group_id)
+
+    def fetch(self, group_id: str, partitions: Iterable[TopicPartition] | None) -> FetchResult:
+        """OffsetFetch: the committed offsets of these partitions, or of all."""
+        error = self._unavailable(group_id)
+        if error is not ErrorCode.NONE:
+            return FetchResult(error=error)
+        group = self.groups.get(group_id)
+        if group is None:
+            return FetchResult()
+        if partitions is None:
+            return FetchResult(offsets=dict(group.offsets))
+        return FetchResult(offsets={at: group.offsets[at] for at in partitions if at in group.offsets})
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], token: Token, now: Now
+    ) -> list[Effect]:
+        """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
+        self._turn.begin(now)
+        error, group = self._group_to_manage(group_id)
+        if group is None:
+            self._turn.reply(token, CommitResult(error=error))
+        elif group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+            self._turn.reply(token, CommitResult(error=ErrorCode.NON_EMPTY_GROUP))
+        else:
+            self._delete_offsets(group, partitions, token)
+        return self._turn.end()
+
+    def _delete_offsets(
+        self, group: ClassicGroup, partitions: Sequence[TopicPartition], token: Token
+    ) -> None:
+        results = {
+            at: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(at.topic) else ErrorCode.NONE
+            for at in partitions
+        }
+        known = set(self._offsets.known(group))
+        targets = [at for at, error in results.items() if error is ErrorCode.NONE and at in known]
+
+        def done(error: ErrorCode) -> None:
+            told = append_error(error)
+            results.update(dict.fromkeys(targets, told))
+            self._turn.reply(token, CommitResult(partitions=results))
+
+        if targets:
+            self._offsets.delete(group, targets, done)
+        else:
+            self._turn.reply(token, CommitResult(partitions=results))
+
+    # Groups
+
+    def delete_group(self, group_id: str, token: Token, now: Now) -> list[Effect]:
+        """DeleteGroups, one group. The reply is an ErrorCode."""
+        self._turn.begin(now)
+        error, group = self._group_to_manage(group_id)
+        if group is None:
+            self._turn.reply(token, error)
+        elif group.state is not GroupState.EMPTY:
+            self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
+        else:
+            self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
+        return self._turn.end()
+
+    def _delete(self, group: ClassicGroup, done: Callable[[ErrorCode], None]) -> None:
+        group.deleting = True
+
+        def then(error: ErrorCode) -> None:
+            group.deleting = False
+            if error is ErrorCode.NONE:
+                self._remove(group)
+            else:
+                log.warning("group %s could not be deleted: %s", group.group_id, error.name)
+            done(error)
+
+        tombstone = records.group_tombstone(group.group_id)
+        self._offsets.delete(group, self._offsets.known(group), then, last=[tombstone])
+
+    def _remove(self, group: ClassicGroup) -> None:
+        for member_id in list(group.pending_members):
+            self._rebalancer.remove_member(group, member_id)
+        del self.groups[group.group_id]
+        mark_removed(group, self._turn.now.wall_ms)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """DescribeGroups, one group. GROUP_ID_NOT_FOUND is for versions that know it; the state is Dead."""
+        error = self._unavailable(group_id)
+        if error is not ErrorCode.NONE:
+            return GroupDescription(group_id=group_id, error=error)
+        return view.describe(group_id, self.groups.get(group_id))
+
+    def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """ListGroups: the groups in these states and of these types (empty: all), names in any case."""
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE
+        return error, view.list_groups(self.groups.values(), states, types)
+
+    def _group_to_manage(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
+        error = self._unavailable(group_id)
+        if error is not ErrorCode.NONE:
+            return error, None
+        return ErrorCode.GROUP_ID_NOT_FOUND, self.groups.get(group_id)
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has to be called next, on the clock of `Now.mono_ms`. Earlier does no harm."""
+        return self._timers.next_ms()
+
+    def tick(self, now: Now) -> list[Effect]:
+        """Do what is due."""
+        self._turn.begin(now)
+        for _ in range(_SESSIONS_PER_TICK):
+            key = self._timers.pop_due(now.mono_ms)
+            if key is None:
+                break
+            if key == _CLEANUP:
+                self._clean()
+                continue
+            group = self.groups.get(key[1])
+            if group is None:
+                continue
+            match key[0]:
+                case "session":
+                    self._rebalancer.expire_session(group, key[2])
+                case "join":
+                    self._rebalancer.expire_join(group)
+                case "sync":
+                    self._rebalancer.expire_sync(group)
+            self._drop_if_void(group)
+        return self._turn.end()
+
+    def _clean(self) -> None:
+        """Expire offsets, some groups at a time."""
+        if not self._to_clean:
+            self._to_clean.extend(self.groups)
+        for _ in range(min(_GROUPS_PER_CLEANUP, len(self._to_clean))):
+            group = self.groups.get(self._to_clean.popleft())
+            if group is None or group.deleting:
+                continue
+            if self._offsets.expire(group):
+                log.info("group %s is empty and its offsets have expired", group.group_id)
+                self._delete(group, lambda _: None)
+        pause_ms = 1 if self._to_clean else self.config.offsets_retention_check_interval_ms
+        self._timers.set(_CLEANUP, self._turn.now.mono_ms + pause_ms)
+
+    # Loading
+
+    def start_loading(self, partition: int) -> None:
+        """Records of this partition are going to be replayed; its groups are unavailable until then."""
+        self._loading[partition] = Loader()
+
+    def replay(self, partition: int, batch: Iterable[KeyValue]) -> None:
+        """Take in records of a partition that is being loaded, in the order of its log."""
+        self._loading[partition].replay(batch)
+
+    def finish_loading(self, partition: int, now: Now) -> list[Effect]:
+        """All records were replayed: the partition's groups are available, their members' sessions start."""
+        self._turn.begin(now)
+        for group in self._loading.pop(partition).groups(partition):
+            self.groups[group.group_id] = group
+            for member in group.members.values():
+                self._rebalancer.restart_session(group, member)
+            if len(group.members) > self.config.max_size:
+                self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+        if _CLEANUP not in self._timers:
+            self._timers.set(_CLEANUP, now.mono_ms + self.config.offsets_retention_check_interval_ms)
+        return self._turn.end()
+
+    def abort_loading(self, partition: int) -> None:
+        """The partition could not be read: its groups stay unavailable. Nothing was taken in."""
+        self._loading[partition] = Loader()
+
+    # Finding groups
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for(group_id, self.config.offsets_topic_partitions)
+
+    def _unavailable(self, group_id: str) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if group is not None:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if group.deleting else ErrorCode.NONE
+        if self._loading and self.partition_for(group_id) in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _found_or_made(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
+        group = self.groups.get(group_id)
+        if group is None:
+            if len(self.groups) >= self.config.max_groups:
+                # Not retriable on purpose: waiting does not help, and the client's log should say so.
+                return ErrorCode.POLICY_VIOLATION, None
+            group = ClassicGroup(
+                group_id, partition=self.partition_for(group_id), wall_ms=self._turn.now.wall_ms
+            )
+            self.groups[group_id] = group
+        return ErrorCode.NONE, group
+
+    def _drop_if_void(self, group: ClassicGroup) -> None:
+        if group.is_void and self.groups.get(group.group_id) is group:
+            self._remove(group)
+
+    def statistics(self) -> Mapping[str, int]:
+        """Numbers for metrics and logs."""
+        counts = {state.value: 0 for state in GroupState if state is not GroupState.DEAD}
+        for group in self.groups.values():
+            counts[group.state.value] += 1
+        return {**counts, "offsets": sum(len(g.offsets) for g in self.groups.values())}

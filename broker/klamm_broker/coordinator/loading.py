@@ -1,0 +1,106 @@
+"""Rebuilds the groups of one partition of `__consumer_offsets` from its records.
+
+Only the last record of a key counts, so records are kept as bytes by key while they come in and only the
+survivors are decoded: a log of a million commits to a hundred partitions costs a million dictionary writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from sys import intern
+
+from klamm_broker.coordinator import records
+from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.group import ClassicGroup, Member
+from klamm_broker.coordinator.group_state import GroupState
+from klamm_broker.coordinator.model import Protocol, TopicPartition
+from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
+from klamm_broker.wire.errors import ProtocolError
+from klamm_broker.wire.messages.group_records import GroupMetadataValue, MemberMetadata
+
+log = logging.getLogger(__name__)
+
+
+class Loader:
+    """Takes the records of one partition in order, then gives its groups."""
+
+    def __init__(self) -> None:
+        self._live: dict[bytes, bytes] = {}
+
+    def replay(self, batch: Iterable[KeyValue]) -> None:
+        """Take in records; a tombstone forgets its key."""
+        for key, value in batch:
+            if value is None:
+                self._live.pop(key, None)
+            else:
+                self._live[key] = value
+
+    def groups(self, partition: int) -> list[ClassicGroup]:
+        """The groups as they were stored: with members Stable, without Empty. The loader is empty then."""
+        groups: dict[str, ClassicGroup] = {}
+        foreign = 0
+        live, self._live = self._live, {}
+        for key, value in live.items():
+            try:
+                record = records.decode(key, value)
+            except ProtocolError as e:
+                # The record is lost either way; the groups of the other records need not be.
+                log.error("__consumer_offsets-%d: a record cannot be read: %s", partition, e)  # noqa: TRY400
+                continue
+            if record is None:
+                foreign += 1
+                continue
+            group = groups.get(record.group_id)
+            if group is None:
+                group = ClassicGroup(record.group_id, partition=partition, wall_ms=-1)
+                groups[record.group_id] = group
+            _apply(group, record)
+        if foreign:
+            log.warning(
+                "__consumer_offsets-%d: %d records of group types that this broker does not have (the group "
+                "protocol of KIP-848, share and streams groups) are left alone",
+                partition,
+                foreign,
+            )
+        return list(groups.values())
+
+
+def _apply(group: ClassicGroup, record: GroupRecord | OffsetRecord) -> None:
+    if isinstance(record, OffsetRecord):
+        assert record.value is not None
+        at = record.topic_partition
+        group.offsets[TopicPartition(intern(at.topic), at.partition)] = record.value
+    else:
+        assert record.value is not None
+        _restore(group, record.value)
+
+
+def _restore(group: ClassicGroup, stored: GroupMetadataValue) -> None:
+    group.has_metadata_record = True
+    group.generation_id = stored.generation
+    group.protocol_type = stored.protocol_type or None
+    group.protocol_name = stored.protocol
+    group.leader_id = stored.leader
+    group.state_since_ms = stored.current_state_timestamp
+    if stored.members:
+        group.state = GroupState.STABLE  # what the record of a generation with members means
+    for member in stored.members:
+        group.add(_restore_member(member, stored.protocol or ""))
+    if group.leader_id not in group.members:
+        group.leader_id = next(iter(group.members), None)
+    group.refresh_subscribed_topics()
+
+
+def _restore_member(stored: MemberMetadata, protocol: str) -> Member:
+    rebalance_timeout_ms = stored.rebalance_timeout
+    return Member(
+        member_id=stored.member_id,
+        group_instance_id=stored.group_instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        session_timeout_ms=stored.session_timeout,
+        rebalance_timeout_ms=stored.session_timeout if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        protocols=(Protocol(protocol, stored.subscription),),
+        assignment=stored.assignment,
+    )

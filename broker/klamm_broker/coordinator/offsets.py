@@ -1,0 +1,226 @@
+"""Committed offsets: commit, fetch, delete, expire.
+
+Invariant: `group.offsets` holds what is durable and nothing else; a commit or a deletion shows only after
+its append has succeeded, and appends of a group complete in order, so the last one written is the last one
+seen. Partitions with an append under way are in `group.pending_offsets` and do not expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from klamm_broker.coordinator import records
+from klamm_broker.coordinator.effects import KeyValue, Token, Turn
+from klamm_broker.coordinator.group import ClassicGroup
+from klamm_broker.coordinator.group_state import Event, GroupState
+from klamm_broker.coordinator.model import (
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    CommitResult,
+    CommittedOffset,
+    GroupConfig,
+    OffsetToCommit,
+    TopicPartition,
+)
+from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.wire.errors import ErrorCode
+
+_TOMBSTONES_PER_APPEND: Final = 1_000
+"""A key is at most 600 bytes with names of the usual 249 characters: so many fit the 1 MiB of a batch."""
+
+CommitResults = dict[TopicPartition, ErrorCode]
+
+
+class Offsets:
+    """Requests about the offsets of one group each; finding and creating groups is the coordinator's."""
+
+    def __init__(self, config: GroupConfig, rebalancer: Rebalancer, turn: Turn) -> None:
+        self._config = config
+        self._rebalancer = rebalancer
+        self._turn = turn
+
+    # Commit
+
+    def commit(self, group: ClassicGroup, request: CommitRequest, token: Token) -> None:
+        """Handle an OffsetCommit whose group exists (it may have been made for this request)."""
+        error = self._validate_commit(group, request)
+        if error is not ErrorCode.NONE:
+            self._turn.reply(token, CommitResult(error=error))
+            return
+        member = group.members.get(request.member_id)
+        if member is not None:
+            self._rebalancer.restart_session(group, member)  # a commit is as good as a heartbeat
+        results: CommitResults = {}
+        accepted: dict[TopicPartition, CommittedOffset] = {}
+        for at, offset in request.offsets.items():
+            if len(offset.metadata or "") > self._config.offset_metadata_max_bytes:
+                results[at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                results[at] = ErrorCode.NONE
+                accepted[at] = self._committed(request, offset)
+        if accepted:
+            self._store(group, accepted, results, token)
+        else:
+            self._turn.reply(token, CommitResult(partitions=results))
+
+    def _validate_commit(self, group: ClassicGroup, request: CommitRequest) -> ErrorCode:
+        generation_id = request.generation_id
+        if generation_id < 0 and group.state is GroupState.EMPTY:
+            return ErrorCode.NONE  # an administrator, or a consumer that assigns its partitions itself
+        if generation_id < 0 and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID  # the group has members: its offsets are theirs
+        error = group.validate_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _committed(self, request: CommitRequest, offset: OffsetToCommit) -> CommittedOffset:
+        now_ms = self._turn.now.wall_ms
+        return CommittedOffset(
+            offset=offset.offset,
+            leader_epoch=offset.leader_epoch,
+            metadata=offset.metadata or "",
+            commit_timestamp_ms=now_ms,
+            expire_timestamp_ms=-1 if request.retention_ms is None else now_ms + request.retention_ms,
+        )
+
+    def _store(
+        self,
+        group: ClassicGroup,
+        accepted: dict[TopicPartition, CommittedOffset],
+        results: CommitResults,
+        token: Token,
+    ) -> None:
+        def then(error: ErrorCode) -> None:
+            self._settle(group, accepted)
+            if error is ErrorCode.NONE:
+                group.offsets.update(accepted)
+            else:
+                told = append_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                results.update(dict.fromkeys(accepted, told))
+            self._turn.reply(token, CommitResult(partitions=results))
+
+        group.pending_offsets.update(accepted.keys())
+        self._turn.append(
+            group.partition,
+            [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()],
+            then,
+        )
+
+    def _settle(self, group: ClassicGroup, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            if group.pending_offsets[at] > 1:
+                group.pending_offsets[at] -= 1
+            else:
+                del group.pending_offsets[at]
+
+    # Delete
+
+    def delete(
+        self,
+        group: ClassicGroup,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode], None],
+        *,
+        last: Sequence[KeyValue] = (),
+    ) -> None:
+        """Write tombstones for these offsets, then `last`; `done` hears the first error, or NONE, once."""
+        chunks = [
+            partitions[i : i + _TOMBSTONES_PER_APPEND]
+            for i in range(0, len(partitions), _TOMBSTONES_PER_APPEND)
+        ] or [partitions]
+        outcome = [ErrorCode.NONE]
+        for i, chunk in enumerate(chunks):
+            is_last = i == len(chunks) - 1
+            group.pending_offsets.update(chunk)
+            self._turn.append(
+                group.partition,
+                [*(records.offset_tombstone(group.group_id, at) for at in chunk), *(last if is_last else ())],
+                self._after_tombstones(group, chunk, outcome, done if is_last else None),
+            )
+
+    def _after_tombstones(
+        self,
+        group: ClassicGroup,
+        chunk: Sequence[TopicPartition],
+        outcome: list[ErrorCode],
+        done: Callable[[ErrorCode], None] | None,
+    ) -> Callable[[ErrorCode], None]:
+        def then(error: ErrorCode) -> None:
+            self._settle(group, chunk)
+            if error is ErrorCode.NONE:
+                for at in chunk:
+                    group.offsets.pop(at, None)
+            elif outcome[0] is ErrorCode.NONE:
+                outcome[0] = error
+            if done is not None:
+                done(outcome[0])
+
+        return then
+
+    def known(self, group: ClassicGroup) -> list[TopicPartition]:
+        """Every partition that has an offset, or will have one if an append that is under way succeeds."""
+        return list(group.offsets.keys() | group.pending_offsets.keys())
+
+    # Expiry
+
+    def expired(self, group: ClassicGroup) -> list[TopicPartition]:
+        """The offsets that are past their retention and that nobody needs (Kafka's rules, KIP-211)."""
+        since = self._retention_starts(group)
+        if since is None:
+            return []
+        now_ms = self._turn.now.wall_ms
+        retention_ms = self._config.offsets_retention_ms
+        expired = []
+        for at, committed in group.offsets.items():
+            if committed.expire_timestamp_ms != -1:
+                is_due = now_ms >= committed.expire_timestamp_ms
+            else:
+                is_due = now_ms - since(committed) >= retention_ms
+            if is_due and at not in group.pending_offsets and not group.is_subscribed_to(at.topic):
+                expired.append(at)
+        return expired
+
+    def _retention_starts(self, group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+        """From when retention counts for an offset; None when this group's offsets do not expire now."""
+        if group.protocol_type is None:
+            return _commit_time  # a consumer outside group management
+        if group.state is GroupState.EMPTY:
+            since_ms = group.state_since_ms
+            # Group records before version 2 do not say when the group became empty.
+            return _commit_time if since_ms == -1 else lambda _: since_ms
+        if (
+            group.uses_consumer_protocol
+            and group.state is GroupState.STABLE
+            and group.subscribed_topics is not None
+        ):
+            return _commit_time
+        return None
+
+    def expire(self, group: ClassicGroup) -> bool:
+        """Delete what is expired; whether the group is Empty and keeps nothing, so that it can go as well."""
+        expired = self.expired(group)
+        if (
+            group.state is GroupState.EMPTY
+            and len(expired) == len(group.offsets)
+            and not group.pending_offsets
+            and not group.pending_members
+        ):
+            return True
+        if expired:
+            self.delete(group, expired, lambda _: None)
+        return False
+
+
+def mark_removed(group: ClassicGroup, wall_ms: int) -> None:
+    """The group is gone for good; whoever still holds it sees it Dead."""
+    group.handle(Event.REMOVED, wall_ms)
+
+
+def _commit_time(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp_ms

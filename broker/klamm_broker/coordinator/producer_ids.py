@@ -1,0 +1,75 @@
+"""Producer ids for idempotent producers.
+
+Invariant: no id is ever handed out twice, whatever happens. Ids come from blocks; the end of a block is
+stored durably before its first id is used, so a restart goes on behind it and loses at most the rest of a
+block (there are 2**63 ids).
+
+Without a transactional id a request with a producer id and epoch gets a new id as well, as from Kafka: only
+transactions bump an epoch here; an idempotent producer bumps its own, or asks for a new id. Transactions are
+not there yet: see `TRANSACTIONS_UNSUPPORTED`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+BLOCK_SIZE: Final = 1_000
+"""Kafka's block: one durable write for a thousand producers."""
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+_ID_MAX: Final = 2**63 - 1
+
+TRANSACTIONS_UNSUPPORTED: Final = ErrorCode.UNSUPPORTED_VERSION
+"""What a request with a transactional id is answered. Retriable codes would make clients repeat it until
+their time-out and authorization codes would send their users to the wrong place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdResult:
+    error: ErrorCode = ErrorCode.NONE
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = 0
+
+
+class ProducerIds:
+    """Hands out producer ids.
+
+    `first_free` is what `store` was last called with (0 at first). `store` must have made its argument
+    durable when it returns, and raises OSError when it could not.
+    """
+
+    def __init__(self, first_free: int, store: Callable[[int], None]) -> None:
+        self._next = first_free
+        self._end = first_free
+        self._store = store
+
+    def init(self, transactional_id: str | None, producer_id: int, producer_epoch: int) -> ProducerIdResult:
+        """InitProducerId."""
+        if transactional_id is not None:
+            empty = not transactional_id
+            return ProducerIdResult(error=ErrorCode.INVALID_REQUEST if empty else TRANSACTIONS_UNSUPPORTED)
+        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+            return ProducerIdResult(error=ErrorCode.INVALID_REQUEST)
+        return self._allocate()
+
+    def _allocate(self) -> ProducerIdResult:
+        if self._next == self._end:
+            end = self._end + BLOCK_SIZE
+            if end > _ID_MAX:
+                return ProducerIdResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+            try:
+                self._store(end)
+            except OSError as e:
+                log.error("a block of producer ids up to %d could not be stored: %s", end, e)  # noqa: TRY400
+                return ProducerIdResult(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # clients try again
+            self._end = end
+        producer_id = self._next
+        self._next += 1
+        return ProducerIdResult(producer_id=producer_id)

@@ -1,0 +1,54 @@
+"""What administrators see of groups: DescribeGroups and ListGroups. Reads, never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from klamm_broker.coordinator.group import ClassicGroup
+from klamm_broker.coordinator.group_state import GroupState
+from klamm_broker.coordinator.model import GroupDescription, ListedGroup, MemberDescription
+from klamm_broker.wire.errors import ErrorCode
+
+
+def describe(group_id: str, group: ClassicGroup | None) -> GroupDescription:
+    """A group as DescribeGroups shows it: what members said and were assigned only while it is Stable."""
+    if group is None:
+        return GroupDescription(
+            group_id=group_id,
+            error=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} not found.",
+            state=GroupState.DEAD.value,
+        )
+    stable = group.state is GroupState.STABLE
+    return GroupDescription(
+        group_id=group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=[
+            MemberDescription(
+                member_id=m.member_id,
+                group_instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                metadata=m.metadata(group.protocol_name) if stable else b"",
+                assignment=m.assignment if stable else b"",
+            )
+            for m in group.members.values()
+        ],
+    )
+
+
+def list_groups(
+    groups: Iterable[ClassicGroup], states: Collection[str], types: Collection[str]
+) -> list[ListedGroup]:
+    """The groups that pass both filters."""
+    wanted_states = {state.lower() for state in states}
+    wanted_types = {type_.lower() for type_ in types}
+    if wanted_types and "classic" not in wanted_types:
+        return []
+    return [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+        for group in groups
+        if not wanted_states or group.state.value.lower() in wanted_states
+    ]
