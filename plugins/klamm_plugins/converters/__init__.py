@@ -1,0 +1,1 @@
+"""The converters that come with Klamm: String, JSON, ByteArray and simple headers."""

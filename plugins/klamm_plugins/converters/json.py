@@ -1,0 +1,239 @@
+"""JsonConverter: JSON with its schema beside it, or plain JSON.
+
+With `schemas.enable` a value travels as `{"schema": …, "payload": …}`. Schemas repeat from record to record, so
+both directions remember them: writing keeps the envelope's beginning per schema, reading keeps the schema
+for the bytes it was read from and then parses only the payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from klamm_base.configdef import ConfigDef, Importance, Type, Width, between, invalid
+from klamm_base.errors import ConfigError
+from klamm_base.version import __version__
+from klamm_plugins.converter import NULL, Converter, HeaderConverter, SchemaAndValue
+from klamm_plugins.converters._common import converter_config
+from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
+from klamm_plugins.converters.json_schema import schema_from_json, schema_to_json
+from klamm_plugins.converters.json_write import JsonWriter, dumps
+from klamm_plugins.errors import DataError
+from klamm_plugins.schema import Schema
+from klamm_plugins.schema import Type as SchemaType
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_ENVELOPE: Final = (
+    'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional '
+    "fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in your converter "
+    "configuration."
+)
+
+
+def _decimal_format(name: str, value: Any) -> None:
+    if str(value).upper() not in {"BASE64", "NUMERIC"}:
+        raise invalid(name, value, "String must be one of (case insensitive): BASE64, NUMERIC")
+
+
+def _config() -> ConfigDef:
+    return (
+        converter_config()
+        .define(
+            "schemas.enable",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.HIGH,
+            group="Schemas",
+            order_in_group=0,
+            width=Width.MEDIUM,
+            display_name="Enable Schemas",
+            documentation="Whether each key and value carries its schema with it.",
+        )
+        .define(
+            "schemas.cache.size",
+            Type.INT,
+            1000,
+            validator=between(0),
+            importance=Importance.HIGH,
+            group="Schemas",
+            order_in_group=1,
+            width=Width.MEDIUM,
+            display_name="Schema Cache Size",
+            documentation="How many schemas the converter remembers, in each direction.",
+        )
+        .define(
+            "schema.content",
+            Type.STRING,
+            None,
+            importance=Importance.HIGH,
+            group="Schemas",
+            order_in_group=2,
+            width=Width.MEDIUM,
+            display_name="Schema Content",
+            documentation=(
+                "A schema, as JSON, for every record that a sink reads: records are then plain JSON without an "
+                "envelope. Used only with schemas.enable=true."
+            ),
+        )
+        .define(
+            "decimal.format",
+            Type.STRING,
+            "BASE64",
+            validator=_decimal_format,
+            importance=Importance.LOW,
+            group="Serialization",
+            order_in_group=0,
+            width=Width.MEDIUM,
+            display_name="Decimal Format",
+            documentation=(
+                "How decimals are written: BASE64 (their unscaled bytes) or NUMERIC (a JSON number). Both are read."
+            ),
+        )
+        .define(
+            "replace.null.with.default",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            group="Serialization",
+            order_in_group=1,
+            width=Width.MEDIUM,
+            display_name="Replace null with default",
+            documentation="Whether a field that is null takes its schema's default value, if there is one.",
+        )
+    )
+
+
+class JsonConverter(Converter, HeaderConverter):
+    kafka_name = "org.apache.kafka.connect.json.JsonConverter"
+
+    def __init__(self) -> None:
+        self._apply(_config().parse({"converter.type": "value"}))
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return _config()
+
+    def configure(self, props: Mapping[str, Any], *, is_key: bool) -> None:
+        self._apply(_config().parse({**props, "converter.type": "key" if is_key else "value"}))
+
+    def configure_header(self, props: Mapping[str, Any]) -> None:
+        self._apply(_config().parse({**props, "converter.type": "header"}))
+
+    def _apply(self, settings: Mapping[str, Any]) -> None:
+        self._with_schemas: bool = settings["schemas.enable"]
+        self._cache_size: int = settings["schemas.cache.size"]
+        self._writer = JsonWriter(
+            numeric_decimals=settings["decimal.format"].upper() == "NUMERIC",
+            replace_null_with_default=settings["replace.null.with.default"],
+        )
+        self._reader = JsonReader(replace_null_with_default=settings["replace.null.with.default"])
+        self._heads: dict[Schema, bytes] = {}
+        # Beside each schema: whether its payloads must be parsed exactly.
+        self._schemas: dict[bytes, tuple[Schema, bool]] = {}
+        self._last_head: tuple[bytes, Schema | None, bool] | None = None
+        self._fixed_schema = self._fixed(settings["schema.content"])
+
+    def _fixed(self, content: str | None) -> Schema | None:
+        if not content or not self._with_schemas:
+            return None
+        try:
+            return schema_from_json(loads(content.encode()), self._reader.from_json)
+        except DataError as e:
+            raise ConfigError(
+                f"Invalid value {content} for configuration schema.content: {e}", key="schema.content"
+            ) from e
+
+    def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        if schema is None and value is None:
+            return None
+        payload = dumps(self._writer.to_json(schema, value))
+        return self._head(schema) + payload + b"}" if self._with_schemas else payload
+
+    def from_connect_data_many(
+        self, topic: str, schema: Schema | None, values: Sequence[Any]
+    ) -> list[bytes | None]:
+        plain = schema is None or (schema.type is SchemaType.STRING and schema.name is None)
+        if not plain or any(type(v) is not str for v in values):
+            return super().from_connect_data_many(topic, schema, values)
+        if not self._with_schemas:
+            return [dumps(v) for v in values]
+        head = self._head(schema)
+        return [head + dumps(v) + b"}" for v in values]
+
+    def to_connect_data(self, topic: str, value: bytes | None) -> SchemaAndValue:
+        if value is None:
+            return NULL
+        if self._fixed_schema is not None:
+            exact = holds_decimals(self._fixed_schema)
+            return self._with_payload(self._fixed_schema, loads(value, exact=exact))
+        if not self._with_schemas:
+            return SchemaAndValue(None, loads(value)) if value else NULL
+        if self._last_head is not None and value.startswith(self._last_head[0]) and value.endswith(b"}"):
+            head, schema, exact = self._last_head
+            try:
+                payload = loads(value[len(head) : -1], exact=exact)
+            except DataError:
+                pass  # the slow way says what is wrong with the whole
+            else:
+                return self._with_payload(schema, payload)
+        return self._read_envelope(value)
+
+    def _read_envelope(self, value: bytes) -> SchemaAndValue:
+        envelope = loads(value) if value else None
+        if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:
+            raise DataError(_ENVELOPE)
+        text = orjson.dumps(envelope["schema"])
+        schema, exact = self._schema(text, envelope["schema"])
+        head = b'{"schema":' + text + b',"payload":'
+        if value.startswith(head):
+            self._last_head = (head, schema, exact)
+        payload = loads(value, exact=True)["payload"] if exact else envelope["payload"]
+        return self._with_payload(schema, payload)
+
+    def _schema(self, text: bytes, data: Any) -> tuple[Schema | None, bool]:
+        known = self._schemas.get(text)
+        if known is not None:
+            return known
+        schema = schema_from_json(data, self._reader.from_json)
+        if schema is None:
+            return None, False
+        known = (schema, holds_decimals(schema))
+        _remember(self._schemas, text, known, self._cache_size)
+        return known
+
+    def _with_payload(self, schema: Schema | None, payload: Any) -> SchemaAndValue:
+        value = self._reader.from_json(schema, payload)
+        return NULL if schema is None and value is None else SchemaAndValue(schema, value)
+
+    def _head(self, schema: Schema | None) -> bytes:
+        """The envelope up to its payload."""
+        if schema is None:
+            return b'{"schema":null,"payload":'
+        head = self._heads.get(schema)
+        if head is None:
+            head = b'{"schema":' + dumps(schema_to_json(schema, self._writer.checked)) + b',"payload":'
+            _remember(self._heads, schema, head, self._cache_size)
+        return head
+
+    def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
+        return self.from_connect_data(topic, schema, value)
+
+    def to_connect_header(self, topic: str, name: str, value: bytes | None) -> SchemaAndValue:
+        return self.to_connect_data(topic, value)
+
+
+def _remember(cache: dict[K, V], key: K, value: V, size: int) -> None:
+    """Keep `value`, dropping the oldest entry when the cache is full."""
+    if size <= 0:
+        return
+    if len(cache) >= size:
+        del cache[next(iter(cache))]
+    cache[key] = value

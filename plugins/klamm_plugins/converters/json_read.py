@@ -1,0 +1,152 @@
+"""JSON to Connect values, by a schema or without one.
+
+Where Kafka silently turns a value of the wrong kind into null or 0 ("5" for an int32), this raises DataError
+with the field's path. No I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from decimal import Decimal, InvalidOperation, localcontext
+from typing import Any, Final
+
+import orjson
+
+from klamm_plugins import logical
+from klamm_plugins.converters._common import to_float32
+from klamm_plugins.errors import DataError
+from klamm_plugins.schema import Schema, Struct, Type, validate_value
+
+_NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def loads(data: bytes, *, exact: bool = False) -> Any:
+    """Parse JSON; `exact` keeps numbers with a point as Decimal. DataError, with Kafka's words."""
+    try:
+        if exact:
+            return json.loads(data, parse_float=Decimal, parse_constant=_no_constant)
+        return orjson.loads(data)
+    except ValueError as e:
+        raise DataError(
+            f"Converting byte[] to Kafka Connect data failed due to serialization error: {e}"
+        ) from e
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def holds_decimals(schema: Schema | None) -> bool:
+    """Whether values of this schema may hold numbers that a double would spoil."""
+    if schema is None:
+        return False
+    inner = (schema.key_schema, schema.value_schema, *(f.schema for f in schema.fields))
+    return schema.name == logical.DECIMAL or any(holds_decimals(s) for s in inner)
+
+
+class JsonReader:
+    """Makes Connect values of parsed JSON. Stateless but for its setting."""
+
+    def __init__(self, *, replace_null_with_default: bool) -> None:
+        self._replace_null = replace_null_with_default
+
+    def from_json(self, schema: Schema | None, data: Any, path: str = "payload") -> Any:
+        """The value that `data` stands for. DataError names the path of what does not fit."""
+        if schema is None:
+            return data
+        if data is None:
+            if schema.default is not None and self._replace_null:
+                return schema.default
+            if schema.optional:
+                return None
+            raise DataError(f"{path}: Invalid null value for required {schema.type.name} field")
+        if schema.name == logical.DECIMAL and isinstance(data, (int, Decimal, float)):
+            return _decimal(schema, data, path)
+        value = self._by_type(schema, data, path)
+        if schema.type.is_primitive:
+            value = logical.from_primitive(schema, value)
+            validate_value(schema, value, path)
+        return value
+
+    def _by_type(self, schema: Schema, data: Any, path: str) -> Any:
+        match schema.type:
+            case Type.INT8 | Type.INT16 | Type.INT32 | Type.INT64:
+                whole = isinstance(data, (float, Decimal)) and data == int(data)
+                return int(data) if whole else data
+            case Type.FLOAT32 | Type.FLOAT64:
+                return _float(schema.type, data)
+            case Type.STRING | Type.BOOLEAN:
+                return data
+            case Type.BYTES:
+                return _bytes(data, path)
+            case Type.ARRAY:
+                if not isinstance(data, list):
+                    raise DataError(f"{path}: arrays should be JSON arrays, but found {_kind(data)}")
+                return [self.from_json(schema.value_schema, v, f"{path}[{i}]") for i, v in enumerate(data)]
+            case Type.MAP:
+                return self._map(schema, data, path)
+            case Type.STRUCT:
+                return self._struct(schema, data, path)
+
+    def _struct(self, schema: Schema, data: Any, path: str) -> Struct:
+        if not isinstance(data, dict):
+            raise DataError(f"{path}: Structs should be encoded as JSON objects, but found {_kind(data)}")
+        struct = Struct(schema)
+        for f in schema.fields:
+            struct.put(f.name, self.from_json(f.schema, data.get(f.name), f"{path}.{f.name}"))
+        return struct
+
+    def _map(self, schema: Schema, data: Any, path: str) -> dict[Any, Any]:
+        keys, values = schema.key_schema, schema.value_schema
+        if keys is not None and keys.type is Type.STRING:
+            if not isinstance(data, dict):
+                raise DataError(
+                    f"{path}: Maps with string fields should be encoded as JSON objects, but found {_kind(data)}"
+                )
+            return {k: self.from_json(values, v, f"{path}[{k!r}]") for k, v in data.items()}
+        if not isinstance(data, list) or any(not isinstance(e, list) or len(e) != 2 for e in data):
+            raise DataError(
+                f"{path}: Maps with non-string fields should be encoded as a JSON array of [key, value] arrays,"
+                f" but found {_kind(data)}"
+            )
+        return {
+            self.from_json(keys, k, f"{path} key"): self.from_json(values, v, f"{path}[{k!r}]")
+            for k, v in data
+        }
+
+
+def _float(type: Type, data: Any) -> Any:
+    if isinstance(data, str) and data in _NON_FINITE:
+        return _NON_FINITE[data]
+    if isinstance(data, bool) or not isinstance(data, (int, float, Decimal)):
+        return data  # validate_value says what is wrong
+    return to_float32(float(data)) if type is Type.FLOAT32 else float(data)
+
+
+def _bytes(data: Any, path: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (TypeError, ValueError, binascii.Error) as e:
+        raise DataError(f"{path}: Invalid bytes field, which takes base64 text ({e})") from e
+
+
+def _decimal(schema: Schema, data: float | Decimal, path: str) -> Decimal:
+    scale = logical.decimal_scale(schema)
+    value = Decimal(str(data))
+    with localcontext() as context:
+        context.prec = len(value.as_tuple().digits) + abs(scale) + 30
+        try:
+            exact = value.quantize(Decimal(1).scaleb(-scale))
+        except InvalidOperation as e:
+            raise DataError(f"{path}: {data} cannot have scale {scale}") from e
+    if exact != value:
+        raise DataError(f"{path}: {data} has more digits after the point than scale {scale} keeps")
+    return exact
+
+
+def _kind(data: Any) -> str:
+    names = {dict: "OBJECT", list: "ARRAY", str: "STRING", bool: "BOOLEAN"}
+    return names.get(type(data), "NUMBER")

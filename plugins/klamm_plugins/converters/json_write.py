@@ -1,0 +1,135 @@
+"""Connect values to JSON bytes, byte for byte as Kafka's JsonConverter writes them.
+
+Values become what orjson writes, with fragments where Java writes a number differently; `dumps` then corrects
+the few characters that Jackson escapes in another way. No I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+
+from klamm_plugins import logical
+from klamm_plugins.converters._common import double_text, float_text, is_plain_double
+from klamm_plugins.errors import DataError
+from klamm_plugins.schema import Schema, Struct, Type, validate_value
+
+# An escaped backslash is matched, so that the u00.. after it is not taken for an escape; then the control
+# characters, and characters beyond the basic plane, which Jackson writes as two escapes.
+_ODD: Final = re.compile(rb"\\\\|\\u00[01][0-9a-f]|[\xf0-\xf4][\x80-\xbf]{3}")
+_ODD_HINT: Final = re.compile(rb"\\u00[01]|[\xf0-\xf4]")
+
+
+def dumps(value: Any) -> bytes:
+    """JSON as Jackson writes it, from what `JsonWriter` made. DataError for what JSON cannot hold."""
+    try:
+        out = orjson.dumps(value)
+    except TypeError as e:  # orjson.JSONEncodeError is one
+        raise DataError(f"value cannot be written as JSON: {e}") from e
+    if _ODD_HINT.search(out) is not None:
+        out = _ODD.sub(_jackson_escape, out)
+    return out
+
+
+def _jackson_escape(match: re.Match[bytes]) -> bytes:
+    found = match[0]
+    if found == b"\\\\":
+        return found
+    if found.startswith(b"\\u"):
+        return b"\\u" + found[2:].upper()
+    units = found.decode().encode("utf-16-be").hex().upper()
+    return f"\\u{units[:4]}\\u{units[4:]}".encode()
+
+
+class JsonWriter:
+    """Turns checked Connect values into what `dumps` takes. Stateless but for its two settings."""
+
+    def __init__(self, *, numeric_decimals: bool, replace_null_with_default: bool) -> None:
+        self._numeric_decimals = numeric_decimals
+        self._replace_null = replace_null_with_default
+
+    def to_json(self, schema: Schema | None, value: Any) -> Any:
+        """Check `value` against `schema` and turn it into JSON. DataError names the field."""
+        if schema is None:
+            return self._schemaless(value)
+        if value is not None:
+            validate_value(schema, value)
+        return self.checked(schema, value)
+
+    def checked(self, schema: Schema, value: Any) -> Any:
+        if value is None:
+            if schema.default is not None and self._replace_null:
+                return self.checked(schema, schema.default)
+            if schema.optional:
+                return None
+            raise DataError(
+                "Conversion error: null value for field that is required and has no default value"
+                f" ({schema!r})"
+            )
+        if schema.name == logical.DECIMAL and self._numeric_decimals:
+            return orjson.Fragment(str(value))
+        return self._by_type(schema, logical.to_primitive(schema, value))
+
+    def _by_type(self, schema: Schema, value: Any) -> Any:
+        match schema.type:
+            case Type.STRING | Type.BOOLEAN | Type.INT8 | Type.INT16 | Type.INT32 | Type.INT64:
+                return value
+            case Type.FLOAT64:
+                return _double(float(value))
+            case Type.FLOAT32:
+                return _fragment(float_text(value))
+            case Type.BYTES:
+                return base64.b64encode(value).decode()
+            case Type.STRUCT:
+                return {
+                    f.name: self.checked(f.schema, value.get_without_default(f.name)) for f in schema.fields
+                }
+            case Type.ARRAY:
+                assert schema.value_schema is not None
+                return [self.checked(schema.value_schema, v) for v in value]
+            case Type.MAP:
+                return self._map(schema, value)
+
+    def _map(self, schema: Schema, value: dict[Any, Any]) -> Any:
+        keys, values = schema.key_schema, schema.value_schema
+        assert keys is not None
+        assert values is not None
+        if keys.type is Type.STRING:
+            # Java's object mapper writes a null key as the empty text; so do we.
+            return {"" if k is None else k: self.checked(values, v) for k, v in value.items()}
+        return [[self.checked(keys, k), self.checked(values, v)] for k, v in value.items()]
+
+    def _schemaless(self, value: Any) -> Any:
+        match value:
+            case str() | bool() | int() | None:
+                return value
+            case float():
+                return _double(value)
+            case list() | tuple():
+                return [self._schemaless(v) for v in value]
+            case dict():
+                if all(isinstance(k, str) for k in value):
+                    return {k: self._schemaless(v) for k, v in value.items()}
+                return [[self._schemaless(k), self._schemaless(v)] for k, v in value.items()]
+            case bytes() | bytearray() | memoryview():
+                return base64.b64encode(value).decode()
+            case Struct():
+                return self.to_json(value.schema, value)
+            case Decimal() | date() | time() | datetime():
+                raise DataError(f"{type(value).__name__} {value} needs a schema (see klamm_plugins.logical)")
+            case _:
+                raise DataError(f"{type(value).__name__} does not have a corresponding schema type")
+
+
+def _double(value: float) -> Any:
+    return value if is_plain_double(value) else _fragment(double_text(value))
+
+
+def _fragment(number: str) -> Any:
+    # Jackson quotes NaN and the infinities.
+    return orjson.Fragment(number if number[-1].isdigit() else f'"{number}"')
