@@ -76,7 +76,9 @@ class BatchHeader(NamedTuple):
         try:
             return Compression(number)
         except ValueError:
-            raise UnsupportedCompression(f"batch at offset {self.base_offset}: compression type {number}") from None
+            raise UnsupportedCompression(
+                f"batch at offset {self.base_offset}: compression type {number}"
+            ) from None
 
     @property
     def is_transactional(self) -> bool:
@@ -128,10 +130,14 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     try:
         header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
     except struct.error:
-        raise CorruptRecord(f"batch header at {pos} is cut: {max(len(buf) - pos, 0)} of {HEADER_BYTES} bytes") from None
+        raise CorruptRecord(
+            f"batch header at {pos} is cut: {max(len(buf) - pos, 0)} of {HEADER_BYTES} bytes"
+        ) from None
     if header.magic != MAGIC:
         if header.magic in (0, 1):
-            raise InvalidRecord(f"batch at {pos} has the old format {header.magic}: only format 2 is supported")
+            raise InvalidRecord(
+                f"batch at {pos} has the old format {header.magic}: only format 2 is supported"
+            )
         raise CorruptRecord(f"batch at {pos} has magic {header.magic}, not {MAGIC}")
     if header.length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
         raise CorruptRecord(f"batch at {pos} has length {header.length}, less than its own header")

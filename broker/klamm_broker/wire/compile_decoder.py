@@ -203,7 +203,7 @@ class _DecoderWriter:
         add(f"{append} = {many}.append")
         add("for _ in range(k):")
         self.out.depth += 1
-        element = FieldSpec(spec.type, spec.versions, "none", MISSING, None, False, spec.compact, False)
+        element = spec.element()
         if spec.struct:
             self._struct(spec.struct, item, path + ".")
         elif is_fixed(element):  # uuids
@@ -243,7 +243,9 @@ class _DecoderWriter:
                 self._run([(spec, prefix + spec.name)], var)
             else:
                 self._variable(spec, f"{var}.{spec.name}", prefix + spec.name)
-            add(f"if p != {end}: raise ValueError('its size is not that of its tag')", (prefix + spec.name, 0))
+            add(
+                f"if p != {end}: raise ValueError('its size is not that of its tag')", (prefix + spec.name, 0)
+            )
             self.out.depth -= 1
         if plan.tagged:
             add("else:")

@@ -77,7 +77,7 @@ class _EncoderWriter:
         add("pass")  # some bodies are empty
         self.out.depth = 1
         add("except ERRORS as error:")
-        add("    FAILED(error, m)")
+        add("    FAILED(error)")
         add("return o")
 
     def _struct(self, cls: type[Struct], var: str, prefix: str) -> None:
@@ -115,7 +115,9 @@ class _EncoderWriter:
         fields = [(path, 0) for _, path in run]
         for spec, path in run:
             if spec.type == "uuid":
-                self.out.add(f"if len({var}.{spec.name}) != 16: raise ValueError('a uuid is 16 bytes')", (path, 0))
+                self.out.add(
+                    f"if len({var}.{spec.name}) != 16: raise ValueError('a uuid is 16 bytes')", (path, 0)
+                )
         pack = self.out.constant("p", struct.Struct(">" + "".join(FIXED[str(s.type)] for s, _ in run)).pack)
         values = ", ".join(f"{var}.{spec.name}" for spec, _ in run)
         self.out.add(f"{self.append}({pack}({values}))", *fields)
@@ -154,7 +156,10 @@ class _EncoderWriter:
         self._null(spec, "s", path, b"\0" if compact else b"\xff" * struct.calcsize(code))
         if spec.type == "string":
             add("s = s.encode()", (path, 0))
-            add(f"if len(s) > {STRING_BYTES_MAX}: raise ValueError(f'a string of {{len(s)}} bytes')", (path, 0))
+            add(
+                f"if len(s) > {STRING_BYTES_MAX}: raise ValueError(f'a string of {{len(s)}} bytes')",
+                (path, 0),
+            )
         self._length(spec, "len(s)", path, code)
         add(f"{self.append}(s)")
         self.out.depth -= 1
@@ -196,7 +201,7 @@ class _EncoderWriter:
             add("if len(s) != 16: raise ValueError('a uuid is 16 bytes')", (path, 0))
             add(f"{self.append}(s)")
         else:
-            self._blob(FieldSpec(spec.type, spec.versions, "none", MISSING, None, False, spec.compact, False), path)
+            self._blob(spec.element(), path)
         self.out.depth -= 1
 
     def _tags(self, plan: Plan, var: str, prefix: str) -> None:
@@ -222,5 +227,8 @@ class _EncoderWriter:
             add(f"{tags}.append(({spec.tag}, b''.join({parts})))", (path, 0))
             self.out.depth -= 1
         self.append = outer
-        add(f"{self.append}(b'\\0' if not {tags} and not {var}.unknown_tags else "
-            f"PACK_TAGS({tags}, {var}.unknown_tags))", (prefix + "tags", 0))
+        add(
+            f"{self.append}(b'\\0' if not {tags} and not {var}.unknown_tags else "
+            f"PACK_TAGS({tags}, {var}.unknown_tags))",
+            (prefix + "tags", 0),
+        )

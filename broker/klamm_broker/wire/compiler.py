@@ -146,7 +146,7 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
     from klamm_broker.wire.compile_encoder import write_encoder
 
     out = write_encoder(cls, version)
-    out.namespace["FAILED"] = lambda error, message: _encode_failed(out, cls.__name__, version, error, message)
+    out.namespace["FAILED"] = lambda error: _encode_failed(out, cls.__name__, version, error)
     encoder: Encoder = out.compile(f"{cls.__name__} v{version} encode", "encode")
     return encoder
 
@@ -168,8 +168,8 @@ def source(cls: type[Message], version: int, what: str) -> str:
     return "\n".join((write_encoder if what == "encode" else write_decoder)(cls, version).lines)
 
 
-def _encode_failed(out: Source, message: str, version: int, error: Exception, value: object) -> NoReturn:
-    fields, names = out.at(error.__traceback__)
+def _encode_failed(out: Source, message: str, version: int, error: Exception) -> NoReturn:
+    fields, _ = out.at(error.__traceback__)
     title = f"{message} v{version}"
     if isinstance(error, UnsupportedVersion):
         raise UnsupportedVersion(f"{title}: {error}") from None
@@ -191,7 +191,9 @@ def _decode_failed(out: Source, title: str, error: Exception) -> NoReturn:
             if offset + size > end:
                 break
             offset += size
-        raise TruncatedMessage(title, path, offset, f"needs more than the {end - offset} bytes left") from None
+        raise TruncatedMessage(
+            title, path, offset, f"needs more than the {end - offset} bytes left"
+        ) from None
     if isinstance(error, UnicodeDecodeError):
         raise MalformedMessage(title, path, offset, "not UTF-8") from None
     raise MalformedMessage(title, path, offset, str(error)) from None

@@ -15,8 +15,12 @@ from typing import Any, Final
 from klamm_broker.wire.errors import CorruptRecord
 from klamm_broker.wire.varint import Buffer, VarintTooLong, decode_uvarint
 
-DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024  # what a batch may unpack to unless the caller says otherwise
-_XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # magic, version, oldest compatible version
+DECOMPRESSED_BYTES_MAX: Final = (
+    256 * 1024 * 1024
+)  # what a batch may unpack to unless the caller says otherwise
+_XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(
+    ">ii", 1, 1
+)  # magic, version, oldest compatible version
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _GZIP: Final = 31  # zlib's wbits for a gzip wrapper
 _SIZE: Final = struct.Struct(">i")

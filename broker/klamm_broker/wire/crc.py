@@ -12,7 +12,9 @@ from google_crc32c import extend, value
 
 from klamm_broker.wire.varint import Buffer
 
-PIECE_BYTES: Final = 64 * 1024  # above 128 KiB malloc hands out fresh pages, which cost more than the checksum
+PIECE_BYTES: Final = (
+    64 * 1024
+)  # above 128 KiB malloc hands out fresh pages, which cost more than the checksum
 
 
 def crc32c(view: Buffer) -> int:

@@ -19,7 +19,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> ErrorCode:  # noqa: PYI034
+    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> ErrorCode:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -91,7 +91,11 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "delegation tokens are switched off"
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "there is no such delegation token"
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "the delegation token belongs to somebody else"
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, False, "delegation tokens cannot be asked for over this connection"
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
+        64,
+        False,
+        "delegation tokens cannot be asked for over this connection",
+    )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "not authorized for the delegation token"
     DELEGATION_TOKEN_EXPIRED = 66, False, "the delegation token has expired"
     INVALID_PRINCIPAL_TYPE = 67, False, "this type of principal is not supported"

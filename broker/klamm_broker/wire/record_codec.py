@@ -72,7 +72,9 @@ def read_records(body: Buffer, header: BatchHeader) -> list[Record]:
     return records
 
 
-def _read_record(data: bytes, pos: int, header: BatchHeader, log_append_time: int | None) -> tuple[Record, int]:
+def _read_record(
+    data: bytes, pos: int, header: BatchHeader, log_append_time: int | None
+) -> tuple[Record, int]:
     from klamm_broker.wire.batch import Record
 
     length, pos = decode_varint(data, pos, 5)

@@ -55,11 +55,23 @@ def parse_versions(text: str) -> tuple[int, int]:
 class FieldSpec:
     """One row of a table. `type` is a wire type's name or a Struct class; `array` says that there are many."""
 
-    __slots__ = ("array", "compact", "default", "ignorable", "name", "nullable", "secret", "tag", "type", "versions")
+    __slots__ = (
+        "array",
+        "compact",
+        "default",
+        "ignorable",
+        "name",
+        "nullable",
+        "secret",
+        "tag",
+        "type",
+        "versions",
+    )
 
     def __init__(
         self,
         type_: Any,
+        *,
         versions: str,
         nullable: str,
         default: object,
@@ -78,6 +90,10 @@ class FieldSpec:
         self.ignorable = ignorable
         self.compact = compact
         self.secret = secret
+
+    def element(self) -> FieldSpec:
+        """One element of an array field, as a field of its own: never null."""
+        return field(self.type, self.versions, compact=self.compact)  # type: ignore[no-any-return]
 
     @property
     def struct(self) -> type[Struct] | None:
@@ -121,7 +137,16 @@ def field(
     it is the default; `compact=False` keeps the old length prefix in flexible versions; a `secret` value is
     not shown by repr.
     """
-    return FieldSpec(type_, versions, nullable, default, tag, ignorable, compact, secret)
+    return FieldSpec(
+        type_,
+        versions=versions,
+        nullable=nullable,
+        default=default,
+        tag=tag,
+        ignorable=ignorable,
+        compact=compact,
+        secret=secret,
+    )
 
 
 @dataclass_transform(kw_only_default=True)
@@ -166,7 +191,8 @@ class Struct(metaclass=StructType):
 
     def __repr__(self) -> str:
         parts = [
-            f"{spec.name}={'[hidden]' if spec.secret else repr(getattr(self, spec.name))}" for spec in self.FIELDS
+            f"{spec.name}={'[hidden]' if spec.secret else repr(getattr(self, spec.name))}"
+            for spec in self.FIELDS
         ]
         if self.unknown_tags:
             parts.append(f"unknown_tags={dict(self.unknown_tags)!r}")
