@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
 
 from klamm_broker.wire.errors import UnsupportedVersion
 from klamm_broker.wire.varint import Buffer
@@ -169,9 +169,12 @@ class StructType(type):
 class Struct(metaclass=StructType):
     """A value with the fields of its table. Keyword arguments only; what is left out has its default."""
 
-    __slots__ = ("unknown_tags",)
     FIELDS: ClassVar[tuple[FieldSpec, ...]]
-    unknown_tags: Mapping[int, bytes]
+
+    if TYPE_CHECKING:
+        unknown_tags: Mapping[int, bytes] = NO_TAGS
+    else:
+        __slots__ = ("unknown_tags",)
 
     def __init__(self, **values: Any) -> None:
         from klamm_broker.wire.compiler import compile_init
