@@ -1,1 +1,1 @@
-""""""
+"""A small asyncio Kafka client on the sans-IO codec."""

@@ -1,1 +1,1 @@
-""""""
+"""The broker process: configuration, event loop, connections, start and stop."""

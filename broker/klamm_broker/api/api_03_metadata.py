@@ -1,0 +1,106 @@
+"""Metadata, key 3: versions 0 to 13.
+
+Behaviour: one broker, which leads every partition and is the controller. A topic that does not exist is created when
+both `auto.create.topics.enable` and the request allow it; the first answer already has it. Null topics (or none in
+version 0) mean all. From version 10 topics may be asked for by id.
+Not supported: authorized operations (answered as "not asked"); there is no authorizer yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from klamm_base.errors import KlammError
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.topics import Topic, why_invalid
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+NO_ID: Final = bytes(16)
+
+
+@handles(ApiKey.METADATA, versions=(0, 13))
+def metadata(broker: Broker, ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    listener = broker.listeners[ctx.listener]
+    asked = request.topics
+    if asked is None or (ctx.api_version == 0 and not asked):
+        topics = [_found(broker, topic) for topic in broker.topics]
+    else:
+        topics = [_topic(broker, ctx, item, create=request.allow_auto_topic_creation) for item in asked]
+    me = MetadataResponseBroker(
+        node_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
+    )
+    return MetadataResponse(
+        brokers=[me], cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=topics
+    )
+
+
+def _topic(
+    broker: Broker, ctx: RequestContext, asked: MetadataRequestTopic, *, create: bool
+) -> MetadataResponseTopic:
+    if asked.topic_id != NO_ID and ctx.api_version >= 10:
+        if asked.name is not None and ctx.api_version < 12:
+            return _error(ErrorCode.INVALID_REQUEST, asked)
+        topic = broker.topics.by_id.get(asked.topic_id)
+        return _found(broker, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, asked)
+    if asked.name is None:
+        return _error(ErrorCode.INVALID_REQUEST, asked)
+    topic = broker.topics.by_name.get(asked.name)
+    if topic is not None:
+        return _found(broker, topic)
+    if why_invalid(asked.name) is not None:
+        return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+    if create and broker.config["auto.create.topics.enable"]:
+        return _create(broker, asked)
+    return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
+
+
+def _create(broker: Broker, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    assert asked.name is not None
+    if broker.topics.colliding(asked.name) is not None:
+        return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+    try:
+        return _found(broker, broker.auto_create(asked.name))
+    except KlammError as e:
+        log.error("topic %s could not be created: %s", asked.name, e)  # noqa: TRY400 - a sentence
+        return _error(ErrorCode.LEADER_NOT_AVAILABLE, asked)
+
+
+def _found(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    me = [broker.node_id]
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.index,
+                leader_id=broker.node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=me,
+                isr_nodes=me,
+                offline_replicas=[],
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _error(code: ErrorCode, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])

@@ -1,0 +1,35 @@
+"""ApiVersions, key 18: versions 0 to 4.
+
+Behaviour: lists what the registry has. Produce is advertised from version 0, because librdkafka turns compression
+off when 0 is missing (KAFKA-18659); versions 0 to 2 are refused when sent. A version that we do not have is
+answered in version 0 with error 35 (`Server.unsupported_api_versions`), from which the client learns ours. From
+version 3 the client names its software; names that Kafka refuses get INVALID_REQUEST.
+Not supported: feature levels (`supported_features` is empty: no transactions version 2, no share groups).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import RequestContext, handles, table
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiKey.API_VERSIONS, versions=(0, 4))
+def api_versions(broker: Broker, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    names = (request.client_software_name, request.client_software_version)
+    if ctx.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    keys = [
+        ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+        for api in table().values()
+    ]
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys)

@@ -1,0 +1,106 @@
+"""The table of served APIs: key, versions, handler.
+
+`@handles` on a function in `api/api_NN_*.py` is the only place where an API's versions are written down:
+ApiVersions, request dispatch and the ledger test all read this table. Dispatch by key is `lookup`. Thread rule:
+filled once at start-up by `load`, read-only afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from asyncio import Future
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from klamm_broker.wire.api_keys import ApiKey, message_types
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.wire.struct import Message
+
+Handler = Callable[["Broker", "RequestContext", Any], "Any | Future[Any] | None"]
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestContext:
+    """Who asks, and how: what a handler may need beside the request itself."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    host: str
+    port: int
+    listener: str
+
+
+class Api:
+    """One served API. `advertised_min` differs from `min_version` only where a client's bug demands it.
+
+    A `raw` handler reads the receive buffer itself: `(connection, view, pos, end, version, correlation_id)`
+    with `pos` at the body; it returns the framed answer, or None after parking it.
+    """
+
+    __slots__ = (
+        "advertised_min", "flexible_from", "handler", "key", "max_version", "min_version", "module",
+        "name", "raw", "request_type",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: ApiKey,
+        *,
+        versions: tuple[int, int],
+        advertised_min: int | None,
+        handler: Handler,
+        raw: bool,
+    ) -> None:
+        self.key = key
+        self.name = key.name
+        self.min_version, self.max_version = versions
+        self.advertised_min = self.min_version if advertised_min is None else advertised_min
+        self.handler = handler
+        self.raw: Callable[..., Any] | None = handler if raw else None
+        self.module = handler.__module__
+        self.request_type: type[Message] = message_types(key)[0]
+        self.flexible_from = self.request_type.FLEXIBLE_FROM
+
+
+_apis: Final[dict[int, Api]] = {}
+
+
+def handles(
+    key: ApiKey, *, versions: tuple[int, int], advertised_min: int | None = None, raw: bool = False
+) -> Callable[[_H], _H]:
+    """Register a function `(broker, ctx, request)` as the handler of an API, for these versions (inclusive).
+
+    The handler returns the response message, or an `asyncio.Future` of it (a parked request), or None where
+    the protocol wants no answer (Produce with acks=0).
+    """
+
+    def register(handler: _H) -> _H:
+        if key in _apis:
+            raise ValueError(f"{key.name} is registered by {_apis[key].module} and by {handler.__module__}")
+        _apis[key] = Api(key, versions=versions, advertised_min=advertised_min, handler=handler, raw=raw)
+        return handler
+
+    return register
+
+
+def load() -> dict[int, Api]:
+    """Import every `api_NN_*` module beside this one and return the table, by key. Idempotent."""
+    package = importlib.import_module("klamm_broker.api")
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.name.startswith("api_"):
+            importlib.import_module(f"klamm_broker.api.{info.name}")
+    for key in sorted(_apis):
+        _apis[key] = _apis.pop(key)
+    return _apis
+
+
+def table() -> dict[int, Api]:
+    """The registered APIs by key, as `load` left them."""
+    return _apis

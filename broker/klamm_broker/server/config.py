@@ -1,0 +1,148 @@
+"""A broker's configuration: `server.properties` parsed, checked and typed.
+
+`BrokerConfig.load` is the only way in. A bad value raises ConfigError that names file and line (where the mapping
+can tell: `source(key)`), key and what would be right; keys without effect are warned about by name, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klamm_base.configdef import invalid
+from klamm_base.errors import ConfigError
+from klamm_broker.server import topic_config
+from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED, parse_listener
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One address of `listeners` or `advertised.listeners`."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Typed values by Kafka's names (`config["num.partitions"]`), and what follows from several of them."""
+
+    values: Mapping[str, Any]
+    originals: Mapping[str, str]
+    node_id: int
+    log_dir: Path
+    listeners: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
+    topic_defaults: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    @staticmethod
+    def load(props: Mapping[str, str]) -> BrokerConfig:
+        """Parse and check. `props` may be a plain dict or a `Properties` whose `source(key)` is `file:line`."""
+        try:
+            return _load(props)
+        except ConfigError as e:
+            source = _source(props, e.key)
+            if source is None or e.source is not None:
+                raise
+            raise ConfigError(str(e), key=e.key, source=source) from None
+
+
+def _load(props: Mapping[str, str]) -> BrokerConfig:
+    values = BROKER_CONFIG.parse(props)
+    originals = {name: str(value) for name, value in props.items() if name in BROKER_CONFIG}
+    listeners = _listeners("listeners", values["listeners"], _protocols(values))
+    advertised = listeners
+    if values["advertised.listeners"] is not None:
+        advertised = _listeners("advertised.listeners", values["advertised.listeners"], _protocols(values))
+    _check_advertised(listeners, advertised, explicit=values["advertised.listeners"] is not None)
+    node_id = values["node.id"]
+    if "node.id" not in originals and values["broker.id"] >= 0:
+        node_id = values["broker.id"]
+    config = BrokerConfig(
+        values=values,
+        originals=originals,
+        node_id=node_id,
+        log_dir=_log_dir(values),
+        listeners=listeners,
+        advertised=advertised,
+        topic_defaults=topic_config.defaults(originals, values),
+    )
+    _warn(props)
+    return config
+
+
+def _protocols(values: Mapping[str, Any]) -> dict[str, str]:
+    result = {}
+    for item in values["listener.security.protocol.map"]:
+        name, colon, protocol = item.partition(":")
+        if not colon:
+            raise invalid("listener.security.protocol.map", item, "must look like NAME:PLAINTEXT")
+        result[name.strip().upper()] = protocol.strip().upper()
+    return result
+
+
+def _listeners(key: str, texts: list[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    result = []
+    for text in texts:
+        name, host, port = parse_listener(key, text)
+        protocol = protocols.get(name, name)
+        if protocol != "PLAINTEXT":
+            why = (
+                f"security protocol {protocol} is not supported yet, use PLAINTEXT"
+                if protocol in {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+                else f"listener name {name} has no entry in listener.security.protocol.map"
+            )
+            raise invalid(key, text, why)
+        result.append(Listener(name=name, host=host, port=port))
+    return tuple(result)
+
+
+def _check_advertised(
+    listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, explicit: bool
+) -> None:
+    """Clients must be told an address that they can connect to, of a listener that exists."""
+    names = {listener.name for listener in listeners}
+    for item in advertised:
+        where = f"{item.name}://{item.host}:{item.port}"
+        if item.name not in names:
+            raise invalid(
+                "advertised.listeners", where, f"no listener of that name in listeners ({', '.join(names)})"
+            )
+        if item.host in {"0.0.0.0", "::"}:  # noqa: S104 - refused, not bound
+            why = "cannot be told to clients; set advertised.listeners to a host name or address of this machine"
+            raise invalid("advertised.listeners" if explicit else "listeners", where, why)
+
+
+def _log_dir(values: Mapping[str, Any]) -> Path:
+    dirs = values["log.dirs"]
+    if dirs is None:
+        return Path(values["log.dir"])
+    if len(dirs) != 1 or not dirs[0]:
+        raise invalid("log.dirs", ",".join(dirs), "exactly one directory is supported")
+    return Path(dirs[0])
+
+
+def _warn(props: Mapping[str, str]) -> None:
+    for name in BROKER_CONFIG.unknown(props):
+        source = _source(props, name)
+        at = f"{source}: " if source else ""
+        if name.startswith(NOT_IMPLEMENTED):
+            log.warning("%sconfiguration %s has no effect: not implemented", at, name)
+        else:
+            log.warning("%sconfiguration %s is unknown and ignored", at, name)
+
+
+def _source(props: Mapping[str, str], key: str | None) -> str | None:
+    source = getattr(props, "source", None)
+    if key is None or key not in props or not callable(source):
+        return None
+    return str(source(key))

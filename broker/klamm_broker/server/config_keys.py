@@ -1,0 +1,411 @@
+"""The keys of `server.properties`: Kafka's names, types, defaults and validators, as one ConfigDef.
+
+Three groups: keys that do something here (`BROKER_CONFIG`), keys that Kafka knows and that mean nothing to a
+single node or are not there yet (`NOT_IMPLEMENTED`, by prefix: they are accepted with a warning that names them),
+and everything else, which is warned about as unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from klamm_base.configdef import (
+    ConfigDef,
+    Importance,
+    Type,
+    Validator,
+    between,
+    invalid,
+    non_empty,
+    one_of,
+)
+from klamm_broker.log.topic_config import TOPIC_CONFIGS
+from klamm_broker.server.topic_config import SYNONYMS
+
+MINUTE: Final = 60_000
+INT_MAX: Final = (1 << 31) - 1
+_LISTENER: Final = re.compile(r"^([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%]+\]|[^\[\]/:]*):(\d+)$")
+
+
+def parse_listener(name: str, text: str) -> tuple[str, str, int]:
+    """`PLAINTEXT://host:port` as (listener name, host, port). Raises ConfigError for configuration `name`."""
+    match = _LISTENER.match(text)
+    if match is None or int(match[3]) > 65535:
+        raise invalid(name, text, "must look like PLAINTEXT://127.0.0.1:9092")
+    return match[1].upper(), match[2].strip("[]"), int(match[3])
+
+
+def _listeners(name: str, value: Any) -> None:
+    if value is None:
+        return
+    parsed = [parse_listener(name, item) for item in value]
+    names = [item[0] for item in parsed]
+    if not names:
+        raise invalid(name, "", "at least one listener is needed, for example PLAINTEXT://127.0.0.1:9092")
+    if len(set(names)) != len(names):
+        raise invalid(name, ",".join(value), "each listener needs a name of its own")
+
+
+def _topic_rows(d: ConfigDef) -> None:
+    """The broker-wide defaults of topic keys, with the topic key's validator and meaning."""
+    for topic_key, synonyms in SYNONYMS.items():
+        key = TOPIC_CONFIGS[topic_key]
+        for position, (name, factor) in enumerate(synonyms):
+            unset = (position == 0 and len(synonyms) > 1) or name == "log.retention.minutes"
+            d.define(
+                name,
+                Type.INT if factor > 1 else key.type,
+                None if unset else key.default // factor if factor > 1 else key.default,
+                validator=_unless_none(between(-1 if topic_key == "retention.ms" else 0))
+                if factor > 1
+                else _unless_none(key.validator),
+                importance=Importance.HIGH,
+                documentation=f"Default of topics that do not set `{topic_key}`: {key.documentation}",
+            )
+
+
+def _unless_none(validator: Validator | None) -> Validator | None:
+    if validator is None:
+        return None
+
+    def check(name: str, value: Any) -> None:
+        if value is not None:
+            validator(name, value)
+
+    return check
+
+
+def _define() -> ConfigDef:
+    d = ConfigDef()
+    positive, not_negative = between(1), between(0)
+
+    def key(
+        name: str,
+        type: Type,
+        default: Any,
+        validator: Any,
+        doc: str,
+        *,
+        importance: Importance = Importance.MEDIUM,
+    ) -> None:
+        d.define(name, type, default, validator=validator, importance=importance, documentation=doc)
+
+    high = Importance.HIGH
+    # identity and listeners
+    key("node.id", Type.INT, 1, not_negative, "This broker's id in metadata answers.", importance=high)
+    key(
+        "broker.id",
+        Type.INT,
+        -1,
+        between(-1),
+        "Older name of `node.id`; used where that is not set.",
+        importance=high,
+    )
+    key(
+        "cluster.id",
+        Type.STRING,
+        None,
+        _unless_none(non_empty),
+        "Cluster id for a new data directory: 22 characters of URL-safe base64. Without it one is made up. A directory that exists keeps its own.",
+    )
+    key(
+        "listeners",
+        Type.LIST,
+        ["PLAINTEXT://localhost:9092"],
+        _listeners,
+        "Addresses to listen on, `NAME://host:port`, comma separated. Port 0 takes a free one. An empty host is every interface.",
+        importance=high,
+    )
+    key(
+        "advertised.listeners",
+        Type.LIST,
+        None,
+        _listeners,
+        "Addresses that clients are told to connect to; `listeners` where not set.",
+        importance=high,
+    )
+    key(
+        "listener.security.protocol.map",
+        Type.LIST,
+        ["PLAINTEXT:PLAINTEXT"],
+        None,
+        "Security protocol of each listener name. Only PLAINTEXT is served.",
+    )
+    key("broker.rack", Type.STRING, None, None, "Rack of this broker in metadata answers.")
+    # where the data is
+    key("log.dirs", Type.LIST, None, None, "Data directory. One directory is supported.", importance=high)
+    key(
+        "log.dir",
+        Type.STRING,
+        "klamm-data",
+        _unless_none(non_empty),
+        "Data directory where `log.dirs` is not set.",
+        importance=high,
+    )
+    # topics
+    key("num.partitions", Type.INT, 1, positive, "Partitions of a topic that is created without a number.")
+    key(
+        "default.replication.factor",
+        Type.INT,
+        1,
+        between(1, 1),
+        "Replicas of a topic that is created without a number. One node can hold one.",
+    )
+    key(
+        "auto.create.topics.enable",
+        Type.BOOLEAN,
+        True,
+        None,
+        "Whether a Metadata request may create the topics it asks for.",
+        importance=high,
+    )
+    key("delete.topic.enable", Type.BOOLEAN, True, None, "Whether topics may be deleted.", importance=high)
+    key(
+        "max.request.partition.size.limit",
+        Type.INT,
+        2000,
+        positive,
+        "Most partitions in one answer to DescribeTopicPartitions.",
+    )
+    # sockets and connections
+    key(
+        "socket.request.max.bytes",
+        Type.INT,
+        104857600,
+        between(1, INT_MAX),
+        "Largest request that is read, in bytes. A larger one closes its connection.",
+        importance=high,
+    )
+    key(
+        "socket.send.buffer.bytes",
+        Type.INT,
+        102400,
+        between(-1),
+        "SO_SNDBUF of client connections; -1 leaves it to the system.",
+    )
+    key(
+        "socket.receive.buffer.bytes",
+        Type.INT,
+        102400,
+        between(-1),
+        "SO_RCVBUF of client connections; -1 leaves it to the system.",
+    )
+    key("socket.listen.backlog.size", Type.INT, 50, positive, "Connections that may wait to be accepted.")
+    key(
+        "connections.max.idle.ms",
+        Type.LONG,
+        600_000,
+        between(-1),
+        "A connection without requests for this long is closed; -1 keeps it.",
+    )
+    key(
+        "max.connections",
+        Type.INT,
+        INT_MAX,
+        not_negative,
+        "Most client connections at a time. One more is closed at once.",
+    )
+    key(
+        "max.connections.per.ip", Type.INT, INT_MAX, not_negative, "Most client connections from one address."
+    )
+    key(
+        "fetch.max.bytes",
+        Type.INT,
+        55 * 1024 * 1024,
+        between(1024),
+        "Most bytes in one Fetch answer; a first batch larger than this is still sent whole.",
+    )
+    key(
+        "max.incremental.fetch.session.cache.slots",
+        Type.INT,
+        1000,
+        not_negative,
+        "Fetch sessions that are remembered. Sessions are refused for now, which clients take as a full cache.",
+    )
+    # flushing, retention, recovery
+    key(
+        "log.flush.offset.checkpoint.interval.ms",
+        Type.INT,
+        MINUTE,
+        not_negative,
+        "How often recovery points are written, in milliseconds.",
+    )
+    key(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        Type.INT,
+        MINUTE,
+        not_negative,
+        "How often log start offsets are written, in milliseconds.",
+    )
+    key(
+        "log.retention.check.interval.ms",
+        Type.LONG,
+        300_000,
+        positive,
+        "How often retention looks for segments to drop, in milliseconds.",
+    )
+    key(
+        "num.recovery.threads.per.data.dir",
+        Type.INT,
+        2,
+        positive,
+        "Accepted; recovery runs in the starting process.",
+    )
+    # producers
+    key(
+        "producer.id.expiration.ms",
+        Type.INT,
+        86_400_000,
+        positive,
+        "A producer without writes for this long is forgotten, in milliseconds.",
+        importance=Importance.LOW,
+    )
+    key(
+        "producer.id.expiration.check.interval.ms",
+        Type.INT,
+        600_000,
+        positive,
+        "How often forgotten producers are looked for, in milliseconds.",
+        importance=Importance.LOW,
+    )
+    _group_keys(key)
+    key(
+        "klamm.event.loop",
+        Type.STRING,
+        "auto",
+        one_of("auto", "asyncio", "uvloop"),
+        "Event loop: `auto` takes asyncio's, which is as fast here (raw sockets, no streams) and starts sooner.",
+        importance=Importance.LOW,
+    )
+    _topic_rows(d)
+    return d
+
+
+def _group_keys(key: Any) -> None:
+    positive, not_negative = between(1), between(0)
+    high, low = Importance.HIGH, Importance.LOW
+    key(
+        "offsets.topic.num.partitions",
+        Type.INT,
+        50,
+        positive,
+        "Partitions of `__consumer_offsets`; read when the topic is created.",
+        importance=high,
+    )
+    key(
+        "offsets.topic.replication.factor",
+        Type.SHORT,
+        1,
+        between(1),
+        "Accepted; one node holds one replica.",
+        importance=high,
+    )
+    key(
+        "offsets.topic.segment.bytes",
+        Type.INT,
+        104857600,
+        positive,
+        "Segment size of `__consumer_offsets`, in bytes.",
+        importance=high,
+    )
+    key(
+        "offsets.topic.compression.codec",
+        Type.INT,
+        0,
+        between(0, 0),
+        "Codec of the offsets topic; only 0 (none).",
+        importance=high,
+    )
+    key(
+        "offsets.retention.minutes",
+        Type.INT,
+        10080,
+        positive,
+        "Committed offsets of an empty group are kept this long, in minutes.",
+        importance=high,
+    )
+    key(
+        "offsets.retention.check.interval.ms",
+        Type.LONG,
+        600_000,
+        positive,
+        "How often expired offsets are looked for, in milliseconds.",
+        importance=high,
+    )
+    key(
+        "offset.metadata.max.bytes",
+        Type.INT,
+        4096,
+        not_negative,
+        "Longest metadata text of an offset commit, in bytes.",
+        importance=high,
+    )
+    key(
+        "offsets.commit.timeout.ms",
+        Type.INT,
+        5000,
+        positive,
+        "Accepted; a commit is one local write here.",
+        importance=high,
+    )
+    key(
+        "offsets.load.buffer.size",
+        Type.INT,
+        5242880,
+        positive,
+        "Bytes read at a time when groups are loaded.",
+        importance=high,
+    )
+    key(
+        "group.initial.rebalance.delay.ms",
+        Type.INT,
+        3000,
+        not_negative,
+        "How long a new group waits for more members before the first rebalance, in milliseconds.",
+    )
+    key(
+        "group.min.session.timeout.ms",
+        Type.INT,
+        6000,
+        positive,
+        "Shortest session timeout that a member may ask for, in milliseconds.",
+    )
+    key(
+        "group.max.session.timeout.ms",
+        Type.INT,
+        1_800_000,
+        positive,
+        "Longest session timeout that a member may ask for, in milliseconds.",
+    )
+    key("group.max.size", Type.INT, INT_MAX, positive, "Most members in a group.")
+    key(
+        "group.coordinator.rebalance.protocols",
+        Type.LIST,
+        ["classic"],
+        one_of("classic", "consumer"),
+        "Group protocols that are served.",
+        importance=low,
+    )
+
+
+BROKER_CONFIG: Final[ConfigDef] = _define()
+
+NOT_IMPLEMENTED: Final = (  # prefixes of keys that Kafka 4.3 knows and that have no effect here
+    "add.partitions.to.txn.", "advertised.", "allow.everyone.", "alter.", "authorizer.", "auto.include.jmx.",
+    "auto.leader.", "background.threads", "broker.", "client.quota.", "config.providers", "connection.",
+    "connections.", "control.plane.", "controlled.", "controller.", "create.topic.policy.", "delegation.",
+    "early.start.", "enable.", "fetch.purgatory.", "follower.", "group.", "initial.", "inter.broker.",
+    "internal.", "kafka.metrics.", "leader.", "listener.", "log.cleaner.", "log.dir.failure.", "log.local.",
+    "log.message.", "metadata.", "metric", "min.", "num.", "offsets.topic.", "password.", "principal.",
+    "process.roles", "producer.purgatory.", "queued.", "quorum.", "quota.", "remote.", "replica.",
+    "replication.", "request.", "reserved.", "sasl.", "security.", "server.", "share.", "socket.connection.",
+    "ssl.", "telemetry.", "transaction.", "transactional.", "unclean.", "unstable.", "zookeeper.",
+)  # fmt: skip
+
+
+def sensitive(name: str) -> bool:
+    """Whether a key's value must never be shown: every PASSWORD, and unknown keys that look like one."""
+    if name in BROKER_CONFIG:
+        return BROKER_CONFIG[name].type is Type.PASSWORD
+    return any(word in name.lower() for word in ("password", "secret", "credential", "jaas", "token"))

@@ -1,0 +1,288 @@
+"""One client connection: a raw non-blocking socket, its receive buffer and its ordered answers.
+
+Invariants: answers leave in the order of their requests, also when a handler parks one; nothing is read while
+the peer does not take what it was sent (back pressure), and at most `MAX_PARKED` requests wait at a time; a
+view of the receive buffer never outlives the call that made it. Whatever is wrong with a request closes this
+connection with one log line and touches nothing else. Runs on the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.server import outgoing
+from klamm_broker.server.dispatch import BadRequest, dispatch
+from klamm_broker.server.outgoing import Piece, Reply
+
+if TYPE_CHECKING:
+    from klamm_broker.server.listener import Server
+
+log = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 256 * 1024
+"""Receive buffer at rest: two of librdkafka's usual batches. Its pages are touched only when bytes come."""
+GROW_STEP_BYTES: Final = 8 * 1024 * 1024
+"""A frame up to this size gets its buffer at once, a larger one as its bytes come: a size field is no proof."""
+MAX_PARKED: Final = 256
+"""Parked requests of one connection before it is no longer read. Clients pipeline five, as a rule."""
+
+_SIZE: Final = struct.Struct(">i")
+
+
+class Slot:
+    """The place of one parked request in its connection's order."""
+
+    __slots__ = ("_connection", "reply")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.reply: Reply | None = None
+
+    @property
+    def closed(self) -> bool:
+        """The connection is gone, nobody waits for the answer."""
+        return self._connection.closed
+
+    def resolve(self, reply: Reply) -> None:
+        """Hand in the answer, once; it leaves when every earlier request has been answered."""
+        self._connection.resolve(self, reply)
+
+    def fail(self, why: str) -> None:
+        """There will be no answer: the connection closes."""
+        self._connection.close(why)
+
+
+class Connection:
+    """Reads frames, dispatches them, writes answers. `last_active` is the loop time of the last bytes in."""
+
+    __slots__ = (
+        "_buf", "_end", "_fd", "_need", "_out", "_parked", "_peak", "_processing", "_reading", "_start", "_view",
+        "_writing", "broker", "closed", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
+        "sock",
+    )  # fmt: skip
+
+    def __init__(self, server: Server, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
+        self.server = server
+        self.broker = server.broker
+        self.loop = server.loop
+        self.sock = sock
+        self._fd = sock.fileno()
+        self.host, self.port = peer
+        self.listener = listener
+        self.max_frame: int = server.broker.config["socket.request.max.bytes"]
+        self.last_active = self.loop.time()
+        self.closed = False
+        self._buf = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buf)
+        self._start = self._end = self._peak = 0
+        self._need = 4  # bytes from `_start` that make the next step possible: a size field or a whole frame
+        self._parked: deque[Slot] = deque()
+        self._out: list[Piece] = []
+        self._writing = self._processing = False
+        self._reading = True
+        self.loop.add_reader(self._fd, self._on_readable)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    # ---- in
+
+    def _on_readable(self) -> None:
+        try:
+            n = self.sock.recv_into(self._view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as e:
+            self.close(f"read failed: {e.strerror or e}", level=logging.DEBUG)
+            return
+        if n == 0:
+            self._on_eof()
+            return
+        self._end += n
+        self.last_active = self.loop.time()
+        self._process()
+
+    def _on_eof(self) -> None:
+        held = self._end - self._start
+        if held:
+            what = "a size field" if self._need == 4 else "a request"
+            self.close(f"truncated request: the peer left after {held} of {self._need} bytes of {what}")
+        else:
+            self.close("closed by the peer", level=logging.DEBUG)
+
+    def _process(self) -> None:
+        """Handle the whole requests in the buffer, as long as the peer takes the answers."""
+        cork: list[Piece] = []  # answers that leave in one call
+        self._processing = True
+        try:
+            while not self._blocked():
+                start = self._start
+                held = self._end - start
+                if held < self._need:
+                    break
+                if self._need == 4:
+                    self._need = 4 + self._frame_size(start)
+                    continue
+                end = start + self._need
+                reply = dispatch(self, self._view, start + 4, end)
+                if self.closed:
+                    return
+                self._start = end
+                self._need = 4
+                if reply is not None:
+                    self._answer(reply, cork)
+        except BadRequest as e:
+            self._flush(cork)
+            self.close(str(e))
+            return
+        finally:
+            self._processing = False
+        self._flush(cork)
+        if not self.closed:
+            self._make_room()
+            self._update_reading()
+
+    def _frame_size(self, start: int) -> int:
+        (size,) = _SIZE.unpack_from(self._buf, start)
+        if size <= 0:
+            raise BadRequest(f"request size {size} is not positive")
+        if size > self.max_frame:
+            raise BadRequest(f"request size {size} exceeds socket.request.max.bytes={self.max_frame}")
+        return int(size)
+
+    def _make_room(self) -> None:
+        """Let the next read go on where the frame continues: move it to the front, or take a larger buffer."""
+        held = self._end - self._start
+        need = self._need
+        self._peak = max(self._peak, need)
+        if held == 0:
+            self._start = self._end = 0
+        if self._start + need <= len(self._buf):
+            return
+        capacity = need if need <= GROW_STEP_BYTES else min(need, max(2 * held, GROW_STEP_BYTES))
+        if capacity > len(self._buf):
+            self._replace_buffer(capacity + BUFFER_BYTES // 2)
+        elif self._start:
+            self._view[:held] = self._view[self._start : self._end]
+            self._start, self._end = 0, held
+
+    def _replace_buffer(self, capacity: int) -> None:
+        buf = bytearray(capacity)
+        view = memoryview(buf)
+        held = self._end - self._start
+        view[:held] = self._view[self._start : self._end]
+        self._view.release()
+        self._buf, self._view = buf, view
+        self._start, self._end = 0, held
+
+    def shrink(self) -> None:
+        """Give back a large buffer that no recent frame needed. Called from time to time."""
+        if len(self._buf) > BUFFER_BYTES and self._peak <= BUFFER_BYTES and self._end == self._start:
+            self._start = self._end = 0
+            self._replace_buffer(BUFFER_BYTES)
+        self._peak = self._need
+
+    # ---- out
+
+    def park(self) -> Slot:
+        """Keep the place of the request that is being handled; its answer comes through the slot."""
+        slot = Slot(self)
+        self._parked.append(slot)
+        return slot
+
+    def resolve(self, slot: Slot, reply: Reply) -> None:
+        if self.closed:
+            return
+        if self._parked and self._parked[0] is slot and not self._out and not self._processing:
+            self._parked.popleft()
+            pieces: list[Piece] = [*reply, *self._ready()]
+            self._flush(pieces)
+        else:
+            slot.reply = reply
+            if not self._processing:
+                self._flush(self._ready())
+        if not self._processing and not self.closed:
+            self._resume()
+
+    def _answer(self, reply: Reply, cork: list[Piece]) -> None:
+        if self._parked:
+            slot = self.park()
+            slot.reply = reply
+            cork += self._ready()
+            return
+        cork += reply
+
+    def _ready(self) -> list[Piece]:
+        """The answers at the head of the order that are there."""
+        pieces: list[Piece] = []
+        while self._parked and self._parked[0].reply is not None:
+            pieces += self._parked.popleft().reply or ()
+        return pieces
+
+    def _flush(self, pieces: list[Piece]) -> None:
+        if not pieces:
+            return
+        if self._out:
+            self._out += pieces
+            return
+        try:
+            self._out = outgoing.send(self.sock, pieces)
+        except OSError as e:
+            self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
+            return
+        if self._out and not self._writing:
+            self._writing = True
+            self.loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        pieces, self._out = self._out, []
+        self.last_active = self.loop.time()
+        self._flush(pieces)
+        if self._out or self.closed:
+            return
+        self._writing = False
+        self.loop.remove_writer(self._fd)
+        self._resume()
+
+    def _blocked(self) -> bool:
+        return bool(self._out) or len(self._parked) >= MAX_PARKED
+
+    def _resume(self) -> None:
+        """Go on with requests that are already in the buffer, then read again."""
+        if not self._blocked() and self._end - self._start >= self._need:
+            self._process()
+        else:
+            self._update_reading()
+
+    def _update_reading(self) -> None:
+        want = not self._blocked()
+        if want and not self._reading:
+            self.loop.add_reader(self._fd, self._on_readable)
+        elif self._reading and not want:
+            self.loop.remove_reader(self._fd)
+        self._reading = want
+
+    # ---- end
+
+    @property
+    def busy(self) -> bool:
+        """A request waits for its answer, or an answer for its peer."""
+        return bool(self._parked or self._out)
+
+    def close(self, why: str, *, level: int = logging.WARNING) -> None:
+        """Close, once; `why` goes to the log with the peer's address."""
+        if self.closed:
+            return
+        self.closed = True
+        log.log(level, "connection %s closed: %s", self, why)
+        self.loop.remove_reader(self._fd)
+        if self._writing:
+            self.loop.remove_writer(self._fd)
+        self._out = []
+        self._parked.clear()
+        self.sock.close()
+        self.server.forget(self)

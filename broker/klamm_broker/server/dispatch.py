@@ -1,0 +1,103 @@
+"""From a frame to its handler: request header, version check, decoding, the answer's frame.
+
+Produce and Fetch register as `raw` handlers, which read the receive buffer themselves; all others get their
+message decoded from a copy. `BadRequest` says in one line what is wrong and closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.api.registry import Api, RequestContext
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ProtocolError
+from klamm_broker.wire.headers import decode_request_header, frame_response
+
+if TYPE_CHECKING:
+    from klamm_broker.server.connection import Connection, Slot
+    from klamm_broker.server.outgoing import Reply
+
+log = logging.getLogger(__name__)
+
+_HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+
+
+class BadRequest(Exception):
+    """A request that cannot be understood or is not served: the connection closes."""
+
+
+def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
+    """Handle the request in `view[pos:end]`; its answer, or None when there is none or when it is parked."""
+    if end - pos < _HEAD.size:
+        raise BadRequest(f"truncated request header: {end - pos} bytes, at least {_HEAD.size} are needed")
+    key, version, correlation_id, client_len = _HEAD.unpack_from(view, pos)
+    api = conn.server.apis.get(key)
+    if api is None:
+        raise BadRequest(f"api key {key} version {version} is not served ({end - pos} bytes)")
+    if not api.min_version <= version <= api.max_version:
+        if key == ApiKey.API_VERSIONS:
+            return conn.server.unsupported_api_versions(correlation_id)
+        served = f"{api.min_version} to {api.max_version}"
+        raise BadRequest(f"{api.name} version {version} is not served, {served} are ({end - pos} bytes)")
+    try:
+        if api.raw is not None:
+            body = pos + _HEAD.size + (max(0, client_len))
+            if version < api.flexible_from and client_len >= -1 and body <= end:
+                pass
+            elif body < end and client_len >= -1 and view[body] == 0:
+                body += 1
+            else:
+                _, body = decode_request_header(view, pos, end)
+            return api.raw(conn, view, body, end, version, correlation_id)  # type: ignore[no-any-return]
+        header, body = decode_request_header(view, pos, end)
+        message, used = api.request_type.decode(bytes(view[body:end]), version)
+    except ProtocolError as e:
+        raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {e}") from e
+    if used != end - body:
+        extra = f"{end - body - used} bytes behind the last field, from offset {used}"
+        raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {extra}")
+    context = RequestContext(
+        api_key=key,
+        api_version=version,
+        correlation_id=correlation_id,
+        client_id=header.client_id,
+        host=conn.host,
+        port=conn.port,
+        listener=conn.listener,
+    )
+    return _call(conn, api, context, message)
+
+
+def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> Reply | None:
+    try:
+        result = api.handler(conn.broker, context, message)
+        if result is None:
+            return None
+        if not isinstance(result, asyncio.Future):
+            return frame(api, context, result)
+    except Exception as e:
+        log.exception("%s version %d of %s failed", api.name, context.api_version, conn)
+        raise BadRequest(f"{api.name} version {context.api_version} failed here: {e!r}") from e
+    slot = conn.park()
+    result.add_done_callback(lambda done: _settle(slot, api, context, done))
+    return None
+
+
+def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[Any]) -> None:
+    if done.cancelled():
+        slot.fail(f"{api.name} was given up")
+        return
+    error = done.exception()
+    if error is not None:
+        log.error("%s version %d failed", api.name, context.api_version, exc_info=error)
+        slot.fail(f"{api.name} version {context.api_version} failed here: {error!r}")
+    elif not slot.closed:
+        slot.resolve(frame(api, context, done.result()))
+
+
+def frame(api: Api, context: RequestContext, message: Any) -> Reply:
+    """An answer with its size and header."""
+    return (frame_response(context.correlation_id, api.key, context.api_version, message),)

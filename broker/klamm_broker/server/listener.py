@@ -1,0 +1,198 @@
+"""Listening sockets and the set of connections: accept, limits, idle connections, orderly stop.
+
+Runs on the event loop's thread only. Does not know what requests mean: `dispatch` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from klamm_base.errors import KlammError
+from klamm_broker.api import registry
+from klamm_broker.server.config import Listener
+from klamm_broker.server.connection import Connection
+from klamm_broker.server.outgoing import Reply
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+UNSUPPORTED_VERSION: Final = 35
+ACCEPTS_PER_WAKEUP: Final = 16
+"""New connections taken at a time, so that a storm of them does not starve the others."""
+ACCEPT_PAUSE_S: Final = 0.5
+"""Pause after the process ran out of file descriptors: accepting at once would spin."""
+SWEEP_S_MAX: Final = 10.0
+
+
+class ListenError(KlammError):
+    """An address that cannot be listened on."""
+
+
+class Server:
+    """All listening sockets and connections of one broker."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.apis = registry.load()
+        self.connections: set[Connection] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._sockets: list[tuple[socket.socket, Listener]] = []
+        config = broker.config
+        self._max_connections: int = config["max.connections"]
+        self._max_per_ip: int = config["max.connections.per.ip"]
+        self._idle_s: float = config["connections.max.idle.ms"] / 1000
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # ---- start and stop
+
+    def bind(self) -> list[Listener]:
+        """Listen on every address of `listeners`; returns them with their real ports. Raises ListenError."""
+        bound = []
+        try:
+            for listener in self.broker.config.listeners:
+                port = self._bind_one(listener)
+                bound.append(Listener(name=listener.name, host=listener.host, port=port))
+        except BaseException:
+            self.close_listeners()
+            raise
+        return bound
+
+    def serve(self) -> None:
+        """Begin to accept."""
+        for sock, listener in self._sockets:
+            self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+        self._sweep()
+
+    def close_listeners(self) -> None:
+        for sock, _ in self._sockets:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Stop accepting, wait until what was asked is answered, then close every connection."""
+        self.close_listeners()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        deadline = self.loop.time() + timeout_s
+        while self.loop.time() < deadline and any(c.busy for c in self.connections):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.close("the broker stops", level=logging.DEBUG)
+
+    def _bind_one(self, listener: Listener) -> int:
+        """One socket per address of the host (`localhost` has two); the first decides about port 0."""
+        port = listener.port
+        addresses = _resolve(listener)
+        for family, host in addresses:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                sock.bind((host, port))
+                sock.listen(self.broker.config["socket.listen.backlog.size"])
+            except OSError as e:
+                sock.close()
+                if family == socket.AF_INET6 and len(addresses) > 1 and e.errno != errno.EADDRINUSE:
+                    continue  # a name with two addresses on a machine without IPv6
+                raise _listen_error(listener, port, e) from e
+            port = sock.getsockname()[1]
+            self._sockets.append((sock, listener))
+        return port
+
+    # ---- connections
+
+    def _accept(self, sock: socket.socket, listener: Listener) -> None:
+        for _ in range(ACCEPTS_PER_WAKEUP):
+            try:
+                peer, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as e:
+                log.error("cannot accept on port %d: %s", listener.port, e.strerror or e)  # noqa: TRY400
+                fd = sock.fileno()
+                self.loop.remove_reader(fd)
+                self.loop.call_later(ACCEPT_PAUSE_S, self._resume_accept, sock, listener)
+                return
+            self._admit(peer, (address[0], address[1]), listener)
+
+    def _resume_accept(self, sock: socket.socket, listener: Listener) -> None:
+        if sock.fileno() >= 0:
+            self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        limit = None
+        if len(self.connections) >= self._max_connections:
+            limit = f"max.connections={self._max_connections}"
+        elif self._per_ip[peer[0]] >= self._max_per_ip:
+            limit = f"max.connections.per.ip={self._max_per_ip}"
+        if limit is not None:
+            log.warning("connection %s:%d refused: %s reached", *peer, limit)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._set_buffer(sock, socket.SO_SNDBUF, "socket.send.buffer.bytes")
+        self._set_buffer(sock, socket.SO_RCVBUF, "socket.receive.buffer.bytes")
+        self._per_ip[peer[0]] += 1
+        self.connections.add(Connection(self, sock, peer, listener.name))
+
+    def _set_buffer(self, sock: socket.socket, option: int, key: str) -> None:
+        """The system tunes buffers better than a fixed size does, so only a size that was asked for is set."""
+        config = self.broker.config
+        if key in config.originals and config[key] > 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, config[key])
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has closed."""
+        self.connections.discard(connection)
+        self._per_ip[connection.host] -= 1
+        if self._per_ip[connection.host] <= 0:
+            del self._per_ip[connection.host]
+
+    def _sweep(self) -> None:
+        """Close idle connections, give back large buffers."""
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.shrink()
+            if 0 <= self._idle_s <= now - connection.last_active and not connection.busy:
+                connection.close("idle for connections.max.idle.ms", level=logging.DEBUG)
+        pause = SWEEP_S_MAX if self._idle_s < 0 else min(SWEEP_S_MAX, max(self._idle_s / 4, 0.05))
+        self._sweeper = self.loop.call_later(pause, self._sweep)
+
+    def unsupported_api_versions(self, correlation_id: int) -> Reply:
+        """The answer to an ApiVersions version that we do not have: version 0, error 35, what we do have."""
+        api = self.apis[18]
+        body = struct.pack(">hihhh", UNSUPPORTED_VERSION, 1, 18, api.min_version, api.max_version)
+        return (struct.pack(">ii", len(body) + 4, correlation_id) + body,)
+
+
+def _resolve(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
+    if not listener.host:
+        return [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]  # noqa: S104 - Kafka's empty host
+    try:
+        infos = socket.getaddrinfo(listener.host, None, type=socket.SOCK_STREAM)
+    except OSError as e:
+        raise ListenError(f"listeners: host {listener.host!r} cannot be resolved: {e.strerror or e}") from e
+    found = dict.fromkeys((info[0], str(info[4][0])) for info in infos)
+    return sorted(found, key=lambda item: item[0] != socket.AF_INET)
+
+
+def _listen_error(listener: Listener, port: int, error: OSError) -> ListenError:
+    where = f"{listener.name}://{listener.host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return ListenError(
+            f"port {port} is in use: cannot listen on {where}. Stop what uses it or set listeners."
+        )
+    return ListenError(f"cannot listen on {where}: {error.strerror or error}")

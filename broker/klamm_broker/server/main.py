@@ -1,0 +1,103 @@
+"""A broker process from start to stop: event loop, signals, the `ready` line, orderly shutdown.
+
+`run` is what `klamm broker start` calls. Standard output carries the `ready` line only; everything else is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from klamm_base.errors import ConfigError
+from klamm_broker.server.broker import Broker
+from klamm_broker.server.config import BrokerConfig, Listener
+from klamm_broker.server.listener import Server
+
+log = logging.getLogger(__name__)
+
+DRAIN_S: Final = 5.0
+"""How long a stop waits for parked requests. Long polls end by themselves; a dead peer must not hold us."""
+
+
+def run(config: BrokerConfig, *, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, then stop cleanly. Raises KlammError when it cannot start.
+
+    `ready` gets the line `ready broker=HOST:PORT` once the broker serves; it is printed by default.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
+        runner.run(_serve(config, ready or _print_ready))
+
+
+async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    broker = Broker(config, loop)
+    server = Server(broker, loop)
+    bound = server.bind()  # before recovery: a taken port must not cost a minute of it
+    try:
+        broker.listeners = _advertise(config, bound)
+        broker.open()
+    except BaseException:
+        server.close_listeners()
+        raise
+    try:
+        server.serve()
+        first = bound[0]
+        ready(f"ready broker={_address(first)}")
+        log.info("broker %d serves %s, cluster %s", broker.node_id, _address(first), broker.cluster_id)
+        await stop.wait()
+        log.info("stopping")
+        broker.stopping = True
+        await server.drain(DRAIN_S)
+    finally:
+        server.close_listeners()
+        broker.close()
+    log.info("stopped")
+
+
+def _advertise(config: BrokerConfig, bound: list[Listener]) -> dict[str, Listener]:
+    """What clients are told: `advertised.listeners`; a port of 0 is the one that was taken."""
+    ports = {listener.name: listener.port for listener in bound}
+    return {
+        item.name: Listener(
+            name=item.name, host=item.host or _host_name(), port=item.port or ports[item.name]
+        )
+        for item in config.advertised
+    }
+
+
+def _host_name() -> str:
+    import socket
+
+    return socket.getfqdn()
+
+
+def _address(listener: Listener) -> str:
+    host = listener.host or "0.0.0.0"  # noqa: S104 - shown, not bound
+    if host == "localhost":
+        host = "127.0.0.1"
+    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+
+def _print_ready(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoop]:
+    if config["klamm.event.loop"] != "uvloop":
+        return asyncio.SelectorEventLoop
+    try:
+        import uvloop
+    except ImportError:
+        raise ConfigError(
+            "klamm.event.loop=uvloop, but uvloop is not installed: pip install 'klamm[uvloop]', or set asyncio",
+            key="klamm.event.loop",
+        ) from None
+    return uvloop.new_event_loop  # type: ignore[no-any-return]

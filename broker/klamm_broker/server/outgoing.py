@@ -1,0 +1,98 @@
+"""Pieces of an answer on their way to a socket: bytes, and ranges of segment files for sendfile.
+
+`send` pushes as much as the socket takes and gives back the rest. A file range keeps its file open for as long as
+it is held, so that retention can drop a segment while an answer from it waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+
+class FileRange(Protocol):
+    """Bytes `position` to `position + size` of a file; holding the range holds the file open."""
+
+    @property
+    def fd(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class RestOfRange:
+    """What is left of a file range of which a part has been sent."""
+
+    __slots__ = ("_whole", "position", "size")
+
+    def __init__(self, whole: FileRange, position: int, size: int) -> None:
+        self._whole = whole
+        self.position = position
+        self.size = size
+
+    @property
+    def fd(self) -> int:
+        return self._whole.fd
+
+
+Piece = bytes | memoryview | FileRange
+Reply = Sequence[Piece]
+"""A whole answer, size prefix included, in pieces that leave in order."""
+
+
+def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
+    """Send until the socket is full; returns what is left. Raises OSError when the connection is broken."""
+    if len(pieces) == 1 and type(pieces[0]) is bytes:
+        left = _send_bytes(sock, pieces[0], more=False)
+        return [] if left is None else [left]
+    run: list[bytes | memoryview] = []  # neighbours leave in one call
+    rest = deque(pieces)
+    while rest:
+        piece = rest.popleft()
+        if isinstance(piece, (bytes, memoryview)):
+            run.append(piece)
+            continue
+        left = _send_run(sock, run, more=True)
+        run = []
+        if left is not None:
+            return [left, piece, *rest]
+        stuck = _send_file(sock, piece)
+        if stuck is not None:
+            return [stuck, *rest]
+    left = _send_run(sock, run, more=False)
+    return [] if left is None else [left]
+
+
+def _send_run(sock: socket.socket, run: list[bytes | memoryview], *, more: bool) -> memoryview | None:
+    if not run:
+        return None
+    return _send_bytes(sock, run[0] if len(run) == 1 else b"".join(run), more=more)
+
+
+def _send_bytes(sock: socket.socket, data: bytes | memoryview, *, more: bool) -> memoryview | None:
+    try:
+        sent = sock.send(data, _MSG_MORE if more else 0)
+    except (BlockingIOError, InterruptedError):
+        sent = 0
+    return None if sent == len(data) else memoryview(data)[sent:]
+
+
+def _send_file(sock: socket.socket, piece: FileRange) -> RestOfRange | None:
+    out, fd = sock.fileno(), piece.fd
+    position, left = piece.position, piece.size
+    while left:
+        try:
+            sent = os.sendfile(out, fd, position, left)
+        except (BlockingIOError, InterruptedError):
+            return RestOfRange(piece, position, left)
+        if sent == 0:
+            raise OSError(f"the segment file ends {left} bytes before the answer that was begun")
+        position += sent
+        left -= sent
+    return None

@@ -1,0 +1,82 @@
+"""Long polls: fetches that wait until enough bytes have come to their partitions, or until their time is up.
+
+A waiter stands in the `waiters` of every partition it reads. An append adds its bytes and marks the waiter as due;
+due waiters are completed in one turn of the loop after the append was answered, so that a producer does not wait
+for readers. Completion may find less than it hoped for and leave the waiter in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm_broker.server.topics import Partition
+
+
+class Waiter:
+    """One parked fetch. `missing` is how many bytes must still come before completing it is worth trying.
+
+    `complete(final)` tries to answer and says whether it did; with `final` it must.
+    """
+
+    __slots__ = ("_complete", "_timer", "missing", "partitions")
+
+    def __init__(
+        self, partitions: Sequence[Partition], missing: int, complete: Callable[[bool], bool]
+    ) -> None:
+        self.partitions = partitions
+        self.missing = missing
+        self._complete = complete
+        self._timer: asyncio.TimerHandle | None = None
+
+    def enter(self, room: WaitingRoom, timeout_s: float) -> None:
+        for partition in self.partitions:
+            partition.waiters[self] = None
+        self._timer = room.loop.call_later(timeout_s, self.finish)
+
+    def finish(self) -> None:
+        """Answer with what there is."""
+        self._leave()
+        self._complete(True)
+
+    def try_complete(self) -> None:
+        if self._timer is not None and self._complete(False):
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self.partitions:
+            partition.waiters.pop(self, None)
+
+
+class WaitingRoom:
+    """Wakes waiters. One per broker."""
+
+    __slots__ = ("_due", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._due: dict[Waiter, None] = {}
+
+    def advanced(self, partition: Partition, size: int) -> None:
+        """`size` readable bytes have come to `partition`."""
+        for waiter in partition.waiters:
+            waiter.missing -= size
+            if waiter.missing <= 0:
+                if not self._due:
+                    self.loop.call_soon(self._wake)
+                self._due[waiter] = None
+
+    def gone(self, partition: Partition) -> None:
+        """The partition is deleted: nobody may wait for it any longer."""
+        for waiter in list(partition.waiters):
+            waiter.finish()
+
+    def _wake(self) -> None:
+        due, self._due = self._due, {}
+        for waiter in due:
+            waiter.try_complete()
