@@ -208,6 +208,16 @@ class GroupCoordinator:
         else:
             self._turn.reply(token, CommitResult(partitions=results))
 
+    def on_partitions_deleted(self, partitions: Collection[TopicPartition], now: Now) -> list[Effect]:
+        """These partitions are gone, so offsets in them mean nothing: a new topic of that name starts over."""
+        self._turn.begin(now)
+        gone = set(partitions)
+        for group in self.groups.values():
+            targets = [at for at in self._offsets.known(group) if at in gone]
+            if targets and not group.deleting:
+                self._offsets.delete(group, targets, lambda _: None)
+        return self._turn.end()
+
     # Groups
 
     def delete_group(self, group_id: str, token: Token, now: Now) -> list[Effect]:
@@ -307,8 +317,12 @@ class GroupCoordinator:
 
     # Loading
 
+    def start(self, now: Now) -> None:
+        """Called once: expired offsets are looked for from now on."""
+        self._timers.set(_CLEANUP, now.mono_ms + self.config.offsets_retention_check_interval_ms)
+
     def start_loading(self, partition: int) -> None:
-        """Records of this partition are going to be replayed; its groups are unavailable until then."""
+        """Records of this partition are going to be replayed; its groups are unavailable until that is over."""
         self._loading[partition] = Loader()
 
     def replay(self, partition: int, batch: Iterable[KeyValue]) -> None:
@@ -324,13 +338,7 @@ class GroupCoordinator:
                 self._rebalancer.restart_session(group, member)
             if len(group.members) > self.config.max_size:
                 self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
-        if _CLEANUP not in self._timers:
-            self._timers.set(_CLEANUP, now.mono_ms + self.config.offsets_retention_check_interval_ms)
         return self._turn.end()
-
-    def abort_loading(self, partition: int) -> None:
-        """The partition could not be read: its groups stay unavailable. Nothing was taken in."""
-        self._loading[partition] = Loader()
 
     # Finding groups
 

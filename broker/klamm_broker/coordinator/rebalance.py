@@ -127,8 +127,8 @@ class Rebalancer:
         )
         for member in list(group.members.values()):
             self.answer_join(group, member, self.generation(group, member))
-            self.restart_session(group, member)
             member.is_new = False
+            self.restart_session(group, member)
             group.pending_sync.add(member.member_id)
 
     def generation(self, group: ClassicGroup, member: Member, *, skip_assignment: bool = False) -> JoinResult:

@@ -1,0 +1,49 @@
+"""Where the end of the last block of producer ids is kept: `producer-id-block` in the data directory.
+
+Two lines, as in Kafka's checkpoints: version 0, then the first id that was never handed out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from klamm_base.errors import KlammError
+from klamm_broker.coordinator.producer_ids import ProducerIds
+from klamm_broker.log.files import write_atomically
+
+FILE_NAME: Final = "producer-id-block"
+_VERSION: Final = "0"
+
+
+class ProducerIdFileError(KlammError):
+    """The file cannot be used. Starting at 0 instead would hand out ids that are in use."""
+
+
+def open_producer_ids(directory: Path) -> ProducerIds:
+    """Producer ids that go on where the file says. Raises ProducerIdFileError."""
+    path = directory / FILE_NAME
+    return ProducerIds(_read(path), lambda first_free: _write(path, first_free))
+
+
+def _read(path: Path) -> int:
+    try:
+        version, first_free = path.read_text("ascii").split()
+        if version != _VERSION:
+            raise ProducerIdFileError(
+                f"{path}: version {version} is not {_VERSION}: written by a newer Klamm"
+            )
+        if not first_free.isdecimal():
+            raise ValueError(first_free)
+        return int(first_free)
+    except FileNotFoundError:
+        return 0
+    except ValueError as e:
+        raise ProducerIdFileError(
+            f"{path}: damaged ({e}). It must hold two lines: {_VERSION}, and a number above every producer id "
+            "that was ever handed out."
+        ) from e
+
+
+def _write(path: Path, first_free: int) -> None:
+    write_atomically(path, f"{_VERSION}\n{first_free}\n".encode("ascii"))
