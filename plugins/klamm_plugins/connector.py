@@ -235,6 +235,13 @@ class SourceTask(ABC):
         `klamm_plugins.errors`.
         """
 
+    def lag(self) -> int | None:
+        """How much is there that `poll` has not given out, in the source's own unit (bytes, rows); None: unknown.
+
+        Asked about once a second, from the task's thread: it must be quick. An exception is logged.
+        """
+        return None
+
     def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:  # noqa: B027
         """The broker has acknowledged `record`. `metadata` is None for a record that was filtered out.
 

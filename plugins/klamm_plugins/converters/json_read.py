@@ -16,9 +16,9 @@ from typing import Any, Final
 import orjson
 
 from klamm_plugins import logical
-from klamm_plugins.converters._common import to_float32
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
+from klamm_plugins.text import to_float32
 
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 import orjson
 
 from klamm_plugins import logical
-from klamm_plugins.converters._common import double_text, float_text, is_plain_double
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
+from klamm_plugins.text import double_text, float_text, is_plain_double
 
 # An escaped backslash is matched, so that the u00.. after it is not taken for an escape; then the control
 # characters, and characters beyond the basic plane, which Jackson writes as two escapes.

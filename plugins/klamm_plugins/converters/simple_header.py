@@ -18,7 +18,7 @@ from klamm_base.configdef import ConfigDef
 from klamm_base.version import __version__
 from klamm_plugins import logical
 from klamm_plugins.converter import NULL, HeaderConverter, SchemaAndValue
-from klamm_plugins.converters._common import converter_config, float_text, text_of
+from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import (
     BOOLEAN,
@@ -33,6 +33,7 @@ from klamm_plugins.schema import (
     SchemaBuilder,
     Struct,
 )
+from klamm_plugins.text import float_text, text_of
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|(?<=[+-])\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _TOKEN: Final = re.compile(r"[^\s,\[\]{}\"]+")

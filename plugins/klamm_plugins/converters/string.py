@@ -12,9 +12,10 @@ from typing import Any
 from klamm_base.configdef import ConfigDef, Importance, Type, Width, invalid
 from klamm_base.version import __version__
 from klamm_plugins.converter import Converter, HeaderConverter, SchemaAndValue
-from klamm_plugins.converters._common import converter_config, text_of
+from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import OPTIONAL_STRING, Schema
+from klamm_plugins.text import text_of
 
 _NULL = SchemaAndValue(OPTIONAL_STRING, None)
 

@@ -1,0 +1,161 @@
+"""FileStreamSink: appends one line per record to a file.
+
+Each `put` is one write, and offsets are committed only after an fsync, so what is committed is in the file.
+Delivery is at least once: lines written after the last commit come again when the task is killed. A write that
+fails half-way is cut off again; a half line that a killed task left behind gets its line end at the next
+start, so that no record is glued to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_base.version import __version__
+from klamm_plugins.connector import SinkConnector, SinkTask
+from klamm_plugins.errors import ConnectError, DataError, RetriableError
+from klamm_plugins.records import SinkRecord, TopicPartition
+from klamm_plugins.text import text_of
+
+log = logging.getLogger(__name__)
+
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EINTR, errno.EAGAIN})
+"""Errors that may be gone a moment later, when somebody has made room."""
+
+
+def _config() -> ConfigDef:
+    return ConfigDef().define(
+        "file",
+        Type.STRING,
+        None,
+        importance=Importance.HIGH,
+        documentation="Path of the file to append to; it is made when it is missing. Without it, lines go to the log.",
+    )
+
+
+class FileStreamSinkConnector(SinkConnector):
+    """Tasks that all append to one file; each batch is one write, so their lines do not mix."""
+
+    kafka_name = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return _config()
+
+    @classmethod
+    def task_class(cls) -> type[FileStreamSinkTask]:
+        return FileStreamSinkTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        _config().parse(props)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [dict(self._props) for _ in range(max_tasks)]
+
+    @classmethod
+    def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Any offset will do: nothing about offsets is kept in the file."""
+        return True
+
+
+class FileStreamSinkTask(SinkTask):
+    """Writes unbuffered, so what `put` has returned from survives the death of the process."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self._path: str | None = None
+        self._regular = False
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self._path = _config().parse(props)["file"] or None
+        if self._path is None:
+            return
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
+            self._end_half_line(self._fd)
+        except OSError as e:
+            raise ConnectError(f"file {self._path} cannot be opened for appending: {e.strerror}") from e
+
+    def put(self, records: list[SinkRecord]) -> None:
+        if not records:
+            return
+        data = _lines(records)
+        if self._fd is None:
+            for line in data[:-1].decode("utf-8", "replace").split("\n"):
+                log.info("%s", line)
+            return
+        self._write(self._fd, data)
+
+    def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._fd is None or not self._regular:
+            return
+        try:
+            os.fsync(self._fd)
+        except OSError as e:
+            raise ConnectError(f"file {self._path} cannot be synced: {e.strerror}") from e
+
+    def stop(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _write(self, fd: int, data: bytes) -> None:
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(fd, data[written:] if written else data)
+        except OSError as e:
+            self._cut_off(fd, written)
+            message = f"file {self._path} cannot be written: {e.strerror}"
+            if e.errno in _PASSING:
+                raise RetriableError(message) from e
+            raise ConnectError(message) from e
+
+    def _cut_off(self, fd: int, written: int) -> None:
+        """Take back what a failed write has left, unless another task has appended behind it."""
+        if not written or not self._regular:
+            return
+        end = os.lseek(fd, 0, os.SEEK_CUR)
+        if os.fstat(fd).st_size == end:
+            os.ftruncate(fd, end - written)
+        else:
+            log.warning("%s: a failed write has left %d bytes before byte %d", self._path, written, end)
+
+    def _end_half_line(self, fd: int) -> None:
+        size = os.fstat(fd).st_size
+        if self._regular and size and os.pread(fd, 1, size - 1) != b"\n":
+            log.warning("%s: ends in the middle of a line; ending it", self._path)
+            os.write(fd, b"\n")
+
+
+def _lines(records: list[SinkRecord]) -> bytes:
+    """One line per record. DataError names the record that has no text."""
+    values = [r.value for r in records]
+    try:
+        return ("\n".join(values) + "\n").encode()
+    except (TypeError, UnicodeEncodeError):
+        return b"".join(_line(r) for r in records)
+
+
+def _line(record: SinkRecord) -> bytes:
+    value: Any = record.value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value) + b"\n"
+    try:
+        return text_of(value, record.value_schema).encode() + b"\n"
+    except (DataError, UnicodeEncodeError) as e:
+        raise DataError(f"record {record.topic}-{record.partition}@{record.offset}: {e}") from e

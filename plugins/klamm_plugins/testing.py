@@ -1,0 +1,291 @@
+"""For the tests of plugin authors: contexts without a runtime, and conformance suites.
+
+A suite is a class with test methods; a subclass says how to set its connector up, and pytest runs it:
+
+    class TestMySource(SourceConformance):
+        connector = MySourceConnector
+
+        def props(self, tmp_path): return {"topic": "t", "path": str(tmp_path / "in")}
+        def produce(self, tmp_path, count): ...
+
+Nothing here needs pytest itself, a broker or a worker.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from klamm_plugins.connector import (
+    Connector,
+    SinkConnector,
+    SinkTask,
+    SourceConnector,
+    SourcePartition,
+    SourceTask,
+)
+from klamm_plugins.errors import ConnectError
+from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
+from klamm_plugins.schema import STRING, Schema
+
+_DEADLINE_S = 10.0
+_POLL_LIMIT_S = 2.0
+
+
+class MemorySourceContext:
+    """A source task's context; offsets are what the test puts in with `commit`."""
+
+    def __init__(self, configs: Mapping[str, str]) -> None:
+        self.configs = configs
+        self.stopping = threading.Event()
+        self._offsets: dict[str, dict[str, Any]] = {}
+
+    def commit(self, record: SourceRecord) -> None:
+        """Remember the record's offset as committed, through JSON, as the offsets topic keeps it."""
+        self._offsets[_key(record.source_partition)] = json.loads(json.dumps(record.source_offset))
+
+    def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
+        return self._offsets.get(_key(partition))
+
+    def offsets(self, partitions: Collection[SourcePartition]) -> list[dict[str, Any] | None]:
+        return [self.offset(p) for p in partitions]
+
+
+def _key(partition: SourcePartition) -> str:
+    return json.dumps(dict(partition), sort_keys=True)
+
+
+class MemorySinkContext:
+    """A sink task's context; what the task asks for is kept for the test to look at."""
+
+    def __init__(self, configs: Mapping[str, str]) -> None:
+        self.configs = configs
+        self.stopping = threading.Event()
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.errant_record_reporter = None
+        self.paused: set[TopicPartition] = set()
+        self.rewound: dict[TopicPartition, int] = {}
+        self.timeout_ms: int | None = None
+        self.commit_requested = False
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.rewound.update(offsets)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.paused.difference_update(partitions)
+
+    def timeout(self, ms: int) -> None:
+        self.timeout_ms = ms
+
+    def request_commit(self) -> None:
+        self.commit_requested = True
+
+
+class MemoryConnectorContext:
+    """A connector's context that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.reconfigurations = 0
+        self.errors: list[Exception] = []
+
+    def request_task_reconfiguration(self) -> None:
+        self.reconfigurations += 1
+
+    def raise_error(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+def sink_records(
+    *values: Any, topic: str = "t", offset: int = 0, schema: Schema | None = STRING
+) -> list[SinkRecord]:
+    """Records of partition 0 with these values, at consecutive offsets."""
+    return [SinkRecord(topic, 0, None, None, schema, value, offset + i) for i, value in enumerate(values)]
+
+
+class ConnectorConformance:
+    """What holds for every connector."""
+
+    connector: ClassVar[type[Connector]]
+
+    def props(self, tmp_path: Path) -> dict[str, str]:
+        """A configuration that works."""
+        raise NotImplementedError
+
+    def test_says_its_version(self) -> None:
+        version = self.connector.version()
+        assert version, "version() must not be empty"
+        assert version != "undefined", "version() must be overridden"
+
+    def test_documents_every_key(self) -> None:
+        missing = [key.name for key in self.connector.config() if not key.documentation.strip()]
+        assert not missing, f"keys without documentation: {missing}"
+
+    def test_accepts_a_good_configuration(self, tmp_path: Path) -> None:
+        errors = [e for value in self.connector.validate(self.props(tmp_path)) for e in value.errors]
+        assert not errors
+
+    def test_reports_missing_keys_without_raising(self) -> None:
+        values = {v.name: v for v in self.connector.validate({})}
+        assert list(values) == self.connector.config().names, "validate answers for every key, in order"
+        for key in self.connector.config():
+            assert values[key.name].errors or not key.required, f"{key.name} is required and missing"
+
+    def test_cuts_its_work_intotask_configs(self, tmp_path: Path) -> None:
+        for max_tasks in (1, 2, 7):
+            configs = self.task_configs(self.props(tmp_path), max_tasks)
+            assert len(configs) <= max_tasks
+            for config in configs:
+                assert all(isinstance(x, str) for pair in config.items() for x in pair), config
+
+    def task_configs(self, props: dict[str, str], max_tasks: int) -> list[dict[str, str]]:
+        """What the connector answers when it is started with `props`."""
+        connector = self.connector()
+        connector.initialize(MemoryConnectorContext())
+        try:
+            connector.start(props)
+            return connector.task_configs(max_tasks)
+        finally:
+            connector.stop()
+
+
+class SourceConformance(ConnectorConformance):
+    """What holds for every source connector. `produce` gives the task something to read."""
+
+    connector: ClassVar[type[SourceConnector]]
+    records: ClassVar[int] = 20
+
+    def produce(self, tmp_path: Path, count: int) -> None:
+        """Make the source hold `count` more records (for a generator: nothing to do)."""
+        raise NotImplementedError
+
+    def test_gives_records_that_the_runtime_can_take(self, tmp_path: Path) -> None:
+        self.produce(tmp_path, self.records)
+        with _Running(self, tmp_path) as task:
+            for record in task.read(self.records):
+                assert record.topic
+                assert json.loads(json.dumps(record.source_partition)) == record.source_partition
+                assert json.loads(json.dumps(record.source_offset)) == record.source_offset
+
+    def test_goes_on_after_any_committed_record(self, tmp_path: Path) -> None:
+        self.produce(tmp_path, self.records)
+        with _Running(self, tmp_path) as task:
+            first = task.read(self.records)
+        for stop_after in (1, self.records // 2, self.records - 1):
+            with _Running(self, tmp_path, committed=first[:stop_after]) as task:
+                again = task.read(self.records - stop_after)
+            assert [r.value for r in again] == [r.value for r in first[stop_after:]]
+            assert [r.source_offset for r in again] == [r.source_offset for r in first[stop_after:]]
+
+    def test_poll_returns_soon(self, tmp_path: Path) -> None:
+        with _Running(self, tmp_path) as task:
+            began = time.monotonic()
+            task.task.poll()
+            assert time.monotonic() - began < _POLL_LIMIT_S
+            task.context.stopping.set()
+            began = time.monotonic()
+            task.task.poll()
+            assert time.monotonic() - began < _POLL_LIMIT_S / 2, "poll waits although the task is to stop"
+
+    def test_stops_without_having_started(self, tmp_path: Path) -> None:
+        self.connector.task_class()().stop()
+
+    def test_refuses_offsets_it_cannot_use(self, tmp_path: Path) -> None:
+        props = self.props(tmp_path)
+        try:
+            judged = self.connector.alter_offsets(props, [({"no such key": 1}, {"no such key": 1})])
+        except ConnectError:
+            return
+        assert not judged, "alter_offsets looked at a partition that cannot be its own and took it"
+
+
+class _Running:
+    """A started source task; stopped at the end of the block."""
+
+    def __init__(
+        self, suite: SourceConformance, tmp_path: Path, committed: Collection[SourceRecord] = ()
+    ) -> None:
+        props = suite.props(tmp_path)
+        config = suite.task_configs(props, 1)[0]
+        self.context = MemorySourceContext(config)
+        for record in committed:
+            self.context.commit(record)
+        self.task: SourceTask = suite.connector.task_class()()
+        self.task.initialize(self.context)
+        self.task.start(config)
+
+    def read(self, count: int) -> list[SourceRecord]:
+        """The first `count` records."""
+        found: list[SourceRecord] = []
+
+        def enough() -> bool:
+            found.extend(self.task.poll() or [])
+            return len(found) >= count
+
+        wait_for(enough, f"{count} records")
+        return found[:count]
+
+    def __enter__(self) -> _Running:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.task.stop()
+
+
+class SinkConformance(ConnectorConformance):
+    """What holds for every sink connector. `written` says what has arrived."""
+
+    connector: ClassVar[type[SinkConnector]]
+
+    def written(self, tmp_path: Path) -> list[Any]:
+        """The values that the target holds, in order."""
+        raise NotImplementedError
+
+    def test_writes_everything_before_it_agrees_to_a_commit(self, tmp_path: Path) -> None:
+        task = self._start(tmp_path)
+        try:
+            task.put(sink_records("a", "b"))
+            task.put([])
+            task.put(sink_records("c", offset=2))
+            agreed = task.pre_commit({TopicPartition("t", 0): 3})
+            assert agreed.get(TopicPartition("t", 0), 0) <= 3
+            assert self.written(tmp_path)[: agreed.get(TopicPartition("t", 0), 0)] == ["a", "b", "c"]
+        finally:
+            task.close([TopicPartition("t", 0)])
+            task.stop()
+
+    def test_goes_on_after_a_restart(self, tmp_path: Path) -> None:
+        for i, value in enumerate("ab"):
+            task = self._start(tmp_path)
+            task.put(sink_records(value, offset=i))
+            task.pre_commit({TopicPartition("t", 0): i + 1})
+            task.close([TopicPartition("t", 0)])
+            task.stop()
+        assert self.written(tmp_path) == ["a", "b"]
+
+    def test_stops_without_having_started(self) -> None:
+        self.connector.task_class()().stop()
+
+    def _start(self, tmp_path: Path) -> SinkTask:
+        config = self.task_configs(self.props(tmp_path), 1)[0]
+        context = MemorySinkContext(config)
+        context.assignment = frozenset({TopicPartition("t", 0)})
+        task = self.connector.task_class()()
+        task.initialize(context)
+        task.start(config)
+        task.open(context.assignment)
+        return task
+
+
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = _DEADLINE_S) -> None:
+    """Wait until `condition` holds; AssertionError says what did not happen."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {deadline_s} s"
+        time.sleep(0.001)
