@@ -88,7 +88,8 @@ class Progress:
 
     `last_ack_ms`: epoch ms of the last record acknowledged downstream (None: none yet). `records`: acknowledged
     since the task started. `lag`: records (sink) or bytes (file source) behind, None when unknown. `waiting_for`:
-    what a task that is not moving waits for ("input", "broker", "target", "paused"), None when it moves.
+    what a task that is not moving waits for ("input", "broker", "target", "paused", "assignment" of partitions, or "plugin": its code holds
+    the interpreter), None when it moves.
     """
 
     records: int = 0

@@ -1,33 +1,45 @@
 """Starts, watches, restarts and stops the children that run plugin code. Runs none itself.
 
-Lives in the worker's event loop; every method is called there. What to do after a failure is decided by
-`restart_policy`; processes come from the fork server (`launcher`). State events tell what a child does now;
-the herder decides what should run.
+Lives in the worker's event loop; every method is called there. A `unit` is one connector or task with its
+processes; what to do after a failure is decided by `restart_policy`; processes come from the fork server
+(`launcher`). State events tell what a child does now; the herder decides what should run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from klamm.connect.model import ConnectorSpec, Progress, StateEvent, TaskId, TaskSpec
+from klamm.connect.channel import Message
+from klamm.connect.launcher import Launcher, LaunchError
+from klamm.connect.model import ConnectorSpec, Kind, Progress, StateEvent, TaskId, TaskSpec
 from klamm.connect.restart_policy import RestartPolicy
+from klamm.connect.unit import PluginCallError, Surroundings, Unit
+from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_base.errors import KlammError
+
+__all__ = ["HEARTBEAT_CONFIG", "OffsetReader", "PluginCallError", "Supervisor"]
+
+log = logging.getLogger(__name__)
 
 OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, Any] | None]]]
 """(connector, source partitions) -> the stored offset of each, None where there is none."""
 
-
-class PluginCallError(KlammError):
-    """A plugin did not answer: its own sentence, an exit code or signal, or a timeout.
-
-    `kind` is the class of the plugin's exception, or "timeout", "exit", "signal"; `trace` its traceback.
-    """
-
-    def __init__(self, message: str, *, kind: str, trace: str | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.trace = trace
+HEARTBEAT_CONFIG: Final = ConfigDef().define(
+    "task.heartbeat.timeout.ms",
+    Type.LONG,
+    300_000,
+    validator=between(1_000),
+    importance=Importance.LOW,
+    documentation="A connector or task whose main loop does not come round for this long (its plugin hangs in "
+    "poll or put) is killed and restarted. May be set in a worker's and in a connector's configuration.",
+)
+GRACEFUL_S: Final = 5.0  # task.shutdown.graceful.timeout.ms
+_WATCH_INTERVAL_S: Final = 0.5
+# One-shot children at a time: validation by many clients at once must not exhaust the machine.
+_CALLS_MAX: Final = 4
 
 
 class Supervisor:
@@ -47,56 +59,162 @@ class Supervisor:
         policy: RestartPolicy,
         clock: Callable[[], int],
     ) -> None:
-        raise NotImplementedError
+        self._read_offsets = read_offsets
+        self._clock = clock
+        self._launcher = Launcher()
+        self._units: dict[TaskId | str, Unit] = {}
+        self._call_slots = asyncio.Semaphore(_CALLS_MAX)
+        self._watching: asyncio.Task[None] | None = None
+        self._around = Surroundings(
+            launcher=self._launcher,
+            policy=policy,
+            clock=clock,
+            ask=self._ask,
+            on_event=on_event,
+            on_progress=on_progress,
+            on_task_configs_changed=on_task_configs_changed,
+        )
+
+    @property
+    def fork_server_pid(self) -> int | None:
+        return self._launcher.pid
+
+    def pid(self, target: TaskId | str) -> int | None:
+        """The pid of a task or, by name, a connector; None while it has no process."""
+        unit = self._units.get(target)
+        return unit.pid if unit else None
 
     async def start(self) -> None:
-        """Start the fork server."""
-        raise NotImplementedError
+        """Start the fork server. Raises LaunchError."""
+        await self._launcher.start()
+        self._watching = asyncio.create_task(self._watch(), name="supervisor")
 
     async def stop(self) -> None:
         """Stop every child gracefully (in parallel), then the fork server."""
-        raise NotImplementedError
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.gather(*(self._stop(key, GRACEFUL_S) for key in list(self._units)))
+        await self._launcher.stop()
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
         """Run one plugin call in a child of its own. Raises PluginCallError; never hangs.
 
-        - "list_plugins" {} -> [PluginInfo as list, ...]
-        - "plugin_config" {"plugin": name} -> list of config key dicts (kafka's names: name, type, required,
+        - "list_plugins" {} -> [[class, type, version], ...] (PluginInfo)
+        - "plugin_config" {"plugin": name} -> list of config key dicts (Kafka's names: name, type, required,
           default_value, importance, documentation, group, order_in_group, width, display_name, dependents)
-        - "validate" {"config": {...}, "worker": {...}} -> {"name", "kind", "version", "groups": [...],
+        - "validate" {"config": {...}, "worker": {...}} -> {"name": class, "kind", "version", "groups": [...],
           "values": [{"definition": {...}, "value": {name, value, recommended_values, errors, visible}}]}
         - "alter_offsets" {"config": {...}, "offsets": [[partition, offset | None], ...]} -> bool
         """
-        raise NotImplementedError
+        try:
+            async with asyncio.timeout(timeout_s), self._call_slots:
+                return await self._call(method, params)
+        except TimeoutError:
+            raise PluginCallError(
+                f"The plugin did not answer {method} within {timeout_s:g} s", kind="timeout"
+            ) from None
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
         """Start a connector's child; a running one of that name is stopped first. States come as events."""
-        raise NotImplementedError
+        order = {"run": "connector", "label": spec.name, "spec": spec.to_json()}
+        await self._start(spec.name, order, spec.config, spec.worker)
 
     async def stop_connector(self, name: str) -> None:
         """Stop it; returns when its process is gone. Nothing happens when there is none."""
-        raise NotImplementedError
+        await self._stop(name, GRACEFUL_S)
 
     async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
         """Ask the connector for its tasks' configs; waits until it runs. Raises PluginCallError."""
-        raise NotImplementedError
+        unit = self._units.get(name)
+        if unit is None:
+            raise PluginCallError(f"Connector {name} is not running here", kind="exit")
+        configs: list[dict[str, str]] = await unit.request(
+            "task_configs", {"max_tasks": max_tasks}, timeout_s=60
+        )
+        return configs
 
     async def start_task(self, spec: TaskSpec) -> None:
         """Start a task's child; a running one of that id is stopped first. States come as events."""
-        raise NotImplementedError
+        if spec.kind is Kind.CONNECTOR:
+            raise ValueError("a connector is not a task")
+        order = {"run": spec.kind.value, "label": str(spec.id), "spec": spec.to_json()}
+        await self._start(spec.id, order, spec.connector_config, spec.worker)
 
-    async def stop_task(self, task: TaskId, timeout_s: float = 5) -> None:
+    async def stop_task(self, task: TaskId, timeout_s: float = GRACEFUL_S) -> None:
         """Stop it gracefully (offsets committed), after `timeout_s` by force; returns when it is gone."""
-        raise NotImplementedError
+        await self._stop(task, timeout_s)
 
     async def set_paused(self, target: TaskId | str, paused: bool) -> None:
         """Pause or resume a task, or (by name) a connector; PAUSED or RUNNING comes as an event."""
-        raise NotImplementedError
+        if (unit := self._units.get(target)) is not None:
+            unit.set_paused(paused)
 
     async def restart(self, target: TaskId | str) -> None:
         """Stop and start a task, or (by name) a connector; its restart budget is full again."""
-        raise NotImplementedError
+        if (unit := self._units.get(target)) is not None:
+            await self._stop(target, GRACEFUL_S)
+            self._begin(unit.renewed())
 
     def progress(self, task: TaskId) -> Progress | None:
         """The last word of a task about its progress, None when there is none."""
-        raise NotImplementedError
+        unit = self._units.get(task)
+        return unit.progress if unit else None
+
+    async def _start(
+        self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
+    ) -> None:
+        heartbeat = HEARTBEAT_CONFIG.parse({**worker, **config})["task.heartbeat.timeout.ms"]
+        await self._stop(key, GRACEFUL_S)
+        self._begin(Unit(key, order, self._around, heartbeat_timeout_ms=heartbeat))
+
+    def _begin(self, unit: Unit) -> None:
+        self._units[unit.key] = unit
+        unit.start()
+
+    async def _stop(self, key: TaskId | str, timeout_s: float) -> None:
+        unit = self._units.get(key)
+        if unit is None:
+            return
+        await unit.stop(timeout_s)
+        if self._units.get(key) is unit:
+            del self._units[key]
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_INTERVAL_S)
+            for unit in list(self._units.values()):
+                unit.watch(self._clock())
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        """A child's request."""
+        if method != "read_offsets":
+            raise KlammError(f"The worker does not answer {method}")
+        return await self._read_offsets(params["connector"], params["partitions"])
+
+    async def _call(self, method: str, params: dict[str, Any]) -> Any:
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def on_message(message: Message) -> None:
+            if message["event"] in {"result", "failed"} and not answer.done():
+                answer.set_result(message)
+
+        label = f"call {method}"
+        try:
+            child = await self._launcher.spawn(label, on_message)
+        except LaunchError as e:
+            raise PluginCallError(str(e), kind="exit") from e
+        try:
+            child.send({"run": "call", "label": label, "method": method, "params": params})
+            # The channel ends after the last word, if there was one, and with the process in any case.
+            ends: set[asyncio.Future[Any]] = {answer, child.closed}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                how = await child.exited
+                raise PluginCallError(f"The plugin did not answer {method}: {how}", kind="exit")
+        finally:
+            child.kill()
+        message = answer.result()
+        if message["event"] == "failed":
+            raise PluginCallError.from_notice(message)
+        return message["result"]

@@ -1,0 +1,108 @@
+"""One-shot calls: what the worker wants to know of a plugin, answered by a child that then ends.
+
+The answer is the event `result`; an exception leaves as every child's does. The caller sets the time limit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from klamm.connect.channel import Message
+from klamm.connect.child.control import Control
+from klamm.connect.child.plugins import connector_class
+from klamm.connect.child.setup import secret_values
+from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
+from klamm_plugins.connector import SourceConnector
+from klamm_plugins.discovery import PluginManager
+from klamm_plugins.errors import DataError
+from klamm_plugins.records import TopicPartition
+
+
+def run_call(control: Control, order: Message, secrets: list[str]) -> None:
+    """The whole life of a one-shot child."""
+    params = order["params"]
+    secrets += secret_values(None, params.get("config", {}), params.get("worker", {}))
+    plugins = PluginManager.load()
+    match order["method"]:
+        case "list_plugins":
+            result: Any = [[d.class_name, d.type.value, d.version] for d in plugins.plugins()]
+        case "plugin_config":
+            result = [definition(key) for key in plugins.find_plugin(params["plugin"]).cls.config()]
+        case "validate":
+            result = _validate(plugins, params["config"], secrets)
+        case "alter_offsets":
+            result = _alter_offsets(plugins, params["config"], params["offsets"])
+        case method:
+            raise ValueError(f"there is no call {method!r}")
+    control.notify("result", result=result)
+
+
+def _validate(plugins: PluginManager, config: dict[str, str], secrets: list[str]) -> dict[str, Any]:
+    """The connector's own keys only: those of every connector and of converters are the worker's to add."""
+    cls = connector_class(plugins, config)
+    secrets += secret_values(cls, config)
+    keys = cls.config()
+    values = cls.validate(config)
+    rows = [
+        {"definition": definition(keys[v.name]), "value": _value(keys, v)} for v in values if v.name in keys
+    ]
+    desc = plugins.find_plugin(config["connector.class"])
+    return {
+        "name": desc.class_name,
+        "kind": desc.type.value,
+        "version": desc.version,
+        "groups": keys.groups,
+        "values": rows + [_undefined(v) for v in values if v.name not in keys],
+    }
+
+
+def definition(key: ConfigKey) -> dict[str, Any]:
+    """A config key in Kafka's words (ConfigKeyInfo)."""
+    return {
+        "name": key.name,
+        "type": key.type.value,
+        "required": key.required,
+        "default_value": None if key.required else to_string(key.default, key.type),
+        "importance": key.importance.value,
+        "documentation": inspect.cleandoc(key.documentation),
+        "group": key.group,
+        "order_in_group": key.order_in_group,
+        "width": key.width.value,
+        "display_name": key.display_name or key.name,
+        "dependents": list(key.dependents),
+    }
+
+
+def _value(keys: ConfigDef, value: ConfigValue) -> dict[str, Any]:
+    kind = keys[value.name].type
+    return {
+        "name": value.name,
+        "value": to_string(value.value, kind),
+        "recommended_values": [to_string(v, kind) for v in value.recommended_values],
+        "errors": list(value.errors),
+        "visible": value.visible,
+    }
+
+
+def _undefined(value: ConfigValue) -> dict[str, Any]:
+    """A value that the connector's `validate` answered for, without having defined the key."""
+    return {"definition": None, "value": _value(ConfigDef().define(value.name, Type.STRING), value)}
+
+
+def _alter_offsets(plugins: PluginManager, config: dict[str, str], offsets: list[list[Any]]) -> bool:
+    cls = connector_class(plugins, config)
+    if issubclass(cls, SourceConnector):
+        return cls.alter_offsets(config, [(partition, offset) for partition, offset in offsets])
+    changes = {}
+    for partition, offset in offsets:
+        place = TopicPartition(partition["kafka_topic"], _partition_number(partition["kafka_partition"]))
+        changes[place] = None if offset is None else int(offset["kafka_offset"])
+    return cls.alter_offsets(config, changes)
+
+
+def _partition_number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise DataError(f"kafka_partition must be a number, not {value!r}") from None

@@ -1,0 +1,81 @@
+"""librdkafka's configuration for a task's producer and consumer, from Kafka's properties.
+
+In rising precedence: the worker's own connection settings (`bootstrap.servers`, `security.*`, `sasl.*`,
+`ssl.*`), its `producer.` or `consumer.` settings, the connector's `producer.override.` or
+`consumer.override.`. What delivery guarantees rest on cannot be overridden. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm.connect.model import TaskSpec
+from klamm_base.clientconfig import translate
+
+_CONNECTION: Final = ("bootstrap.servers", "client.dns.lookup", "client.rack")
+_CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+# Java's producer waits for ever in Connect (delivery.timeout.ms = Integer.MAX_VALUE): an outage of the broker
+# is waited out, not turned into failed tasks.
+_FOR_EVER_MS: Final = 2_147_483_647
+# What one task may hold in memory for the broker.
+PRODUCER_QUEUE_KIB: Final = 64 << 10
+
+
+def producer_config(spec: TaskSpec) -> dict[str, Any]:
+    """For a source task's records: acknowledged by all in-sync replicas, in order, without duplicates of
+    retries, and with Java's partitioner.
+    """
+    props = {
+        "client.id": f"connector-producer-{spec.id}",
+        **_connection(spec.worker),
+        **_below("producer.", spec.worker),
+        **_below("producer.override.", spec.connector_config),
+    }
+    fixed = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": _FOR_EVER_MS}
+    defaults = {"partitioner": "murmur2_random", "queue.buffering.max.kbytes": PRODUCER_QUEUE_KIB}
+    return defaults | translate(props, "producer") | fixed
+
+
+def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
+    """For source offsets when they cannot go with the records: the connector's own producer settings must
+    not lead them elsewhere. None: the record producer serves.
+    """
+    if not _below("producer.override.", spec.connector_config):
+        return None
+    config = producer_config(
+        TaskSpec(id=spec.id, kind=spec.kind, connector_config={}, task_config={}, worker=spec.worker)
+    )
+    return config | {"client.id": f"connector-offsets-{spec.id}"}
+
+
+def consumer_config(spec: TaskSpec) -> dict[str, Any]:
+    """For a sink task: group `connect-NAME`, from the earliest record, committed by the task only."""
+    props = {
+        "client.id": f"connector-consumer-{spec.id}",
+        "group.id": f"connect-{spec.id.connector}",
+        "auto.offset.reset": "earliest",
+        # Java's default of 45 s is how long the partitions of a killed task would rest.
+        "session.timeout.ms": "10000",
+        "allow.auto.create.topics": "true",
+        **_connection(spec.worker),
+        **_below("consumer.", spec.worker),
+        **_below("consumer.override.", spec.connector_config),
+    }
+    defaults = {
+        "partition.assignment.strategy": "cooperative-sticky",
+        # Bounded: a sink that is slow must not fill memory with what it has not asked for yet.
+        "queued.max.messages.kbytes": 32 << 10,
+        "enable.partition.eof": False,
+        "statistics.interval.ms": 0,
+    }
+    fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+    return defaults | translate(props, "consumer") | fixed
+
+
+def _connection(worker: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in worker.items() if k in _CONNECTION or k.startswith(_CONNECTION_PREFIXES)}
+
+
+def _below(prefix: str, props: Mapping[str, str]) -> dict[str, str]:
+    return {k[len(prefix) :]: v for k, v in props.items() if k.startswith(prefix)}

@@ -1,0 +1,116 @@
+"""Hosts a connector in its child: starts it, answers for its task configs, stops it while it is paused.
+
+The main thread calls the plugin and nobody else does; the control thread hands it the worker's requests.
+Invariant: `request_task_reconfiguration` and `raise_error` may come from any thread of the plugin.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from functools import partial
+from typing import Final
+
+from klamm.connect.channel import Message
+from klamm.connect.child.control import Control
+from klamm.connect.child.main import answer_safely
+from klamm.connect.child.plugins import connector_class
+from klamm.connect.child.setup import secret_values
+from klamm.connect.model import ConnectorSpec
+from klamm_plugins.connector import SinkConnector, SourceConnector
+from klamm_plugins.discovery import PluginManager
+
+log = logging.getLogger(__name__)
+
+_BEAT_S: Final = 1.0
+
+
+class HostContext:
+    """ConnectorContext for the connector."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self.error: Exception | None = None
+
+    def request_task_reconfiguration(self) -> None:
+        self._control.notify("reconfigure")
+
+    def raise_error(self, error: Exception) -> None:
+        self.error = error
+        self._control.changed.set()
+
+
+def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
+    """The whole life of a connector's process."""
+    spec = ConnectorSpec.from_json(order["spec"])
+    control.paused = spec.paused
+    secrets += secret_values(None, spec.config, spec.worker)
+    cls = connector_class(PluginManager.load(), spec.config)
+    secrets += secret_values(cls, spec.config)
+    control.notify("version", version=cls.version())
+    _Host(control, spec, cls).run()
+
+
+class _Host:
+    def __init__(
+        self, control: Control, spec: ConnectorSpec, cls: type[SourceConnector] | type[SinkConnector]
+    ) -> None:
+        self._control = control
+        self._spec = spec
+        self._cls = cls
+        self._context = HostContext(control)
+        self._connector: SourceConnector | SinkConnector | None = None
+
+    def run(self) -> None:
+        try:
+            # Paused or not, it must say once what its tasks would be.
+            self._start()
+            while not self._control.stopping.is_set():
+                self._follow_pause()
+                self._answer_requests()
+                if self._context.error is not None:
+                    raise self._context.error
+                self._control.vitals.enter("paused" if self._control.paused else "input")
+                self._control.wait_for_order(_BEAT_S)
+        finally:
+            self._stop()
+
+    def _start(self) -> None:
+        self._connector = self._cls()
+        self._connector.initialize(self._context)
+        self._connector.start(self._spec.config)
+        self._control.notify("state", state="PAUSED" if self._control.paused else "RUNNING")
+        self._shown_paused = self._control.paused
+
+    def _follow_pause(self) -> None:
+        """As in Kafka, a paused connector is stopped, and a new one is made when it resumes."""
+        if self._control.paused == self._shown_paused:
+            return
+        if self._control.paused:
+            self._stop()
+            self._control.notify("state", state="PAUSED")
+            self._shown_paused = True
+        else:
+            self._stop()
+            self._start()
+
+    def _stop(self) -> None:
+        connector, self._connector = self._connector, None
+        if connector is not None:
+            connector.stop()
+
+    def _answer_requests(self) -> None:
+        while True:
+            try:
+                request = self._control.requests.get_nowait()
+            except queue.Empty:
+                return
+            answer_safely(self._control, request, partial(self._task_configs, request))
+
+    def _task_configs(self, request: Message) -> list[dict[str, str]]:
+        if request["method"] != "task_configs":
+            raise ValueError(f"a connector does not answer {request['method']!r}")
+        if self._connector is None:
+            self._start()
+        assert self._connector is not None
+        return self._connector.task_configs(request["params"]["max_tasks"])

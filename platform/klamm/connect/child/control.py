@@ -1,0 +1,135 @@
+"""The child's end of the control channel: a thread that listens, so that the main thread may call plugins.
+
+It takes orders (stop, pause, resume), carries requests in both directions and reports progress once a
+second. When the worker is gone it ends the process at once, whatever the main thread does: what is not
+committed comes again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import select
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any, Final
+
+from klamm.connect.channel import BlockingChannel, ChannelError, Message
+from klamm.connect.child.vitals import Vitals
+from klamm_plugins.errors import ConnectError
+
+REPORT_INTERVAL_S: Final = 1.0
+# How long a request to the worker may take: it may have to read the offset topic to its end first.
+CALL_TIMEOUT_S: Final = 60.0
+EXIT_ORPHANED: Final = 70
+_DEFAULT_STOP_S: Final = 5.0
+
+
+class Control:
+    """Orders, requests and reports. Made in the main thread; `start` begins to listen.
+
+    `stopping` is what plugins see as `context.stopping`. `requests` holds the worker's requests for the main
+    thread; `answer` replies. `changed` is set by every order, for a main thread that has nothing else to do.
+    """
+
+    def __init__(self, channel: BlockingChannel) -> None:
+        self.vitals = Vitals()
+        self.stopping = threading.Event()
+        self.changed = threading.Event()
+        self.paused = False
+        self.requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._stop_asked_at: float | None = None
+        self._stop_within_s = _DEFAULT_STOP_S
+        self._channel = channel
+        self._ids = itertools.count(1)
+        self._calls: dict[int, Future[Any]] = {}
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def notify(self, event: str, **fields: Any) -> None:
+        """Tell the worker something."""
+        try:
+            self._channel.send({"event": event, **fields})
+        except OSError:
+            os._exit(EXIT_ORPHANED)
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the worker. Raises ConnectError with its sentence, or when it does not answer."""
+        number = next(self._ids)
+        future: Future[Any] = Future()
+        self._calls[number] = future
+        self._channel.send({"id": number, "method": method, "params": params})
+        try:
+            return future.result(CALL_TIMEOUT_S)
+        except TimeoutError:
+            raise ConnectError(f"The worker did not answer {method} within {CALL_TIMEOUT_S:g} s") from None
+        finally:
+            self._calls.pop(number, None)
+
+    def answer(self, request: Message, **outcome: Any) -> None:
+        """Reply to one of `requests` with `result=` or `error=`."""
+        self._channel.send({"id": request["id"], **outcome})
+
+    def ask_to_stop(self, within_s: float = _DEFAULT_STOP_S) -> None:
+        """Have the main loop end; also what SIGTERM does."""
+        self._stop_within_s = within_s
+        self._stop_asked_at = time.monotonic()
+        self.stopping.set()
+        self.changed.set()
+
+    def stop_remaining_s(self, share: float = 0.8) -> float:
+        """How much of `share` of the time for a graceful stop is left, from 0 up."""
+        asked_at = self._stop_asked_at
+        elapsed = 0.0 if asked_at is None else time.monotonic() - asked_at
+        return max(0.0, self._stop_within_s * share - elapsed)
+
+    def wait_for_order(self, timeout_s: float) -> None:
+        """Sleep until an order comes, or the time is over."""
+        self.changed.wait(timeout_s)
+        self.changed.clear()
+
+    def _run(self) -> None:
+        due = time.monotonic() + REPORT_INTERVAL_S
+        while True:
+            ready, _, _ = select.select([self._channel], [], [], max(0.0, due - time.monotonic()))
+            if time.monotonic() >= due:
+                due = time.monotonic() + REPORT_INTERVAL_S
+                self.notify("progress", **self.vitals.report())
+            if ready:
+                self._listen()
+
+    def _listen(self) -> None:
+        try:
+            messages = self._channel.receive()
+        except (OSError, ChannelError):
+            messages = None
+        if messages is None:
+            os._exit(EXIT_ORPHANED)
+        for message in messages:
+            self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        match message.get("method"):
+            case None:
+                self._answered(message)
+            case "stop":
+                self.ask_to_stop(message["params"]["timeout_s"])
+            case "pause":
+                self.paused = message["params"]["paused"]
+                self.changed.set()
+            case _:
+                self.requests.put(message)
+                self.changed.set()
+
+    def _answered(self, message: Message) -> None:
+        future = self._calls.get(message["id"])
+        if future is None:
+            return  # it came after its time limit
+        if "error" in message:
+            future.set_exception(ConnectError(message["error"]["message"]))
+        else:
+            future.set_result(message["result"])

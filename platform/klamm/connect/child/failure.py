@@ -1,0 +1,66 @@
+"""How an exception leaves a child: its class for the restart policy, its trace for the status API.
+
+The trace begins as Kafka's does, with the outermost error and its message, then the frames, then `Caused
+by:`. Values of password keys are hidden in it, wherever a plugin's message may have put them.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from typing import Any, Final
+
+from klamm.connect.restart_policy import ErrorClass
+from klamm_base.configdef import Password
+from klamm_plugins.errors import ConfigError, ConnectError, DataError, PluginNotFoundError, RetriableError
+
+# Long enough for any cause, short enough for the status topic.
+TRACE_CHARS_MAX: Final = 32 << 10
+_FRAMES_MAX: Final = 30
+# Hiding every "a" because somebody's password is "a" would make traces unreadable and protect nothing.
+_SECRET_CHARS_MIN: Final = 4
+
+
+def classify(error: BaseException) -> ErrorClass:
+    """The class by which the restart policy judges it."""
+    match error:
+        case DataError():
+            return ErrorClass.DATA
+        case ConfigError() | PluginNotFoundError():
+            return ErrorClass.CONFIG
+        case RetriableError():
+            return ErrorClass.RETRIABLE
+        case ConnectError():
+            # "Tolerance exceeded" and its kin are judged by what they report.
+            return ErrorClass.DATA if isinstance(error.__cause__, DataError) else ErrorClass.CONNECT
+        case _:
+            return ErrorClass.UNKNOWN
+
+
+def trace(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """The text for the status API."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        parts.append(("Caused by: " if parts else "") + _one(current))
+        suppressed = current.__suppress_context__
+        current = current.__cause__ or (None if suppressed else current.__context__)
+    text = "".join(parts)
+    for secret in sorted({s for s in secrets if len(s) >= _SECRET_CHARS_MIN}, key=len, reverse=True):
+        text = text.replace(secret, Password.HIDDEN)
+    return text[:TRACE_CHARS_MAX]
+
+
+def _one(error: BaseException) -> str:
+    cls = type(error)
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
+    lines = [f"\tat {f.name} ({f.filename}:{f.lineno})" for f in reversed(frames)]
+    return "\n".join([f"{name}: {error}", *lines]) + "\n"
+
+
+def notice(error: BaseException, secrets: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields of the `failed` event."""
+    return {"error": classify(error).value, "message": str(error), "trace": trace(error, secrets)}

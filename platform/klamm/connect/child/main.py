@@ -1,0 +1,136 @@
+"""A child's life: from the fork to its exit code.
+
+Called by the fork server in the fresh child. Puts the process in order (signals, death with its parent,
+output), takes its first message, which says what to be, and reports how that ended. Exit codes: 0 stopped as
+asked, 1 failed (a `failed` event said why), 70 orphaned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm.connect.channel import BlockingChannel, Message
+from klamm.connect.child import failure
+from klamm.connect.child.control import EXIT_ORPHANED, Control
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
+_LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def run(control_fd: int, output_fd: int, *, parent: int) -> int:
+    """Be the child of fork server `parent`; returns the exit code."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return EXIT_ORPHANED  # it died before the line above took effect
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)  # the fork server does it too: whoever is first
+    _redirect_output(output_fd)
+    sock = socket.socket(fileno=control_fd)
+    sock.set_inheritable(False)
+    channel = BlockingChannel(sock)
+    order = _first_message(channel)
+    if order is None:
+        return EXIT_ORPHANED
+    _set_name(order["label"])
+    control = Control(channel)
+    _reset_signals(control)
+    control.start()
+    return _be(order, control)
+
+
+def _be(order: Message, control: Control) -> int:
+    secrets: list[str] = []
+    try:
+        _role(order["run"])(control, order, secrets)
+    except BaseException as e:  # sys.exit() in a plugin is a failure like any other
+        control.notify("failed", **failure.notice(e, secrets))
+        return 1
+    return 0
+
+
+def _role(name: str) -> Callable[[Control, Message, list[str]], None]:
+    """Modules are imported (preloaded) by need: a child runs one of them."""
+    match name:
+        case "source":
+            from klamm.connect.child.source_host import run_source
+
+            return run_source
+        case "sink":
+            from klamm.connect.child.sink_host import run_sink
+
+            return run_sink
+        case "connector":
+            from klamm.connect.child.connector_host import run_connector
+
+            return run_connector
+        case "call":
+            from klamm.connect.child.calls import run_call
+
+            return run_call
+    raise ValueError(f"a child cannot be a {name!r}")
+
+
+def _first_message(channel: BlockingChannel) -> Message | None:
+    while (messages := channel.receive()) is not None:
+        if messages:
+            return messages[0]
+    return None
+
+
+def _reset_signals(control: Control) -> None:
+    """The fork server's settings are not ours. SIGTERM (a service manager's, to all processes) stops
+    gracefully; SIGINT (a terminal's) is for the worker to act on.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: control.ask_to_stop())
+
+
+def _redirect_output(output_fd: int) -> None:
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+    os.close(output_fd)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_ForWorker())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+class _ForWorker(logging.Formatter):
+    """Each line as `<level>logger: text`; the worker logs it again, with that level (`output`)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lead = f"<{record.levelno:02d}>{record.name}: "
+        return "\n".join(lead + line for line in super().format(record).splitlines())
+
+
+def _set_name(label: str) -> None:
+    """What `ps -o comm` and `top` show, 15 bytes: the end of a name tells tasks apart."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_NAME, ctypes.c_char_p(label.encode()[-15:]), 0, 0, 0)
+
+
+def answer_safely(control: Control, request: Message, work: Callable[[], Any]) -> None:
+    """Answer a request with what `work` returns, or with the sentence of what it raises."""
+    try:
+        result = work()
+    except Exception as e:
+        control.answer(request, error=failure.notice(e))
+    else:
+        control.answer(request, result=result)

@@ -1,0 +1,116 @@
+"""Writes source offsets to the offset topic, in Kafka's format, without blocking the task.
+
+Key `["connector",{partition}]`, value `{offset}`, both compact JSON; the partition of the topic is Java's
+(murmur2 of the key). One commit is under way at a time. Invariant: the tracker hears of a commit only when
+every one of its records is acknowledged; one that takes longer than `offset.flush.timeout.ms` is given up
+(as Kafka does) and its offsets come again with the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Protocol
+
+import orjson
+from confluent_kafka import KafkaError, KafkaException
+
+from klamm.connect.child.offset_tracker import Committable, OffsetTracker
+from klamm_plugins.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+class Producer(Protocol):
+    """What of confluent_kafka.Producer a source task uses."""
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, *args: Any) -> None: ...
+    def poll(self, timeout: float) -> int: ...
+    def flush(self, timeout: float) -> int: ...
+    def __len__(self) -> int: ...
+
+
+class _Commit:
+    """One commit under way."""
+
+    def __init__(self, offsets: list[Committable]) -> None:
+        self.offsets = offsets
+        self.started = time.monotonic()
+        self.pending = len(offsets)
+        self.error: str | None = None
+
+    def delivered(self, error: KafkaError | None, _: object) -> None:
+        self.pending -= 1
+        if error is not None:
+            self.error = error.str()
+
+
+class OffsetWriter:
+    """See the module. `poll` of the producer must be called by others for a commit to get on."""
+
+    def __init__(
+        self, producer: Producer, tracker: OffsetTracker, *, connector: str, topic: str, timeout_s: float
+    ) -> None:
+        self._producer = producer
+        self._tracker = tracker
+        self._connector = connector
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._commit: _Commit | None = None
+
+    @property
+    def busy(self) -> bool:
+        """A commit is under way."""
+        return self._commit is not None
+
+    def begin(self) -> bool:
+        """Start to commit what has advanced; False when there is nothing or a commit is under way."""
+        offsets = [] if self._commit else self._tracker.committable()
+        if not offsets:
+            return False
+        encoded = [(self._key(c), encode_offset(c.offset)) for c in offsets]
+        commit = self._commit = _Commit(offsets)
+        for key, value in encoded:
+            try:
+                self._producer.produce(self._topic, value, key, -1, commit.delivered)
+            except (BufferError, KafkaException) as e:
+                commit.pending -= 1
+                commit.error = str(e)
+        return True
+
+    def finish(self) -> bool:
+        """Look after the commit under way; True when it is complete now."""
+        commit = self._commit
+        if commit is None:
+            return False
+        if commit.error is not None or time.monotonic() - commit.started > self._timeout_s:
+            why = commit.error or f"not acknowledged within {self._timeout_s:g} s"
+            log.error(
+                "offsets could not be committed to %s: %s; they will be with the next", self._topic, why
+            )
+            self._commit = None
+        elif commit.pending == 0:
+            self._tracker.committed(commit.offsets)
+            self._commit = None
+            return True
+        return False
+
+    def _key(self, committable: Committable) -> bytes:
+        return encode_key(self._connector, committable.partition)
+
+
+def encode_key(connector: str, partition: dict[str, Any]) -> bytes:
+    """The offset topic's key of a source partition."""
+    return _json([connector, partition], "source partition")
+
+
+def encode_offset(offset: dict[str, Any]) -> bytes:
+    """The offset topic's value."""
+    return _json(offset, "source offset")
+
+
+def _json(value: Any, what: str) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"A {what} must hold only what JSON can: {value!r}: {e}") from e

@@ -1,0 +1,87 @@
+"""Instances of plugin classes in a child: the connector's class, its task, and its converters.
+
+A converter setting comes from the connector's config, else from the worker's; its own settings are those
+below its prefix. Errors are ConfigError or PluginNotFoundError in Kafka's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from klamm_base.errors import ConfigError
+from klamm_plugins.connector import SinkConnector, SourceConnector
+from klamm_plugins.converter import Converter, HeaderConverter
+from klamm_plugins.discovery import PluginManager
+
+KEY: Final = "key.converter"
+VALUE: Final = "value.converter"
+HEADER: Final = "header.converter"
+DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+_NOT_SUPPORTED: Final = ("transforms", "predicates", "errors.deadletterqueue.topic.name")
+
+
+@dataclass(frozen=True, slots=True)
+class Converters:
+    """The three converters of one task."""
+
+    key: Converter
+    value: Converter
+    header: HeaderConverter
+
+
+def connector_class(
+    plugins: PluginManager, config: Mapping[str, str]
+) -> type[SourceConnector] | type[SinkConnector]:
+    """The class of `connector.class`."""
+    if not config.get("connector.class"):
+        raise ConfigError(
+            'Missing required configuration "connector.class" which has no default value.',
+            key="connector.class",
+        )
+    return plugins.find_connector(config["connector.class"])
+
+
+def refuse_unsupported(config: Mapping[str, str]) -> None:
+    """Raise ConfigError for what would change records and is not there: ignoring it would corrupt them."""
+    for name in _NOT_SUPPORTED:
+        if config.get(name, "").strip():
+            raise ConfigError(
+                f"Invalid value {config[name]} for configuration {name}: not supported by this version of Klamm",
+                key=name,
+            )
+
+
+def converters(plugins: PluginManager, connector: Mapping[str, str], worker: Mapping[str, str]) -> Converters:
+    """Find, make and configure all three."""
+    key_name, key_props = _setting(KEY, connector, worker)
+    value_name, value_props = _setting(VALUE, connector, worker)
+    header_name, header_props = _setting(HEADER, connector, worker, default=DEFAULT_HEADER_CONVERTER)
+    key = plugins.find_converter(key_name)()
+    key.configure(_parsed(key, key_props), is_key=True)
+    value = plugins.find_converter(value_name)()
+    value.configure(_parsed(value, value_props), is_key=False)
+    header = plugins.find_header_converter(header_name)()
+    header.configure_header(_parsed(header, header_props))
+    return Converters(key, value, header)
+
+
+def _setting(
+    name: str, connector: Mapping[str, str], worker: Mapping[str, str], default: str | None = None
+) -> tuple[str, dict[str, str]]:
+    """The class and its properties, both from the level that names the class, as Kafka does."""
+    for level in (connector, worker):
+        if level.get(name):
+            prefix = name + "."
+            own = {k[len(prefix) :]: v for k, v in level.items() if k.startswith(prefix)}
+            # Connect tells a converter what it is for; nobody has to write it.
+            return level[name], {"converter.type": name.removesuffix(".converter"), **own}
+    if default is None:
+        raise ConfigError(f'Missing required configuration "{name}" which has no default value.', key=name)
+    return default, {"converter.type": name.removesuffix(".converter")}
+
+
+def _parsed(converter: Converter | HeaderConverter, props: dict[str, str]) -> Mapping[str, Any]:
+    """Checked by the converter's own definition; keys that it does not define are passed on as they are."""
+    return cast("dict[str, Any]", props) | converter.config().parse(props)

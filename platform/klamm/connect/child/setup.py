@@ -1,0 +1,33 @@
+"""What source and sink hosts share: worker settings that a task reads, and secrets to hide in its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from klamm_base.configdef import ConfigDef, Type, between
+from klamm_plugins.connector import Plugin
+
+# The worker validates its own properties; here they are only read. The defaults are Kafka's.
+TASK_WORKER_CONFIG: Final = (
+    ConfigDef()
+    .define("offset.flush.interval.ms", Type.LONG, 60_000, validator=between(1))
+    .define("offset.flush.timeout.ms", Type.LONG, 5_000, validator=between(1))
+)
+_SECRET_PARTS: Final = ("password", "secret", "jaas", "token", "credential")
+
+
+def seconds(worker: Mapping[str, str], name: str) -> float:
+    """A duration of TASK_WORKER_CONFIG."""
+    return float(TASK_WORKER_CONFIG.parse(worker)[name]) / 1000
+
+
+def secret_values(plugin: type[Plugin] | None, *configs: Mapping[str, str]) -> list[str]:
+    """Values that must not show: of keys that the plugin defines as passwords or whose names say so."""
+    hidden = {key.name for key in plugin.config() if key.type is Type.PASSWORD} if plugin else set()
+    return [
+        value
+        for config in configs
+        for name, value in config.items()
+        if name in hidden or any(part in name.lower() for part in _SECRET_PARTS)
+    ]

@@ -1,0 +1,344 @@
+"""Runs one sink task: consume, convert in bulk, put, commit what the task has safely written.
+
+One thread does all of it; rebalance callbacks run inside `consumer.poll`. Invariants: an offset is committed
+only after `pre_commit` returned it, and never beyond what `put` has taken; a batch that `put` could not take
+(RetriableError) is held and handed in again before anything else is delivered, while polling goes on so
+that the task stays in its group.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from klamm.connect.child.control import Control
+from klamm.connect.child.plugins import Converters
+from klamm.connect.child.sink_context import SinkContext
+from klamm.connect.child.sink_records import RecordConverter
+from klamm.connect.model import TaskSpec
+from klamm_plugins.connector import SinkTask
+from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
+from klamm_plugins.records import SinkRecord, TopicPartition
+
+log = logging.getLogger(__name__)
+
+# Larger batches convert and write cheaper; this many 1 KB records still are a moment's work.
+BATCH_RECORDS_MAX: Final = 2_000
+_POLL_S: Final = 0.5
+_RETRY_POLL_S: Final = 0.1
+_RETRY_MIN_S: Final = 0.5
+_RETRY_MAX_S: Final = 30.0
+_LAG_INTERVAL_S: Final = 1.0
+_IGNORED: Final = frozenset(
+    {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED}  # noqa: SLF001
+)
+
+
+def subscription(config: Mapping[str, str]) -> list[str]:
+    """The topics, or librdkafka's notation of the pattern (`^…`). Raises ConfigError."""
+    topics = [t.strip() for t in config.get("topics", "").split(",") if t.strip()]
+    pattern = config.get("topics.regex", "").strip()
+    if bool(topics) == bool(pattern):
+        raise ConfigError("Must configure one of topics or topics.regex", key="topics")
+    if topics:
+        return topics
+    try:
+        re.compile(pattern)
+    except re.error as e:
+        raise ConfigError(
+            f"Invalid value {pattern} for configuration topics.regex: Invalid regex: {e}", key="topics.regex"
+        ) from e
+    # Java matches the whole name.
+    return [f"^({pattern})$"]
+
+
+class SinkRunner:
+    """One sink task's main loop. `consumer` may be a fake."""
+
+    def __init__(
+        self,
+        *,
+        control: Control,
+        spec: TaskSpec,
+        task: SinkTask,
+        converters: Converters,
+        consumer: Consumer,
+        topics: list[str],
+        commit_interval_s: float,
+    ) -> None:
+        self.context = SinkContext(control, spec.task_config)
+        self._control = control
+        self._vitals = control.vitals
+        self._task = task
+        self._records = RecordConverter(converters, spec.connector_config)
+        self._consumer = consumer
+        self._subscription = topics
+        self._commit_interval_s = commit_interval_s
+        self._commit_due = time.monotonic() + commit_interval_s
+        self._delivered: dict[TopicPartition, int] = {}  # next offset after what put has taken
+        self._safe: dict[TopicPartition, int] = {}  # where to go on after a failed flush
+        self._batch: list[SinkRecord] = []
+        self._after_batch: dict[TopicPartition, int] = {}
+        self._retry_at: float | None = None
+        self._retry_s = _RETRY_MIN_S
+        self._shown_paused = False
+        self._taken = 0
+        self._lag_due = 0.0
+        self._topics: set[str] = set()
+
+    def run(self) -> None:
+        """Until told to stop. What was delivered is committed on the way out, also after an error."""
+        try:
+            self._consumer.subscribe(
+                self._subscription,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+            while not self._control.stopping.is_set():
+                self._step()
+        finally:
+            try:
+                self._give_up(list(self.context.assigned), commit=True)
+            finally:
+                self._leave_group()
+
+    def _leave_group(self) -> None:
+        """So that others take over at once. Not waited for longer than the stop may take: while a rebalance is
+        going on `close` would wait for its end, and the process ends anyway.
+        """
+        closing = threading.Thread(target=self._consumer.close, name="close", daemon=True)
+        closing.start()
+        closing.join(max(0.5, self._control.stop_remaining_s()))
+
+    def _step(self) -> None:
+        self._follow_pause()
+        if self._held:
+            self._retry()
+        else:
+            self._vitals.enter(self._idle_phase())
+            messages = self._consume()
+            if messages:
+                self._vitals.moved()
+            self._take(messages)
+            if not self._shown_paused:
+                self._deliver()
+        self._apply_context()
+        now = time.monotonic()
+        if now >= self._commit_due or self.context.take_commit_request():
+            self._commit_due = now + self._commit_interval_s
+            self._commit(list(self._delivered), rewind=True)
+        if now >= self._lag_due:
+            self._lag_due = now + _LAG_INTERVAL_S
+            self._vitals.lag = self._lag()
+
+    def _idle_phase(self) -> str:
+        if self._shown_paused:
+            return "paused"
+        return "input" if self.context.assigned else "assignment"
+
+    @property
+    def _held(self) -> bool:
+        """A batch waits to be handed in again; nothing else is consumed."""
+        return self._retry_at is not None
+
+    def _consume(self) -> list[Message]:
+        """What there is: the first message is waited for, the rest is not."""
+        first = self._consumer.poll(_POLL_S)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
+
+    def _take(self, messages: list[Message]) -> None:
+        """Convert into the batch; messages of partitions that went away meanwhile are another task's."""
+        good = [m for m in messages if self._usable(m)]
+        self._batch = self._records.convert(good)
+        # Also past records that were left out: they are dealt with.
+        self._after_batch = {
+            TopicPartition(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in good
+        }
+        for place in self._after_batch:
+            self._safe.setdefault(place, next(m.offset() or 0 for m in good if _place(m) == place))
+        topics = {m.topic() or "" for m in good}
+        if not topics <= self._topics:
+            self._topics |= topics
+            self._control.notify("topics", topics=sorted(self._topics))
+
+    def _usable(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return _place(message) in self.context.assigned
+        if error.fatal() or error.code() not in _IGNORED:
+            raise ConnectError(f"The consumer failed: {error.str()} ({error.name()})")
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+            log.warning("%s", error.str())
+        return False
+
+    def _deliver(self) -> None:
+        self._vitals.enter("target")
+        try:
+            self._task.put(self._batch)
+        except RetriableError as e:
+            self._hold(e)
+            return
+        self._taken += len(self._batch)
+        self._vitals.acknowledged(self._taken)
+        self._delivered |= self._after_batch
+        self._batch, self._after_batch = [], {}
+        if self._held:
+            self._retry_at = None
+            self._retry_s = _RETRY_MIN_S
+            self._resume(list(self.context.assigned))
+
+    def _hold(self, error: RetriableError) -> None:
+        """Keep the batch, stop fetching, come back after a while."""
+        asked_s = self.context.take_timeout_s()
+        wait_s = self._retry_s if asked_s is None else asked_s
+        self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+        log.warning("put failed, %d records again in %.1f s: %s", len(self._batch), wait_s, error)
+        if not self._held:
+            self._consumer.pause(_kafka(self.context.assigned))
+        self._retry_at = time.monotonic() + wait_s
+
+    def _retry(self) -> None:
+        self._vitals.enter("paused" if self._shown_paused else "target")
+        stray = self._consumer.poll(_RETRY_POLL_S)
+        if stray is not None and self._usable(stray):
+            # Fetched for a partition in the moment of its assignment: it comes again after the batch.
+            place = _place(stray)
+            self._seek({place: stray.offset() or 0})
+            self._consumer.pause(_kafka([place]))
+        if self._held and not self._shown_paused and time.monotonic() >= (self._retry_at or 0):
+            self._deliver()
+
+    def _follow_pause(self) -> None:
+        if self._control.paused == self._shown_paused:
+            return
+        self._shown_paused = self._control.paused
+        if self._shown_paused:
+            self._commit(list(self._delivered), rewind=True)
+            self._consumer.pause(_kafka(self.context.assigned))
+            self._control.notify("state", state="PAUSED")
+        else:
+            if not self._held:
+                self._resume(list(self.context.assigned))
+            self._control.notify("state", state="RUNNING")
+
+    def _resume(self, places: list[TopicPartition]) -> None:
+        """All but those that the task itself has paused."""
+        if not self._shown_paused:
+            self._consumer.resume(_kafka(set(places) - self.context.paused))
+
+    def _apply_context(self) -> None:
+        """What the task asked for by its context during the last call."""
+        pauses, resumes, rewinds = self.context.take_changes()
+        if pauses:
+            self._consumer.pause(_kafka(pauses))
+        if resumes and not self._held:
+            self._resume(list(resumes))
+        self._seek(rewinds)
+
+    def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for place, offset in offsets.items():
+            if place not in self.context.assigned:
+                raise ConnectError(f"Cannot rewind {place}: it is not assigned to this task")
+            self._consumer.seek(KafkaPartition(place.topic, place.partition, offset))
+            self._delivered.pop(place, None)
+            self._safe[place] = offset
+
+    def _commit(self, places: list[TopicPartition], *, rewind: bool) -> None:
+        """Flush, and commit synchronously. With `rewind`, a failed flush goes back to the last safe offsets."""
+        delivered = {p: self._delivered[p] for p in places if p in self._delivered}
+        if not delivered:
+            return
+        self._vitals.enter("target")
+        try:
+            wanted = self._task.pre_commit(dict(delivered))
+        except Exception:
+            log.exception("flush failed, nothing is committed%s", "; rewinding" if rewind else "")
+            if rewind:
+                self._batch, self._after_batch, self._retry_at = [], {}, None
+                self._seek({p: self._safe[p] for p in delivered})
+                self._resume(list(self.context.assigned))
+            return
+        offsets = {p: o for p, o in wanted.items() if self._committable(p, o, delivered)}
+        if not offsets:
+            return
+        self._vitals.enter("broker")
+        try:
+            self._consumer.commit(offsets=_kafka(offsets), asynchronous=False)
+        except KafkaException as e:
+            # Of a group that moves on, or a broker that is away: the next commit covers it.
+            log.warning("offsets could not be committed: %s", e.args[0].str())
+        else:
+            self._safe |= offsets
+
+    def _committable(
+        self, place: TopicPartition, offset: int, delivered: Mapping[TopicPartition, int]
+    ) -> bool:
+        if offset > delivered.get(place, -1):
+            log.error("pre_commit returned offset %d of %s, which was not delivered; ignored", offset, place)
+            return False
+        return offset != self._safe.get(place)
+
+    def _on_assign(self, _: object, partitions: list[KafkaPartition]) -> None:
+        places = [TopicPartition(p.topic, p.partition) for p in partitions]
+        self.context.assigned |= set(places)
+        if self._held or self._shown_paused:
+            # Effective once the assignment is: `_retry` catches what slips through.
+            self._consumer.incremental_assign(partitions)
+            self._consumer.pause(partitions)
+        self._task.open(places)
+        self._apply_context()
+
+    def _on_revoke(self, _: object, partitions: list[KafkaPartition]) -> None:
+        self._give_up([TopicPartition(p.topic, p.partition) for p in partitions], commit=True)
+
+    def _on_lost(self, _: object, partitions: list[KafkaPartition]) -> None:
+        self._give_up([TopicPartition(p.topic, p.partition) for p in partitions], commit=False)
+
+    def _give_up(self, places: list[TopicPartition], *, commit: bool) -> None:
+        """Commit and forget these partitions, those of them that are still ours."""
+        places = [p for p in places if p in self.context.assigned]
+        if commit:
+            self._commit(places, rewind=False)
+        gone = set(places)
+        self.context.assigned -= gone
+        self.context.paused -= gone
+        self._batch = [r for r in self._batch if r.topic_partition not in gone]
+        for place in gone:
+            for known in (self._delivered, self._safe, self._after_batch):
+                known.pop(place, None)
+        if places:
+            self._task.close(places)
+
+    def _lag(self) -> int | None:
+        """Records behind, from watermarks that the consumer has anyway; None while it has none."""
+        total = 0
+        for place in self.context.assigned:
+            offset = self._delivered.get(place, self._safe.get(place))
+            marks = self._consumer.get_watermark_offsets(
+                KafkaPartition(place.topic, place.partition), cached=True
+            )
+            if marks is None or marks[1] < 0:
+                return None
+            total += max(0, marks[1] - (marks[0] if offset is None else offset))
+        return total
+
+
+def _place(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _kafka(places: Any) -> list[KafkaPartition]:
+    """For librdkafka: from a mapping with its offsets, from a collection without."""
+    if isinstance(places, Mapping):
+        return [KafkaPartition(p.topic, p.partition, offset) for p, offset in places.items()]
+    return [KafkaPartition(p.topic, p.partition) for p in places]

@@ -1,0 +1,53 @@
+"""A task's signs of life and its progress: written by its main loop, read by the control thread.
+
+Plain attributes, each written by one thread: a report may be a moment old, never wrong. `beats` grows only
+when the main loop gets round, so a hung plugin shows as a number that stands still.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+# A phase that lasts longer than this is what the task waits for.
+WAITING_AFTER_S: Final = 0.5
+
+
+class Vitals:
+    """See the module. Phases are what Progress.waiting_for may say."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+        self.records = 0
+        self.last_ack_ms: int | None = None
+        self.lag: int | None = None
+        self._phase: str | None = None
+        self._since = time.monotonic()
+
+    def enter(self, phase: str) -> None:
+        """The main loop comes round, and does this now."""
+        self.beats += 1
+        if phase != self._phase:
+            self._phase = phase
+            self._since = time.monotonic()
+
+    def moved(self) -> None:
+        """There was something to do: the phase's clock starts again."""
+        self._since = time.monotonic()
+
+    def acknowledged(self, records: int) -> None:
+        """So many records in all are acknowledged downstream."""
+        if records != self.records:
+            self.records = records
+            self.last_ack_ms = time.time_ns() // 1_000_000
+
+    def report(self) -> dict[str, Any]:
+        """The fields of Progress, and the beats."""
+        waiting = time.monotonic() - self._since > WAITING_AFTER_S
+        return {
+            "beats": self.beats,
+            "records": self.records,
+            "last_ack_ms": self.last_ack_ms,
+            "lag": self.lag,
+            "waiting_for": self._phase if waiting else None,
+        }

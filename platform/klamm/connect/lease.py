@@ -1,0 +1,61 @@
+"""The worker's lease on its children: while the worker pings, they may live.
+
+`LeaseKeeper` is the worker's half: a thread of its own, so that a busy event loop does not end tasks, and a
+stopped process (SIGSTOP, a frozen container) does. `LeaseWatch` is the fork server's half, pure: it says
+when the lease has ended. Time limit: children are gone within 2 s, of which the lease takes 1.5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Final
+
+PING: Final = b"."
+PING_INTERVAL_S: Final = 0.4
+# Three pings may be late before the lease ends; the remaining half second is for killing.
+LEASE_S: Final = 1.5
+
+
+class LeaseKeeper:
+    """Pings on `sock` until closed. The peer's end (fork server gone) ends the thread quietly."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sock.setblocking(False)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="connect-lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the lease now: closing the socket tells the fork server."""
+        self._closed.set()
+        self._thread.join()
+        self._sock.close()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            # A full buffer means a stopped fork server, which the launcher's timeout deals with.
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    self._sock.send(PING)
+                except (BrokenPipeError, ConnectionResetError):
+                    return
+            self._closed.wait(PING_INTERVAL_S)
+
+
+class LeaseWatch:
+    """When was the last ping, and has the lease ended? Times are monotonic seconds, passed in."""
+
+    def __init__(self, now: float) -> None:
+        self._last_ping = now
+
+    def pinged(self, now: float) -> None:
+        self._last_ping = now
+
+    def remaining_s(self, now: float) -> float:
+        """Seconds until the lease ends, 0 when it has ended."""
+        return max(0.0, self._last_ping + LEASE_S - now)

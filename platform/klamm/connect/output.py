@@ -1,0 +1,77 @@
+"""What a child prints, as the worker's log lines, each with the child's name in front.
+
+A child's own log records come as `<level>logger: text` (see `child.main`); anything else that a plugin or a
+C library writes is logged as INFO. Reads without blocking; long lines are cut into pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 64 << 10
+LINE_BYTES_MAX: Final = 16 << 10
+_LEVEL = re.compile(r"<(\d\d)>([\w.]+): (.*)", re.DOTALL)
+
+
+class OutputLog:
+    """Owns the reading end `fd` of a child's output pipe until its end or `finish`."""
+
+    def __init__(self, label: str, fd: int) -> None:
+        self._label = label
+        self._fd: int | None = fd
+        self._rest = b""
+        os.set_blocking(fd, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(fd, self._readable)
+
+    def finish(self) -> None:
+        """The child is gone: log what is left. A grandchild that holds the pipe is not waited for."""
+        while self._fd is not None and self._read():
+            continue
+        self._close()
+
+    def _readable(self) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        """Whether there was something."""
+        assert self._fd is not None
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close()
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._line(line)
+        return True
+
+    def _close(self) -> None:
+        if self._fd is None:
+            return
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+        self._fd = None
+        if self._rest:
+            self._line(self._rest)
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip()
+        if not text:
+            return
+        match = _LEVEL.fullmatch(text)
+        if match is None:
+            log.info("[%s] %s", self._label, text)
+        else:
+            log.log(int(match[1]), "[%s] %s: %s", self._label, match[2], match[3])

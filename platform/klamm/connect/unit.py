@@ -1,0 +1,337 @@
+"""One supervised connector or task: the process it has now, and what follows when that ends.
+
+A unit is a coroutine around one child after another. Its state events are: RUNNING and PAUSED when the
+child says so, RESTARTING with trace and attempt while it waits for its next process, FAILED when the policy
+gives up, UNASSIGNED when it was stopped. Lives in the event loop; calls no plugin code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm.connect.channel import Message
+from klamm.connect.launcher import Child, Exit, Launcher, LaunchError
+from klamm.connect.model import Progress, State, StateEvent, TaskId
+from klamm.connect.restart_policy import ErrorClass, GiveUp, History, Restart, RestartPolicy
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+# Reports come every second; without any for this long, plugin code holds the whole interpreter.
+REPORT_OVERDUE_MS: Final = 3_000
+# After SIGKILL a process is gone within milliseconds, unless it sits in the kernel (a dead NFS mount).
+_KILL_TIMEOUT_S: Final = 5.0
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
+"""What answers a child's request: (method, params) -> result; raises KlammError."""
+
+
+class PluginCallError(KlammError):
+    """A plugin did not answer: its own sentence, an exit code or signal, or a timeout.
+
+    `kind` is the class of the plugin's error (`ErrorClass`), or "timeout" or "exit"; `trace` its trace.
+    """
+
+    def __init__(self, message: str, *, kind: str, trace: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.trace = trace
+
+    @classmethod
+    def from_notice(cls, notice: Message) -> PluginCallError:
+        """From the fields that `child.failure.notice` made."""
+        return cls(notice["message"], kind=notice["error"], trace=notice["trace"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a process ended that was not asked to."""
+
+    error: ErrorClass
+    trace: str
+    message: str
+
+    @classmethod
+    def of(cls, error: ErrorClass, text: str) -> Failure:
+        return cls(error=error, trace=text, message=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all units of a supervisor share."""
+
+    launcher: Launcher
+    policy: RestartPolicy
+    clock: Callable[[], int]
+    ask: Ask
+    on_event: Callable[[StateEvent], None]
+    on_progress: Callable[[TaskId, Progress], None]
+    on_task_configs_changed: Callable[[str], None]
+
+
+class Unit:
+    """See the module. `order` is the child's first message; `key` names it: a task, or a connector."""
+
+    def __init__(
+        self, key: TaskId | str, order: Message, around: Surroundings, *, heartbeat_timeout_ms: int
+    ) -> None:
+        self.key = key
+        self.progress: Progress | None = None
+        self._order = order
+        self._around = around
+        self._heartbeat_timeout_ms = heartbeat_timeout_ms
+        self._history = History()
+        self._state: State | None = None
+        self._version: str | None = None
+        self._topics: list[str] = []
+        self._child: Child | None = None
+        self._failure: Failure | None = None
+        self._final: Failure | None = None
+        self._stopping = False
+        self._settled = asyncio.Event()  # RUNNING, PAUSED or FAILED: somebody may wait to ask
+        self._beats = -1
+        self._beat_ms = self._report_ms = 0
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._next_call = 0
+        self._asked: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"unit {self.key}")
+
+    def renewed(self) -> Unit:
+        """The same, with no past."""
+        return Unit(self.key, self._order, self._around, heartbeat_timeout_ms=self._heartbeat_timeout_ms)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Gracefully, then by force; returns when the process is gone."""
+        self._stopping = True
+        assert self._task is not None
+        if self._child is None:
+            self._task.cancel()
+        else:
+            self._child.send({"method": "stop", "params": {"timeout_s": timeout_s}})
+        _, late = await asyncio.wait({self._task}, timeout=timeout_s)
+        if late and self._child is not None:
+            log.warning("[%s] did not stop within %g s, killing it", self.key, timeout_s)
+            self._child.kill()
+            _, late = await asyncio.wait({self._task}, timeout=_KILL_TIMEOUT_S)
+        if late:
+            log.error("[%s] pid %s does not die", self.key, self.pid)
+            self._task.cancel()
+        await asyncio.gather(self._task, *self._asked, return_exceptions=True)
+        self._emit(State.UNASSIGNED)
+
+    def set_paused(self, paused: bool) -> None:
+        """For the process of now and those that follow."""
+        spec = self._order["spec"]
+        if spec["paused"] == paused:
+            return
+        self._order = self._order | {"spec": spec | {"paused": paused}}
+        if self._child is not None:
+            self._child.send({"method": "pause", "params": {"paused": paused}})
+
+    async def request(self, method: str, params: dict[str, Any], timeout_s: float) -> Any:
+        """Ask the child, once it runs. Raises PluginCallError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+                if self._final is not None:
+                    final = self._final
+                    raise PluginCallError(final.message, kind=final.error, trace=final.trace)
+                return await self._ask_child(method, params)
+        except TimeoutError:
+            raise PluginCallError(
+                f"{self.key} did not answer {method} within {timeout_s:g} s", kind="timeout"
+            ) from None
+
+    def watch(self, now_ms: int) -> None:
+        """Called about once a second: see whether the main loop still comes round."""
+        child = self._child
+        if child is None:
+            return
+        if now_ms - self._beat_ms > self._heartbeat_timeout_ms:
+            text = f"No sign of life for {self._heartbeat_timeout_ms / 1000:g} s (task.heartbeat.timeout.ms)"
+            waiting = self.progress.waiting_for if self.progress else None
+            if waiting:
+                text += f", while waiting for {waiting}"
+            log.error("[%s] %s, killing it", self.key, text)
+            self._failure = Failure.of(ErrorClass.HANG, text)
+            self._beat_ms = now_ms
+            child.kill()
+        elif now_ms - self._report_ms > REPORT_OVERDUE_MS:
+            last = self.progress or Progress()
+            self._progressed(
+                Progress(
+                    records=last.records, last_ack_ms=last.last_ack_ms, lag=last.lag, waiting_for="plugin"
+                )
+            )
+
+    async def _run(self) -> None:
+        while True:
+            failure = await self._live()
+            if self._stopping:
+                return
+            now_ms = self._around.clock()
+            decision = self._around.policy.decide(
+                self._history, failure.error, now_ms=now_ms, random=random.random()
+            )
+            match decision:
+                case GiveUp(why=why):
+                    log.error("[%s] failed and is not restarted (%s): %s", self.key, why, failure.message)
+                    self._final = failure
+                    self._emit(State.FAILED, trace=failure.trace)
+                    self._settled.set()
+                    return
+                case Restart(attempt=attempt, delay_ms=delay_ms):
+                    log.warning(
+                        "[%s] failed, restart %d in %.1f s: %s",
+                        self.key, attempt, delay_ms / 1000, failure.message,
+                    )  # fmt: skip
+                    self._emit(State.RESTARTING, trace=failure.trace, attempt=attempt)
+                    await asyncio.sleep(delay_ms / 1000)
+
+    async def _live(self) -> Failure:
+        """One process, from fork to exit."""
+        self._failure = None
+        self._beats = -1
+        self._beat_ms = self._report_ms = self._around.clock()
+        try:
+            child = await self._around.launcher.spawn(str(self.key), self._on_message)
+        except LaunchError as e:
+            return Failure.of(ErrorClass.LOST, str(e))
+        self._child = child
+        child.send(self._order)
+        how = await child.exited
+        # Its last words are on another socket than the news of its end: read that to its end.
+        await asyncio.wait({child.closed}, timeout=1)
+        self._child = None
+        self._settled.clear()
+        self._fail_calls(how)
+        return self._failure or _failure_of(how)
+
+    def _on_message(self, message: Message) -> None:
+        if "event" not in message:
+            self._on_call(message)
+            return
+        match message["event"]:
+            case "progress":
+                self._on_report(message)
+            case "state":
+                self._on_state(State(message["state"]))
+            case "version":
+                self._version = message["version"]
+            case "topics":
+                self._topics = message["topics"]
+                if self._state is State.RUNNING:
+                    self._emit(State.RUNNING)
+            case "reconfigure":
+                self._around.on_task_configs_changed(str(self.key))
+            case "failed":
+                self._failure = Failure(
+                    error=ErrorClass(message["error"]), trace=message["trace"], message=message["message"]
+                )
+
+    def _on_state(self, state: State) -> None:
+        self._history.running(self._around.clock())
+        self._emit(state)
+        self._settled.set()
+
+    def _on_report(self, message: Message) -> None:
+        now_ms = self._around.clock()
+        self._report_ms = now_ms
+        if message["beats"] != self._beats:
+            self._beats = message["beats"]
+            self._beat_ms = now_ms
+        self._progressed(
+            Progress(
+                records=message["records"],
+                last_ack_ms=message["last_ack_ms"],
+                lag=message["lag"],
+                waiting_for=message["waiting_for"],
+            )
+        )
+
+    def _progressed(self, progress: Progress) -> None:
+        self.progress = progress
+        if isinstance(self.key, TaskId):
+            self._around.on_progress(self.key, progress)
+
+    def _on_call(self, message: Message) -> None:
+        if "method" in message:
+            task = asyncio.create_task(self._answer(message, self._child))
+            self._asked.add(task)
+            task.add_done_callback(self._asked.discard)
+            return
+        future = self._calls.pop(message["id"], None)
+        if future is None or future.done():
+            return  # it came after its time limit
+        if "error" in message:
+            future.set_exception(PluginCallError.from_notice(message["error"]))
+        else:
+            future.set_result(message["result"])
+
+    async def _answer(self, request: Message, child: Child | None) -> None:
+        outcome: Message
+        try:
+            outcome = {"result": await self._around.ask(request["method"], request["params"])}
+        except Exception as e:
+            log.exception("[%s] %s failed", self.key, request["method"])
+            outcome = {"error": {"message": str(e) or type(e).__name__}}
+        if child is not None:
+            child.send({"id": request["id"], **outcome})
+
+    async def _ask_child(self, method: str, params: dict[str, Any]) -> Any:
+        if self._child is None:
+            raise PluginCallError(f"{self.key} is being restarted", kind="exit")
+        self._next_call += 1
+        number = self._next_call
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        self._child.send({"id": number, "method": method, "params": params})
+        try:
+            return await future
+        finally:
+            self._calls.pop(number, None)
+
+    def _fail_calls(self, how: Exit) -> None:
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(PluginCallError(f"{self.key}: {how}", kind="exit"))
+        self._calls.clear()
+
+    def _emit(self, state: State, *, trace: str | None = None, attempt: int = 0) -> None:
+        self._state = state
+        name, number = (
+            (self.key.connector, self.key.task) if isinstance(self.key, TaskId) else (self.key, None)
+        )
+        self._around.on_event(
+            StateEvent(
+                connector=name,
+                task=number,
+                state=state,
+                trace=trace,
+                attempt=attempt,
+                version=self._version,
+                topics=self._topics,
+            )
+        )
+
+
+def _failure_of(how: Exit) -> Failure:
+    """A process that ended without saying why."""
+    if how.lost:
+        return Failure.of(ErrorClass.LOST, "The process was ended with its fork server")
+    text = str(how)
+    text = text[0].upper() + text[1:]
+    if how.code == 0:
+        return Failure.of(ErrorClass.RETRIABLE, "The process was asked to stop (SIGTERM), not by its worker")
+    return Failure.of(ErrorClass.CRASH, text)
