@@ -6,20 +6,20 @@ test_wire_against_kafka.
 """
 
 import dataclasses
-import datetime
+import datetime as dt
 import io
 import typing
 import uuid
 from importlib import import_module
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_writer
+from support.wire_strategies import all_messages, expressible, filled, structs, versions_of
 
 from klamm_broker.wire.api_keys import ApiKey
-from support.wire_strategies import all_messages, expressible, structs, versions_of
 
 NOT_IN_KIO = {
     "GroupMetadataKey",
@@ -37,7 +37,7 @@ DATA_MODULES = {
     "ResponseHeader": "response_header",
 }
 MESSAGES = list(all_messages())
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LATEST_MS = 1 << 40  # kio has times where the protocol has numbers, and Python's end in the year 9999
 
 
@@ -56,9 +56,9 @@ def scalar(value, kio_type, optional):
         case "uuid":
             return None if optional and value == bytes(16) else uuid.UUID(bytes=value)
         case "timedelta_i32" | "timedelta_i64":
-            return datetime.timedelta(milliseconds=value)
+            return dt.timedelta(milliseconds=value)
         case "datetime_i64":
-            return None if optional and value == -1 else EPOCH + datetime.timedelta(milliseconds=value)
+            return None if optional and value == -1 else EPOCH + dt.timedelta(milliseconds=value)
     return value
 
 
@@ -119,13 +119,18 @@ def timed_fields(cls):
     "cls", [c for c in MESSAGES if c.__name__ not in NOT_IN_KIO], ids=lambda cls: cls.__name__
 )
 @settings(
-    max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    phases=[Phase.generate],
 )
 @given(data=st.data())
 def test_kio_writes_the_same_bytes(cls, data):
-    drawn = tame(data.draw(structs(cls)), timed_fields(cls))
-    for version in versions_of(cls):
-        message = expressible(drawn, version, with_unknown_tags=False)
+    drawn = [tame(value, timed_fields(cls)) for value in (data.draw(structs(cls)), filled(cls, 0))]
+    for version, value in ((v, value) for v in versions_of(cls) for value in drawn):
+        message = expressible(value, version, with_unknown_tags=False)
         kio = kio_class(cls, version)
         buffer = io.BytesIO()
         entity_writer(kio)(buffer, to_kio(message, kio, version, cls.is_flexible(version)))

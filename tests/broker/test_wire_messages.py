@@ -1,8 +1,9 @@
 """Every message in every version: there and back, cut at every byte, and fed with garbage."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support.wire_strategies import all_messages, expressible, filled, structs, versions_of
 
 from klamm_broker.wire.errors import MalformedMessage, TruncatedMessage, UnencodableValue, UnsupportedVersion
 from klamm_broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -18,11 +19,15 @@ from klamm_broker.wire.messages.metadata import (
 from klamm_broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm_broker.wire.messages.transaction_records import TransactionLogValue
 from klamm_broker.wire.struct import Message, Struct, field
-from support.wire_strategies import all_messages, expressible, structs, versions_of
 
 MESSAGES = list(all_messages())
 SETTINGS = settings(
-    max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=4,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    phases=[Phase.generate],
 )
 
 
@@ -34,9 +39,8 @@ def by_name(cls):
 @SETTINGS
 @given(data=st.data())
 def test_every_version_round_trips(cls, data):
-    drawn = data.draw(structs(cls))
-    for version in versions_of(cls):
-        message = expressible(drawn, version)
+    drawn = (data.draw(structs(cls)), filled(cls, 0), filled(cls, 1))
+    for version, message in ((v, expressible(value, v)) for v in versions_of(cls) for value in drawn):
         encoded = message.encode(version)
         for buf in (encoded, bytearray(encoded), memoryview(b"??" + encoded)[2:]):
             decoded, end = cls.decode(buf, version)
@@ -51,9 +55,9 @@ def test_every_version_round_trips(cls, data):
 @settings(SETTINGS, max_examples=1)
 @given(data=st.data())
 def test_cut_anywhere_it_is_truncated_and_nothing_else(cls, data):
-    drawn = data.draw(structs(cls))
-    for version in {cls.MIN_VERSION, cls.MAX_VERSION}:
-        encoded = expressible(drawn, version).encode(version)
+    drawn = (data.draw(structs(cls)), filled(cls, 1))
+    for version, value in ((v, d) for v in {cls.MIN_VERSION, cls.MAX_VERSION} for d in drawn):
+        encoded = expressible(value, version).encode(version)
         for size in range(min(len(encoded), 400)):
             with pytest.raises(TruncatedMessage) as caught:
                 cls.decode(encoded[:size], version)
@@ -67,19 +71,27 @@ def test_cut_anywhere_it_is_truncated_and_nothing_else(cls, data):
 @given(data=st.data())
 def test_garbage_either_parses_or_is_malformed(cls, data):
     version = data.draw(st.sampled_from(versions_of(cls)))
-    garbage = bytearray(expressible(data.draw(structs(cls)), version).encode(version))
+    value = data.draw(structs(cls) | st.builds(filled, st.just(cls), st.integers(0, 99)))
+    garbage = bytearray(expressible(value, version).encode(version))
     for position in data.draw(st.lists(st.integers(0, max(len(garbage) - 1, 0)), max_size=4)):
         if garbage:
             garbage[position] = data.draw(st.sampled_from((0, 1, 127, 128, 255)) | st.integers(0, 255))
     garbage += data.draw(st.binary(max_size=8))
-    try:
-        message, end = cls.decode(bytes(garbage), version)
-    except MalformedMessage as error:
-        assert error.field != "?"
-        assert 0 <= error.offset <= len(garbage)
+    outcome = parse_or_error(cls, bytes(garbage), version)
+    if isinstance(outcome, MalformedMessage):
+        assert outcome.field != "?"
+        assert 0 <= outcome.offset <= len(garbage)
     else:
+        message, end = outcome
         assert end <= len(garbage)
         message.encode(version)  # what was read can be said again
+
+
+def parse_or_error(cls, buf, version):
+    try:
+        return cls.decode(buf, version)
+    except MalformedMessage as error:
+        return error
 
 
 METADATA = MetadataResponse(
@@ -110,16 +122,20 @@ GOLDEN = [
     (
         METADATA,
         1,
-        "00000001 00000001 0001 68 00002384 ffff 00000001"
-        "00000001 0000 0001 74 00 00000001 0000 00000000 00000001 00000001 00000001 00000001 00000001",
+        (
+            "00000001 00000001 0001 68 00002384 ffff 00000001"
+            "00000001 0000 0001 74 00 00000001 0000 00000000 00000001 00000001 00000001 00000001 00000001"
+        ),
     ),
     (
         METADATA,
         12,
-        "00000000 02 00000001 02 68 00002384 00 00 02 63 00000001"
-        "02 0000 02 74 000102030405060708090a0b0c0d0e0f 00"
-        "02 0000 00000000 00000001 00000005 02 00000001 02 00000001 01 00"
-        "80000000 00 00",
+        (
+            "00000000 02 00000001 02 68 00002384 00 00 02 63 00000001"
+            "02 0000 02 74 000102030405060708090a0b0c0d0e0f 00"
+            "02 0000 00000000 00000001 00000005 02 00000001 02 00000001 01 00"
+            "80000000 00 00"
+        ),
     ),
     (
         ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=3, heartbeat_interval_ms=5),
