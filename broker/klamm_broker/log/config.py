@@ -1,0 +1,85 @@
+"""The configuration of one partition log, typed: what `PartitionLog` and retention work with.
+
+Built from the broker's defaults and the topic's overrides; replaced as a whole when a topic's configuration
+changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from klamm_broker.log.topic_config import TOPIC_CONFIGS, check_topic_configs
+
+_MAX_LONG = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Topic configuration values under Kafka's names with underscores; the defaults are Kafka's."""
+
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_type: str = "producer"
+    compression_zstd_level: int = 3
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = _MAX_LONG
+    flush_ms: int = _MAX_LONG
+    index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = _MAX_LONG
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = _MAX_LONG
+    message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    segment_jitter_ms: int = 0
+    segment_ms: int = 604_800_000
+    producer_id_expiration_ms: int = 86_400_000  # the broker's producer.id.expiration.ms
+
+    @property
+    def compact(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @classmethod
+    def from_topic(
+        cls,
+        overrides: Mapping[str, str],
+        defaults: Mapping[str, str] | None = None,
+        *,
+        producer_id_expiration_ms: int = 86_400_000,
+    ) -> LogConfig:
+        """From a topic's own properties over the broker's defaults, both under topic property names.
+
+        Raises ConfigError naming the key, the value and what would be right.
+        """
+        values = check_topic_configs({**(defaults or {}), **overrides})
+        fields = {f.name for f in dataclasses.fields(cls)}
+        typed: dict[str, Any] = {
+            name.replace(".", "_"): tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if name.replace(".", "_") in fields
+        }
+        return cls(**typed, producer_id_expiration_ms=producer_id_expiration_ms)
+
+
+assert {f.name for f in dataclasses.fields(LogConfig)} - {"producer_id_expiration_ms"} <= {
+    key.name.replace(".", "_") for key in TOPIC_CONFIGS
+}, "every field of LogConfig is a topic configuration"

@@ -1,0 +1,113 @@
+"""File names and small file operations that every part of the log shares.
+
+Names are Kafka's: a 20-digit base offset and a suffix. `write_atomically` leaves the old or the new content,
+never a mixture.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+DELETE_DIR: Final = "-delete"
+FUTURE_DIR: Final = "-future"
+STRAY_DIR: Final = "-stray"
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+NAME_MAX: Final = 255  # bytes in a file name on the file systems that brokers use
+
+_NUMBERED: Final = re.compile(r"(\d{20})(\.[a-z]+)")
+_UNIQUE_DIR: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{1,32}(-delete|-future|-stray)")
+_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
+
+
+def offset_name(offset: int, suffix: str) -> str:
+    """The name of a file that starts at `offset`: `00000000000000000042.log`."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset_name(name: str) -> tuple[int, str] | None:
+    """(offset, suffix) of a segment's or snapshot's file name; None for any other name."""
+    match = _NUMBERED.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def parse_partition_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a live partition directory's name; None for any other name."""
+    match = _PARTITION_DIR.fullmatch(name)
+    return (match[1], int(match[2])) if match and not _UNIQUE_DIR.fullmatch(name) else None
+
+
+def is_delete_dir(name: str) -> bool:
+    """Whether a directory's name says that its partition has been deleted."""
+    match = _UNIQUE_DIR.fullmatch(name)
+    return match is not None and match[3] == DELETE_DIR
+
+
+def delete_dir_name(topic: str, partition: int, unique: str) -> str:
+    """What a partition directory is renamed to when its partition is deleted: cut to what a name may hold."""
+    suffix = f"-{partition}.{unique}{DELETE_DIR}"
+    return topic[: NAME_MAX - len(suffix)] + suffix
+
+
+def sync_directory(path: Path) -> None:
+    """Make created, renamed and removed names of a directory durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's content durable."""
+    file = OpenFile(path, os.O_RDONLY)
+    os.fsync(file.fd)
+
+
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace a file's content. With `sync` it is on the disk when this returns."""
+    temporary = path.with_name(path.name + ".tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, data)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.replace(path)
+    if sync:
+        sync_directory(path.parent)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    """Write all of `data` at the file position; a disk that takes only a part raises on the next call."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class OpenFile:
+    """A file descriptor that closes itself when nobody holds it any more.
+
+    A fetch in flight holds the file that it sends from, so a segment can be deleted at any time.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: Path | str, flags: int) -> None:
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:  # bound early: os may be gone
+        if hasattr(self, "fd"):
+            _close(self.fd)

@@ -1,0 +1,107 @@
+"""A sorted file of fixed-size entries: what the offset and the time index share.
+
+The entries of a segment that is written to live in a bytearray and reach the file with `flush()`; those of a
+finished segment are mapped when somebody looks. Losing the unwritten tail loses nothing: recovery rebuilds
+the indexes of every segment after the recovery point. Entries are big-endian, as in Kafka's files.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar
+
+from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.files import OpenFile
+
+
+class IndexFile:
+    """Entries of `layout`; `writable` segments keep them in memory. Not thread-safe."""
+
+    layout: ClassVar[Struct]
+
+    def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self.layout.size
+        self._data: bytearray | mmap.mmap | bytes | None = None
+        self._flushed = 0  # bytes of a bytearray that the file has
+
+    def __len__(self) -> int:
+        return len(self._entries()) // self.layout.size
+
+    @property
+    def full(self) -> bool:
+        """Kafka leaves the last slot of a full index to the entry that closes the segment."""
+        return len(self) >= self.max_entries - 1
+
+    def _entries(self) -> bytearray | mmap.mmap | bytes:
+        data = self._data
+        return data if data is not None else self._map()
+
+    def _map(self) -> mmap.mmap | bytes:
+        file = OpenFile(self.path, os.O_RDONLY)
+        size = os.fstat(file.fd).st_size
+        self._data = mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) if size else b""
+        return self._data
+
+    def _writable(self) -> bytearray:
+        data = self._data
+        if isinstance(data, bytearray):
+            return data
+        try:
+            self._data = data = bytearray(self.path.read_bytes())
+        except FileNotFoundError:
+            self._data = data = bytearray()
+        self._flushed = len(data)
+        return data
+
+    def reset(self) -> None:
+        """Forget all entries, in memory and in the file: the index is about to be rebuilt."""
+        self._data = bytearray()
+        self._flushed = 0
+        file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(file.fd, 0)
+
+    def keep(self, entries: int) -> None:
+        """Drop all but the first `entries`, in memory and in the file."""
+        data = self._writable()
+        size = entries * self.layout.size
+        if size >= len(data):
+            return
+        del data[size:]
+        if self._flushed > size:
+            self._flushed = size
+            file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
+            os.ftruncate(file.fd, size)
+
+    def flush(self, *, sync: bool) -> None:
+        """Write the entries that the file does not have yet, and create the file if there is none."""
+        data = self._data
+        if not isinstance(data, bytearray):
+            return
+        if self._flushed == len(data) and not sync:
+            return
+        file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
+        while self._flushed < len(data):
+            self._flushed += os.pwrite(file.fd, memoryview(data)[self._flushed :], self._flushed)
+        if sync:
+            os.fsync(file.fd)
+
+    def seal(self) -> None:
+        """The segment is finished: write the rest, and map the file from now on."""
+        self._writable()
+        self.flush(sync=False)
+        self.release()
+
+    def release(self) -> None:
+        """Give back memory or mapping; the file holds everything that was flushed."""
+        self._data = None
+
+    def check(self) -> None:
+        """Raise CorruptFile when the file cannot be this index. Cheap: looks at size and last entry only."""
+        size = len(self._entries())
+        if size % self.layout.size:
+            raise CorruptFile(f"{self.path}: {size} bytes is not a multiple of {self.layout.size}")

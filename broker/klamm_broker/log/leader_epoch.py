@@ -1,0 +1,121 @@
+"""Where each leader epoch starts in a partition's log: Kafka's `leader-epoch-checkpoint`.
+
+Epochs and their start offsets both increase strictly. A follower or a consumer that comes back asks where
+an epoch ended, and so learns where its log or position diverged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from klamm_broker.log.checkpoints import format_lines, parse_lines
+from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.files import write_atomically
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+UNDEFINED: Final = -1
+
+
+class LeaderEpochCache:
+    """The epochs of one partition, in memory and in its checkpoint file.
+
+    Changes reach the file at once; `write(sync=True)` makes them durable (recovery rebuilds what a power
+    loss takes, from the batches after the recovery point).
+    """
+
+    __slots__ = ("_epochs", "_path", "_starts")
+
+    def __init__(self, path: Path, entries: list[tuple[int, int]] | None = None) -> None:
+        self._path = path
+        self._epochs = [epoch for epoch, _ in entries or []]
+        self._starts = [start for _, start in entries or []]
+
+    @classmethod
+    def load(cls, path: Path) -> LeaderEpochCache:
+        """The cache of a file, empty when there is none. Raises CorruptFile."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return cls(path)
+        except UnicodeDecodeError as e:
+            raise CorruptFile(f"{path}: not text ({e})") from e
+        entries = []
+        for line in parse_lines(text, path):
+            try:
+                epoch, start = line.split()
+                entries.append((int(epoch), int(start)))
+            except ValueError:
+                raise CorruptFile(f"{path}: {line!r} is not 'epoch offset'") from None
+        if any(b[0] <= a[0] or b[1] <= a[1] for a, b in pairwise(entries)):
+            raise CorruptFile(f"{path}: epochs {entries} do not increase")
+        return cls(path, entries)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The last epoch that wrote something, or -1."""
+        return self._epochs[-1] if self._epochs else UNDEFINED
+
+    def write(self, *, sync: bool) -> None:
+        lines = [f"{epoch} {start}" for epoch, start in self.entries]
+        write_atomically(self._path, format_lines(lines), sync=sync)
+
+    def assign(self, epoch: int, start: int, *, write: bool = True) -> bool:
+        """Note that `epoch` starts at `start`; entries that contradict it are dropped. True if that is news."""
+        if epoch < 0 or start < 0:
+            raise ValueError(f"leader epoch {epoch} at offset {start}: neither may be negative")
+        if self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        if write:
+            self.write(sync=False)
+        return True
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when `epoch` is not known here."""
+        if epoch == UNDEFINED or not self._epochs or epoch > self._epochs[-1]:
+            return UNDEFINED, UNDEFINED
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        floor = self._epochs[higher - 1] if higher else epoch
+        return floor, self._starts[higher]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote `offset`, or -1."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else UNDEFINED
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or after `end_offset`."""
+        changed = False
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+            changed = True
+        if changed:
+            self.write(sync=False)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget what is below the log start; the epoch in force there now starts there."""
+        keep = bisect_right(self._starts, start_offset) - 1
+        if keep < 0 or (keep == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:keep], self._starts[:keep]
+        self._starts[0] = start_offset
+        self.write(sync=False)
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()
+        self.write(sync=False)

@@ -1,0 +1,317 @@
+"""Opens the files of a partition: which segments there are, what of them is valid, who wrote to them.
+
+After a clean shutdown little is read: names, sizes, the last snapshot, the end of the last index. Otherwise
+every batch from the segment of the recovery point on is checked, the log is cut at the first that cannot be
+trusted, and indexes, epochs and producer state are rebuilt. Leftovers of interrupted deletions and cleanings
+are dealt with as Kafka does.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm_broker.log import files, leader_epoch, producer_snapshot, recovery
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.leader_epoch import LeaderEpochCache
+from klamm_broker.log.leftovers import remove_leftovers
+from klamm_broker.log.producer_state import ProducerState
+from klamm_broker.log.replay import apply_batch
+from klamm_broker.log.segment import Segment
+from klamm_broker.wire.batch import BatchHeader, read_header
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """An opened partition: at least one segment, the last of which is the active one."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochCache
+    producers: ProducerState
+    log_start_offset: int
+    log_end_offset: int
+    snapshot_offset: int  # of the producer snapshot that was used; 0 without one
+
+
+@contextmanager
+def mapped(segment: Segment) -> Iterator[memoryview]:
+    """The segment's valid bytes. Private pages, so that checksums need no copy."""
+    if not segment.size:
+        yield memoryview(b"")
+        return
+    with (
+        mmap.mmap(segment.file.fd, segment.size, access=mmap.ACCESS_COPY) as pages,
+        memoryview(pages) as view,
+    ):
+        yield view
+
+
+class LogLoader:
+    """Opens one partition directory. Used once; `load` does it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        max_epoch: int,
+        now_ms: int,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._log_start = log_start_offset
+        self._max_epoch = max_epoch
+        self._now_ms = now_ms
+        self._segments: list[Segment] = []
+        self._producers = ProducerState()
+        self._epochs = LeaderEpochCache(directory / leader_epoch.FILE_NAME)
+        self._epochs_changed = False
+        self._snapshot_offset = 0
+        self._snapshots: list[int] = []
+
+    def load(self) -> Loaded:
+        names = self._list()
+        self._open_segments(names)
+        recover_from = self._first_to_recover()
+        self._load_epochs(recover_from)
+        self._snapshots = producer_snapshot.offsets(names)
+        self._load_producers(recover_from)
+        end = self._recover(recover_from)
+        if end < self._log_start and self._segments:
+            log.warning(
+                "%s: log end offset %d is below the log start offset %d: the log starts anew there",
+                self._directory, end, self._log_start,
+            )  # fmt: skip
+            self._delete_segments(0)
+        if not self._segments:
+            end = self._log_start
+            self._segments.append(self.new_segment(end))
+            self._producers = ProducerState()
+        self._log_start = max(self._log_start, self._segments[0].base_offset)
+        if self._epochs_changed:
+            self._epochs.write(sync=False)
+        self._epochs.truncate_from_end(end)
+        self._epochs.truncate_from_start(self._log_start)
+        return Loaded(
+            segments=self._segments,
+            epochs=self._epochs,
+            producers=self._producers,
+            log_start_offset=self._log_start,
+            log_end_offset=end,
+            snapshot_offset=self._snapshot_offset,
+        )
+
+    def new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self._directory,
+            base_offset,
+            index_interval=self._config.index_interval_bytes,
+            max_index_bytes=self._config.segment_index_bytes,
+            now_ms=self._now_ms,
+        )
+
+    # Files
+
+    def _list(self) -> dict[str, int]:
+        """Sizes by name of the files that belong to the log, after leftovers have been dealt with."""
+        with os.scandir(self._directory) as entries:
+            sizes = {e.name: e.stat().st_size for e in entries if e.is_file()}
+        return remove_leftovers(self._directory, sizes)
+
+    def _open_segments(self, sizes: dict[str, int]) -> None:
+        bases = sorted(
+            parsed[0]
+            for name in sizes
+            if (parsed := files.parse_offset_name(name)) and parsed[1] == files.LOG
+        )
+        for base in bases:
+            segment = Segment(
+                self._directory,
+                base,
+                index_interval=self._config.index_interval_bytes,
+                max_index_bytes=self._config.segment_index_bytes,
+                size=sizes[files.offset_name(base, files.LOG)],
+            )
+            self._segments.append(segment)
+        if self._clean:
+            for segment in self._segments:
+                self._check_indexes(segment, sizes, active=segment is self._segments[-1])
+
+    def _check_indexes(self, segment: Segment, sizes: dict[str, int], *, active: bool) -> None:
+        """Rebuild indexes that are missing or damaged; those of finished segments are judged by their size."""
+        try:
+            for index in (segment.index, segment.time_index):
+                size = sizes.get(index.path.name)
+                if size is None:
+                    raise CorruptFile(f"{index.path}: missing")
+                if size % index.layout.size:
+                    raise CorruptFile(f"{index.path}: {size} bytes is not a multiple of {index.layout.size}")
+            if active:
+                segment.index.check_against(segment.size)
+                segment.time_index.check_sane()
+        except CorruptFile as e:
+            log.warning("%s: rebuilding the indexes of segment %d", e, segment.base_offset)
+            segment.index.release()
+            rebuild_indexes(segment)
+
+    def _load_epochs(self, recover_from: int) -> None:
+        path = self._directory / leader_epoch.FILE_NAME
+        try:
+            self._epochs = LeaderEpochCache.load(path)
+        except CorruptFile as e:
+            log.warning("%s: rebuilding the leader epochs from the log", e)
+            self._epochs = LeaderEpochCache(path)
+            for segment in self._segments[:recover_from]:
+                for _, header in headers(segment):
+                    self._note_epoch(header)
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        if header.leader_epoch > self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset, write=False)
+            self._epochs_changed = True
+
+    # Recovery
+
+    def _first_to_recover(self) -> int:
+        """The index of the first segment whose batches must be checked."""
+        if self._clean or not self._segments:
+            return len(self._segments)
+        bases = [segment.base_offset for segment in self._segments]
+        return max(bisect_right(bases, self._recovery_point) - 1, 0)
+
+    def _load_producers(self, recover_from: int) -> None:
+        """The producer state before the segments that are to be recovered: a snapshot and what follows it."""
+        unchecked = self._segments[:recover_from]
+        if recover_from < len(self._segments):
+            limit = self._segments[recover_from].base_offset
+            for offset in [o for o in self._snapshots if o > limit]:
+                self._drop_snapshot(offset)
+        elif unchecked:
+            limit = self._end_of(unchecked[-1])
+        else:
+            limit = self._log_start
+        start = 0
+        for offset in reversed([o for o in self._snapshots if o <= limit]):
+            try:
+                entries = producer_snapshot.read(self._directory, offset)
+            except CorruptFile as e:
+                log.warning("%s: the snapshot is removed and its part of the log replayed", e)
+                self._drop_snapshot(offset)
+                continue
+            self._producers = ProducerState(entries)
+            start = self._snapshot_offset = offset
+            break
+        bases = [segment.base_offset for segment in unchecked]
+        for segment in unchecked[max(bisect_right(bases, start) - 1, 0) :]:
+            if start < limit:
+                self._replay(segment, start)
+        self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
+
+    def _drop_snapshot(self, offset: int) -> None:
+        producer_snapshot.snapshot_path(self._directory, offset).unlink(missing_ok=True)
+
+    def _replay(self, segment: Segment, start: int) -> None:
+        with mapped(segment) as data:
+            position = segment.index.lookup(start)
+            while position < segment.size:
+                header = read_header(data, position)
+                if header.base_offset >= start:
+                    apply_batch(self._producers, data, position, header)
+                position += header.size
+
+    def _end_of(self, segment: Segment) -> int:
+        """The offset after the last batch of a segment that is known to be intact."""
+        last = segment.index.last
+        end = segment.base_offset
+        for _, _, _, batch_last, _ in segment.heads(last[1] if last else 0):
+            end = batch_last + 1
+        return end
+
+    def _recover(self, recover_from: int) -> int:
+        """Check the segments from `recover_from` on; the log end offset."""
+        for number in range(recover_from, len(self._segments)):
+            segment = self._segments[number]
+            valid = self._recover_segment(segment, active=number == len(self._segments) - 1)
+            if valid.reason is not None:
+                log.warning(
+                    "%s: cut at %d of %d bytes, offset %d: %s",
+                    segment.path(files.LOG), valid.size, segment.size, valid.next_offset, valid.reason,
+                )  # fmt: skip
+                segment.truncate(valid.size, valid.next_offset)
+                self._delete_segments(number + 1)
+                return valid.next_offset
+        return self._end_of(self._segments[-1]) if self._segments else 0
+
+    def _recover_segment(self, segment: Segment, *, active: bool) -> recovery.Valid:
+        segment.index.reset()
+        segment.time_index.reset()
+        segment.txn_index.reset()
+        segment.max_timestamp = -1
+
+        def on_batch(position: int, header: BatchHeader) -> None:
+            segment.note_batch(position, header.size, header.last_offset, header.max_timestamp)
+            self._note_epoch(header)
+            aborted = apply_batch(self._producers, data, position, header)
+            if aborted is not None:
+                segment.txn_index.append(aborted)
+
+        with mapped(segment) as data:
+            valid = recovery.scan(
+                data,
+                base_offset=segment.base_offset,
+                contiguous=active and not self._config.compact,
+                on_batch=on_batch,
+                last_epoch=self._epochs.epoch_at(segment.base_offset - 1),
+                max_epoch=max(self._max_epoch, self._epochs.latest),
+            )
+        segment.note_max_timestamp()
+        if not active:
+            segment.index.seal()
+            segment.time_index.seal()
+        return valid
+
+    def _delete_segments(self, first: int) -> None:
+        """Remove segments that lie behind damage: they cannot be reached without a hole in the offsets."""
+        for segment in self._segments[first:]:
+            log.warning("%s: deleted, it lies behind the cut", segment.path(files.LOG))
+            segment.release()
+            for path in segment.rename_deleted():
+                path.unlink()
+            self._drop_snapshot(segment.base_offset)
+        del self._segments[first:]
+
+
+def headers(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of all batches of a segment that is known to be intact."""
+    with mapped(segment) as data:
+        position = 0
+        while position < segment.size:
+            header = read_header(data, position)
+            yield position, header
+            position += header.size
+
+
+def rebuild_indexes(segment: Segment) -> None:
+    """Write the offset and time index of an intact segment anew."""
+    segment.index.reset()
+    segment.time_index.reset()
+    segment.max_timestamp = -1
+    for position, header in headers(segment):
+        segment.note_batch(position, header.size, header.last_offset, header.max_timestamp)
+    segment.note_max_timestamp()
+    segment.index.flush(sync=False)
+    segment.time_index.flush(sync=False)

@@ -1,0 +1,320 @@
+"""All partition logs of one log directory: found and opened at start, created, deleted, flushed, closed.
+
+Owns the directory (its lock, identity, checkpoints, topic registry). Starts no thread: the server calls the
+`tick_…` methods. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from klamm_broker.log import checkpoints, log_dir
+from klamm_broker.log.checkpoints import TopicPartition
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import CorruptFile, DirectoryError
+from klamm_broker.log.files import delete_dir_name, is_delete_dir, parse_partition_dir, sync_directory
+from klamm_broker.log.leader_epoch import FILE_NAME as EPOCH_FILE
+from klamm_broker.log.leader_epoch import LeaderEpochCache
+from klamm_broker.log.log_dir import DirectoryLock, MetaProperties, new_uuid, uuid_to_bytes
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.partition_metadata import read_topic_id, write_topic_id
+from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
+
+log = logging.getLogger(__name__)
+
+KRAFT_TOPIC: Final = "__cluster_metadata"  # Kafka's own metadata log: left alone
+
+
+class LogManager:
+    """Opened with its constructor, which may take as long as recovery takes; closed with `close`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        defaults: Mapping[str, str] | None = None,
+        *,
+        now_ms: int,
+        node_id: int = 1,
+        cluster_id: str | None = None,
+        producer_id_expiration_ms: int = 86_400_000,
+    ) -> None:
+        self.directory = directory
+        self.defaults = dict(defaults or {})
+        self._expiration_ms = producer_id_expiration_ms
+        LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._doomed: list[tuple[int, Path]] = []  # (when to remove it, deleted partition's directory)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise DirectoryError(f"log directory {directory} cannot be made: {e}") from e
+        self._lock = DirectoryLock(directory)
+        try:
+            self.meta: MetaProperties = log_dir.claim(directory, node_id=node_id, cluster_id=cluster_id)
+            self._registry = TopicRegistry.load(directory / FILE_NAME)
+            self._registry.starts += 1
+            self._open_all(now_ms)
+        except BaseException:
+            for partition_log in self._logs.values():
+                partition_log.release()
+            self._lock.release()
+            raise
+
+    # Topics
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self._registry.topics
+
+    @property
+    def cluster_id(self) -> str:
+        return self.meta.cluster_id
+
+    def topic_id(self, name: str) -> bytes:
+        """A topic's id as 16 bytes. Raises KeyError."""
+        return uuid_to_bytes(self._registry.topics[name].id)
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(self._logs.values())
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, now_ms: int
+    ) -> Topic:
+        """Make a topic with its partitions. Raises ConfigError, DirectoryError, KeyError if it exists."""
+        if name in self._registry.topics:
+            raise KeyError(name)
+        topic = Topic(
+            name=name,
+            id=new_uuid(),
+            partitions=partitions,
+            configs=dict(configs or {}),
+            first_start=self._registry.starts,
+        )
+        config = self._config(topic.configs)
+        for partition in range(partitions):
+            self._make_directory(topic, partition)
+        self._registry.put(topic)
+        self._open_partitions(topic, range(partitions), config, now_ms)
+        return topic
+
+    def add_partitions(self, name: str, partitions: int, *, now_ms: int) -> None:
+        """Grow a topic to `partitions`. Raises KeyError, ValueError if it has as many already."""
+        topic = self._registry.topics[name]
+        have = topic.partitions
+        if partitions <= have:
+            raise ValueError(f"topic {name} has {have} partitions; {partitions} is not more")
+        for partition in range(have, partitions):
+            self._make_directory(topic, partition)
+        topic.partitions = partitions
+        self._registry.save()
+        self._open_partitions(topic, range(have, partitions), self._config(topic.configs), now_ms)
+
+    def delete_topic(self, name: str, *, now_ms: int) -> None:
+        """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError."""
+        topic = self._registry.remove(name)
+        for partition in range(topic.partitions):
+            partition_log = self._logs.pop((name, partition), None)
+            if partition_log is not None:
+                partition_log.release()
+                self._doom(partition_log, now_ms)
+        self._write_checkpoints()
+
+    def alter_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replace a topic's own configuration. Raises KeyError, ConfigError."""
+        topic = self._registry.topics[name]
+        config = self._config(configs)
+        topic.configs = dict(configs)
+        self._registry.save()
+        for partition in range(topic.partitions):
+            partition_log = self._logs.get((name, partition))
+            if partition_log is not None:
+                partition_log.config = config
+
+    def _config(self, overrides: Mapping[str, str]) -> LogConfig:
+        return LogConfig.from_topic(overrides, self.defaults, producer_id_expiration_ms=self._expiration_ms)
+
+    # Directories
+
+    def _make_directory(self, topic: Topic, partition: int) -> None:
+        path = self.directory / f"{topic.name}-{partition}"
+        if path.exists():  # of a creation that a crash cut off: the registry never had this topic
+            self._remove_tree(path)
+        path.mkdir()
+        write_topic_id(path, topic.id)
+
+    def _doom(self, partition_log: PartitionLog, now_ms: int) -> None:
+        name = delete_dir_name(partition_log.topic, partition_log.partition, uuid.uuid4().hex)
+        target = partition_log.directory.rename(self.directory / name)
+        self._doomed.append((now_ms + partition_log.config.file_delete_delay_ms, target))
+
+    @staticmethod
+    def _remove_tree(path: Path) -> None:
+        shutil.rmtree(path)
+        log.info("%s: removed", path)
+
+    # Start
+
+    def _open_all(self, now_ms: int) -> None:
+        clean = log_dir.take_clean_shutdown(self.directory)
+        recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
+        log_starts = self._read_checkpoint(checkpoints.LOG_START_OFFSET)
+        found = self._find_partitions()
+        self._adopt(found)
+        self._registry.save()
+        for topic in self._registry.topics.values():
+            config = self._config(topic.configs)
+            for partition in range(topic.partitions):
+                if (topic.name, partition) not in found:
+                    log.error(
+                        "%s-%d: its directory is missing from %s; the partition starts empty",
+                        topic.name,
+                        partition,
+                        self.directory,
+                    )
+                    self._make_directory(topic, partition)
+                self._open(
+                    topic,
+                    partition,
+                    config,
+                    now_ms=now_ms,
+                    clean=clean,
+                    recovery_point=recovery_points.get((topic.name, partition), 0),
+                    log_start_offset=log_starts.get((topic.name, partition), 0),
+                )
+
+    def _open_partitions(self, topic: Topic, partitions: range, config: LogConfig, now_ms: int) -> None:
+        for partition in partitions:
+            self._open(topic, partition, config, now_ms=now_ms)
+        sync_directory(self.directory)
+
+    def _open(
+        self,
+        topic: Topic,
+        partition: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> None:
+        self._logs[topic.name, partition] = PartitionLog.open(
+            self.directory / f"{topic.name}-{partition}",
+            topic.name,
+            partition,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            leader_epoch=self._registry.starts - topic.first_start,
+            now_ms=now_ms,
+        )
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self.directory / name)
+        except CorruptFile as e:
+            log.warning("%s: ignored, every log is checked from its start", e)
+            return {}
+
+    def _find_partitions(self) -> dict[TopicPartition, Path]:
+        """The partition directories; those of deleted topics, and of creations cut off, are removed."""
+        found: dict[TopicPartition, Path] = {}
+        for path in sorted(self.directory.iterdir()):
+            if not path.is_dir():
+                continue
+            if is_delete_dir(path.name):
+                self._remove_tree(path)
+                continue
+            parsed = parse_partition_dir(path.name)
+            if parsed is not None and parsed[0] != KRAFT_TOPIC:
+                found[parsed] = path
+        return found
+
+    def _adopt(self, found: dict[TopicPartition, Path]) -> None:
+        """Make the registry and the directories agree.
+
+        In a directory that has never had a registry every partition is adopted (Apache Kafka wrote them);
+        later on, a directory that the registry does not know is a deletion or creation that a crash cut off.
+        """
+        first_time = not (self.directory / FILE_NAME).exists()
+        for (name, partition), path in list(found.items()):
+            topic = self._registry.topics.get(name)
+            topic_id = read_topic_id(path)
+            if topic is None and first_time:
+                epoch = self._latest_epoch(path)
+                topic = Topic(name=name, id=topic_id or new_uuid(), partitions=0)
+                topic.first_start = self._registry.starts - epoch - 1
+                self._registry.topics[name] = topic
+            if topic is not None and first_time:
+                topic.partitions = max(topic.partitions, partition + 1)
+                topic.first_start = min(
+                    topic.first_start, self._registry.starts - self._latest_epoch(path) - 1
+                )
+            elif topic is None or partition >= topic.partitions or topic_id != topic.id:
+                log.warning("%s: belongs to no topic (deleted, or its creation was cut off): removed", path)
+                self._remove_tree(path)
+                del found[name, partition]
+
+    @staticmethod
+    def _latest_epoch(path: Path) -> int:
+        try:
+            return LeaderEpochCache.load(path / EPOCH_FILE).latest
+        except CorruptFile:
+            return 0
+
+    # Ticks and end
+
+    def tick_checkpoints(self) -> None:
+        """Write the checkpoints (Kafka: every minute)."""
+        self._write_checkpoints()
+
+    def tick_flush(self, now_ms: int) -> None:
+        """Flush the logs whose flush.ms is over."""
+        for partition_log in self._logs.values():
+            partition_log.flush_if_due(now_ms)
+
+    def tick_retention(self, now_ms: int) -> int:
+        """Apply retention, expire producers, remove files that were deleted a while ago (Kafka: every 5 min).
+
+        Returns how many segments were deleted.
+        """
+        count = 0
+        for partition_log in self._logs.values():
+            count += partition_log.delete_old_segments(now_ms)
+            partition_log.remove_deleted(now_ms)
+            partition_log.expire_producers(now_ms)
+        for when, path in list(self._doomed):
+            if when <= now_ms:
+                self._doomed.remove((when, path))
+                self._remove_tree(path)
+        return count
+
+    def _write_checkpoints(self) -> None:
+        logs = self._logs.items()
+        recovery = {key: partition_log.recovery_point for key, partition_log in logs}
+        starts = {
+            key: partition_log.log_start_offset
+            for key, partition_log in logs
+            if partition_log.log_start_offset > partition_log.segment_base_offsets[0]
+        }
+        watermarks = {key: partition_log.high_watermark for key, partition_log in logs}
+        checkpoints.write_offsets(self.directory / checkpoints.RECOVERY_POINT, recovery)
+        checkpoints.write_offsets(self.directory / checkpoints.LOG_START_OFFSET, starts)
+        checkpoints.write_offsets(self.directory / checkpoints.HIGH_WATERMARK, watermarks)
+
+    def close(self) -> None:
+        """Flush and close everything, and say so: the next start will not check the logs."""
+        for partition_log in self._logs.values():
+            partition_log.close()
+        self._write_checkpoints()
+        log_dir.write_clean_shutdown(self.directory, self._registry.starts)
+        self._lock.release()

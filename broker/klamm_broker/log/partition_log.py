@@ -1,0 +1,513 @@
+"""One partition's log: an ordered list of segments, of which the last is written to.
+
+Offsets never go back and are assigned here. What `append` returned for is in the file (the page cache; `flush`
+makes it durable) and its producer state is noted; what failed left nothing behind. Four offsets are kept
+apart: log start, high watermark (what consumers may read), last stable (below every open transaction) and
+log end. Not thread-safe, never waits but for the disk, and has no clock: time is passed in.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from bisect import bisect_right
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from klamm_broker.log import files, producer_snapshot, timestamps
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import LogError, OffsetOutOfRange, StorageError
+from klamm_broker.log.leader_epoch import LeaderEpochCache
+from klamm_broker.log.log_loader import Loaded, LogLoader, headers
+from klamm_broker.log.producer_state import BatchMetadata, ProducerState
+from klamm_broker.log.replay import apply_batch, marker_of
+from klamm_broker.log.retention import SegmentFacts, deletable
+from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from klamm_broker.log.txn_index import AbortedTxn
+from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
+from klamm_broker.wire.batch import patch, patch_log_append_time
+
+log = logging.getLogger(__name__)
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. `log_append_time_ms` is -1 under CreateTime; `duplicate`: it was there already."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class FileSlice(NamedTuple):
+    """Whole batches inside one segment, for `sendfile`. Hold the slice (it holds the file) while sending."""
+
+    fd: int
+    position: int
+    size: int
+    file: files.OpenFile
+
+
+class PartitionLog:
+    """See the module. `open` makes one; `config` may be replaced at any time."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        loaded: Loaded,
+        *,
+        recovery_point: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.leader_epoch = max(leader_epoch, loaded.epochs.latest)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_end_offset
+        self.recovery_point = min(recovery_point, loaded.log_end_offset)
+        self.sole_replica = True  # False: somebody else advances the high watermark
+        self.producers: ProducerState = loaded.producers
+        self.epochs: LeaderEpochCache = loaded.epochs
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._snapshot_offset = loaded.snapshot_offset
+        self._flushed_ms = now_ms
+        self._deleted: list[tuple[int, Path]] = []  # (when to remove it, file)
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        leader_epoch: int = 0,
+        now_ms: int,
+    ) -> PartitionLog:
+        """Open the directory (made if it is not there). `clean`: the last shutdown was, nothing to recover."""
+        directory.mkdir(parents=True, exist_ok=True)
+        loaded = LogLoader(
+            directory,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            max_epoch=leader_epoch,
+            now_ms=now_ms,
+        ).load()
+        return cls(
+            directory,
+            topic,
+            partition,
+            config,
+            loaded,
+            recovery_point=loaded.log_end_offset if clean else recovery_point,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+        )
+
+    # Facts
+
+    @property
+    def size(self) -> int:
+        """Bytes in the `.log` files."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        return list(self._bases)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below this every transaction is decided: what a consumer of committed records may read up to."""
+        undecided = self.producers.first_undecided_offset
+        return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Let consumers read up to `offset`. It never goes back by itself and never past the log end."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Hide the records below `offset` (DeleteRecords); retention removes their segments."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self.name}: cannot start the log at {offset}, beyond the high watermark {self.high_watermark}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    # Append
+
+    def append(
+        self,
+        batches: bytearray | memoryview,
+        *,
+        now_ms: int,
+        origin: Literal["client", "coordinator"] = "client",
+    ) -> AppendInfo:
+        """Validate a record set, give it offsets, and write it with one call.
+
+        The buffer is patched in place (base offset, leader epoch, append time) and not kept. Raises a
+        LogError, and then the log is as it was.
+        """
+        config = self.config
+        from_client = origin == "client"
+        data: Buffer = batches
+        accepted = check_record_set(data, config, now_ms=now_ms, from_client=from_client, where=self.name)
+        if (duplicate := self._check_producers(data, accepted, from_client=from_client)) is not None:
+            return AppendInfo(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp if config.log_append_time else -1,
+                self.log_start_offset,
+                True,
+            )
+        if needs_recompression(accepted, config):
+            data, accepted = recompress(data, accepted, config)
+        first = offset = self.log_end_offset
+        rows = []
+        for position, header in accepted:
+            patch(data, position, base_offset=offset, leader_epoch=self.leader_epoch)
+            timestamp = header.max_timestamp
+            if config.log_append_time:
+                timestamp = now_ms
+                patch_log_append_time(data, position, header, now_ms)
+            offset += header.last_offset_delta + 1
+            rows.append((header.length + 12, offset - 1, timestamp))
+        self._write(data, rows, offset - 1, now_ms)
+        self._note(data, accepted, first, rows)
+        if self._flush_due(now_ms):
+            self.flush(now_ms)
+        return AppendInfo(
+            first, offset - 1, now_ms if config.log_append_time else -1, self.log_start_offset, False
+        )
+
+    def _check_producers(
+        self, data: Buffer, batches: list[Batch], *, from_client: bool
+    ) -> BatchMetadata | None:
+        """Refuse what breaks a producer's sequence; the earlier batch if this is a repetition."""
+        state = self.producers
+        if len(batches) > 1 and any(header.producer_id >= 0 for _, header in batches):
+            state = state.copy()  # each batch is judged after the ones before it
+        offset = self.log_end_offset
+        for position, header in batches:
+            if header.producer_id < 0:
+                continue
+            if header.is_control:
+                if (marker := marker_of(data, position)) is not None:
+                    state.check_marker(
+                        header.producer_id, header.producer_epoch, marker.coordinator_epoch, where=self.name
+                    )
+            elif from_client:
+                earlier = state.check(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.last_sequence,
+                    where=self.name,
+                )
+                if earlier is not None:
+                    return earlier
+            if state is not self.producers:
+                apply_batch(state, data, position, header._replace(base_offset=offset))
+                offset += header.last_offset_delta + 1
+        return None
+
+    def _write(self, data: Buffer, rows: list[tuple[int, int, int]], last_offset: int, now_ms: int) -> None:
+        if self._closed:
+            raise StorageError(f"{self.name}: the log is closed")
+        largest = max(rows, key=lambda row: row[2])[2] if len(rows) > 1 else rows[0][2]
+        try:
+            if self._roll_due(len(data), last_offset, largest, now_ms):
+                self.roll(now_ms)
+            if self.leader_epoch != self.epochs.latest:
+                self.epochs.assign(self.leader_epoch, self.log_end_offset)
+            self._segments[-1].append(data, rows, last_offset=last_offset)
+        except OSError as e:
+            raise StorageError(f"{self.name}: append failed: {e}") from e
+
+    def _note(self, data: Buffer, batches: list[Batch], first: int, rows: list[tuple[int, int, int]]) -> None:
+        """The batches are in the file: take note of their producers, and move the log end."""
+        for (position, header), (_, last, timestamp) in zip(batches, rows, strict=True):
+            if header.producer_id >= 0:
+                written = header._replace(
+                    base_offset=last - header.last_offset_delta, max_timestamp=timestamp
+                )
+                aborted = apply_batch(self.producers, data, position, written)
+                if aborted is not None:
+                    self._segments[-1].txn_index.append(aborted)
+        self.log_end_offset = rows[-1][1] + 1
+        if self.sole_replica:
+            self.high_watermark = self.log_end_offset
+
+    # Rolling and deleting
+
+    def _roll_due(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        segment, config = self._segments[-1], self.config
+        if segment.size + size > config.segment_bytes:
+            return segment.size > 0
+        if segment.index.full or segment.time_index.full:
+            return True
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        age_limit = config.segment_ms - self._jitter_ms(segment)
+        return segment.size > 0 and segment.roll_age_ms(now_ms, timestamp) > age_limit
+
+    def _jitter_ms(self, segment: Segment) -> int:
+        """A fixed part of segment.jitter.ms for each segment, different from partition to partition."""
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        if limit <= 0:
+            return 0
+        return zlib.crc32(f"{self.name}-{segment.base_offset}".encode()) % limit
+
+    def roll(self, now_ms: int) -> None:
+        """Finish the active segment and begin one at the log end. An empty one is left as it is."""
+        active = self._segments[-1]
+        if active.size == 0 and active.base_offset == self.log_end_offset:
+            active.index.reset()
+            active.time_index.reset()
+            return
+        self._write_snapshot(sync=False)
+        segment = Segment.create(
+            self.directory,
+            self.log_end_offset,
+            index_interval=self.config.index_interval_bytes,
+            max_index_bytes=self.config.segment_index_bytes,
+            now_ms=now_ms,
+        )
+        active.close_for_append()
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def _write_snapshot(self, *, sync: bool) -> None:
+        """Write the producer state as of the log end, unless that has been done."""
+        end = self.log_end_offset
+        if end > self._snapshot_offset:
+            producer_snapshot.write(self.directory, end, self.producers.entries.values(), sync=sync)
+            self._snapshot_offset = end
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Apply retention; how many segments were deleted. Their files stay for file.delete.delay.ms."""
+        count = deletable(
+            [self._facts(number) for number in range(len(self._segments))],
+            now_ms=now_ms,
+            retention_ms=self.config.retention_ms,
+            retention_bytes=self.config.retention_bytes,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            delete_policy=self.config.delete,
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self.roll(now_ms)
+        start = self._bases[count]
+        self.log_start_offset = max(self.log_start_offset, start)
+        self._drop_segments(0, count, now_ms)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        log.info("%s: %d segments deleted, the log starts at %d", self.name, count, self.log_start_offset)
+        return count
+
+    def _facts(self, number: int) -> SegmentFacts:
+        segment = self._segments[number]
+        last = number == len(self._segments) - 1
+        timestamp = segment.largest_timestamp if segment.size else -1
+        return SegmentFacts(
+            size=segment.size,
+            end_offset=self.log_end_offset if last else self._bases[number + 1],
+            timestamp=timestamp if timestamp >= 0 else segment.modified_ms,
+        )
+
+    def _drop_segments(self, first: int, end: int, now_ms: int) -> None:
+        due = now_ms + self.config.file_delete_delay_ms
+        for segment in self._segments[first:end]:
+            self._deleted += [(due, path) for path in segment.rename_deleted()]
+            producer_snapshot.snapshot_path(self.directory, segment.base_offset).unlink(missing_ok=True)
+            segment.release()
+        del self._segments[first:end], self._bases[first:end]
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of segments that were deleted file.delete.delay.ms ago; how many files."""
+        due = [path for when, path in self._deleted if when <= now_ms]
+        self._deleted = [(when, path) for when, path in self._deleted if when > now_ms]
+        for path in due:
+            path.unlink(missing_ok=True)
+        return len(due)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that wrote nothing for producer.id.expiration.ms; how many."""
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # Read
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool = True
+    ) -> FileSlice | None:
+        """The batches from the one that holds `offset` on, whole and below `up_to`, within one segment.
+
+        The first may start before `offset`. None when there is nothing to read, or when the first batch is
+        larger than `max_bytes` and `min_one_batch` does not ask for it all the same.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.name}: offset {offset} is not in the log, which holds {self.log_start_offset} to "
+                f"{self.log_end_offset}"
+            )
+        if offset >= up_to:
+            return None
+        number = bisect_right(self._bases, offset) - 1
+        while number < len(self._segments):
+            segment = self._segments[number]
+            end = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+            found = segment.read(
+                offset, max_bytes, up_to=up_to, last_offset=end - 1, min_one_batch=min_one_batch
+            )
+            if found is not None:
+                start, stop = found
+                return FileSlice(segment.file.fd, start, stop - start, segment.file) if stop > start else None
+            number += 1  # the cleaner removed the end of this segment
+        return None
+
+    def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions with records in [first, end): what a fetch of committed records carries."""
+        number = max(bisect_right(self._bases, first) - 1, 0)
+        return [txn for s in self._segments[number:] for txn in s.txn_index.overlapping(first, end)]
+
+    def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
+        """(timestamp, offset, leader epoch) of the first record with at least this timestamp."""
+        return timestamps.first_at_or_after(self._segments, timestamp, log_start_offset=self.log_start_offset)
+
+    def max_timestamp_offset(self) -> timestamps.Found | None:
+        """(timestamp, offset, leader epoch) of the first record with the largest timestamp."""
+        return timestamps.largest(self._segments)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch up to `epoch` that wrote here; (-1, -1) if not known."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    # Durability
+
+    def _flush_due(self, now_ms: int) -> bool:
+        unflushed = self.log_end_offset - self.recovery_point
+        return unflushed >= self.config.flush_messages or now_ms - self._flushed_ms >= self.config.flush_ms
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flush when flush.messages or flush.ms says so."""
+        if self._flush_due(now_ms):
+            self.flush(now_ms)
+
+    def flush(self, now_ms: int | None = None) -> None:
+        """Force everything up to the log end to disk, and move the recovery point there."""
+        if now_ms is not None:
+            self._flushed_ms = now_ms
+        if self.recovery_point >= self.log_end_offset:
+            return
+        end = self.log_end_offset
+        try:
+            first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
+            for segment in self._segments[first:]:
+                segment.flush(sync=True)
+                snapshot = producer_snapshot.snapshot_path(self.directory, segment.base_offset)
+                if snapshot.exists():
+                    files.sync_file(snapshot)
+            self.epochs.write(sync=True)
+        except OSError as e:
+            raise StorageError(f"{self.name}: flush failed: {e}") from e
+        self.recovery_point = end
+
+    def close(self) -> None:
+        """Flush and close. Opening it again with `clean=True` finds everything."""
+        if self._closed:
+            return
+        active = self._segments[-1]
+        active.note_max_timestamp()
+        self.flush()
+        active.flush(sync=False)
+        self._write_snapshot(sync=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of all files without writing anything."""
+        self._closed = True
+        for segment in self._segments:
+            segment.release()
+
+    # Truncation
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything from the batch that holds `offset` on; the log end is then that batch's start."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self._bases[0]:
+            self.truncate_fully(offset, now_ms=now_ms)
+            return
+        number = bisect_right(self._bases, offset) - 1
+        segment = self._segments[number]
+        head = segment.find(offset)
+        self._drop_segments(number + 1, len(self._segments), now_ms)
+        if head is not None:
+            offset = min(offset, head[2])
+            segment.truncate(head[0], offset)
+        self.log_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.epochs.truncate_from_end(offset)
+        self._reload_producers()
+
+    def truncate_fully(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything; the log goes on, empty, at `offset`."""
+        self._drop_segments(0, len(self._segments), now_ms)
+        self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
+        self._segments.append(
+            Segment.create(
+                self.directory,
+                offset,
+                index_interval=self.config.index_interval_bytes,
+                max_index_bytes=self.config.segment_index_bytes,
+                now_ms=now_ms,
+            )
+        )
+        self._bases.append(offset)
+        self.epochs.clear()
+        self._reload_producers()
+
+    def _reload_producers(self) -> None:
+        """The producer state before the log end, from the newest snapshot that is not beyond it."""
+        end = self.log_end_offset
+        start = self._snapshot_offset = 0
+        self.producers = ProducerState()
+        for found in reversed(producer_snapshot.offsets(path.name for path in self.directory.iterdir())):
+            if found > end:
+                producer_snapshot.snapshot_path(self.directory, found).unlink()
+            else:
+                self.producers = ProducerState(producer_snapshot.read(self.directory, found))
+                start = self._snapshot_offset = found
+                break
+        for segment in self._segments[max(bisect_right(self._bases, start) - 1, 0) :]:
+            for position, header in headers(segment):
+                if header.base_offset >= start:
+                    apply_batch(self.producers, self._read_batch(segment, position, header.size), 0, header)
+
+    @staticmethod
+    def _read_batch(segment: Segment, position: int, size: int) -> bytearray:
+        return bytearray(os.pread(segment.file.fd, size, position))
+
+
+__all__ = ["AppendInfo", "FileSlice", "LogError", "PartitionLog"]

@@ -1,0 +1,25 @@
+"""Kafka's `partition.metadata`: which topic, by id, a partition directory belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from klamm_broker.log.files import write_atomically
+
+FILE_NAME: Final = "partition.metadata"
+
+
+def write_topic_id(directory: Path, topic_id: str) -> None:
+    """Note the topic id (22 characters of URL-safe base64)."""
+    write_atomically(directory / FILE_NAME, f"version: 0\ntopic_id: {topic_id}".encode(), sync=False)
+
+
+def read_topic_id(directory: Path) -> str | None:
+    """The topic id; None when the file is missing or says nothing."""
+    try:
+        text = (directory / FILE_NAME).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    return values.get("topic_id")

@@ -1,0 +1,48 @@
+"""What a batch in the log says about its producer: used when a log is opened, and after each append."""
+
+from __future__ import annotations
+
+from klamm_broker.log.producer_state import BatchMetadata, ProducerState
+from klamm_broker.log.txn_index import AbortedTxn
+from klamm_broker.wire.batch import BatchHeader, EndTxnMarker, decode_records, read_end_txn_marker
+
+
+def marker_of(data: bytearray | memoryview, position: int) -> EndTxnMarker | None:
+    """The transaction marker in the control batch at `position`; None for other control batches."""
+    return read_end_txn_marker(decode_records(data, position)[0])
+
+
+def apply_batch(
+    producers: ProducerState, data: bytearray | memoryview, position: int, header: BatchHeader
+) -> AbortedTxn | None:
+    """Take note of a batch with its final offsets; the aborted transaction that it ends, if any."""
+    if header.producer_id < 0:
+        return None
+    if header.is_control:
+        marker = marker_of(data, position)
+        if marker is None:
+            return None
+        done = producers.end_transaction(
+            header.producer_id,
+            header.producer_epoch,
+            offset=header.base_offset,
+            aborted=not marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=header.max_timestamp,
+        )
+        if done is None or not done.aborted:
+            return None
+        undecided = producers.first_undecided_offset
+        stable = done.last_offset + 1 if undecided is None else undecided
+        return AbortedTxn(done.producer_id, done.first_offset, done.last_offset, stable)
+    producers.update(
+        header.producer_id,
+        header.producer_epoch,
+        BatchMetadata(
+            header.last_sequence, header.base_offset + header.last_offset_delta, header.last_offset_delta,
+            header.max_timestamp,
+        ),
+        transactional=header.is_transactional,
+        timestamp=header.max_timestamp,
+    )  # fmt: skip
+    return None

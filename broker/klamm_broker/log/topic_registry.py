@@ -1,0 +1,99 @@
+"""The topics of a log directory: `klamm-topics.json`, with their ids and configuration overrides.
+
+Kafka keeps this in its metadata log; a single node needs no more than a small file that is replaced as a
+whole. A topic exists if and only if it is in here, so that a creation or deletion happens at one moment, and
+a crash in between leaves directories to be removed, never half a topic. Also counts the starts of the
+directory, from which leader epochs follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_broker.log.errors import DirectoryError
+from klamm_broker.log.files import write_atomically
+
+FILE_NAME: Final = "klamm-topics.json"
+VERSION: Final = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Topic:
+    """A topic: its id (Kafka's text form), number of partitions, and own configuration.
+
+    `first_start` is the start of the directory at which the topic's leader epoch is 0.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    configs: dict[str, str] = field(default_factory=dict)
+    first_start: int = 0
+
+
+class TopicRegistry:
+    """The file's content. Every change is on disk when its method returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.topics: dict[str, Topic] = {}
+        self.starts = 0
+
+    @classmethod
+    def load(cls, path: Path) -> TopicRegistry:
+        """Read the file; an empty registry when there is none. Raises DirectoryError."""
+        registry = cls(path)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return registry
+        except ValueError as e:
+            raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
+        if not isinstance(document, dict) or document.get("version") != VERSION:
+            raise DirectoryError(f"{path}: no document of version {VERSION}")
+        try:
+            registry.starts = int(document["starts"])
+            for name, entry in document["topics"].items():
+                registry.topics[name] = _topic(name, entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
+        return registry
+
+    def save(self) -> None:
+        document = {
+            "version": VERSION,
+            "starts": self.starts,
+            "topics": {
+                t.name: {
+                    "id": t.id,
+                    "partitions": t.partitions,
+                    "configs": t.configs,
+                    "firstStart": t.first_start,
+                }
+                for t in self.topics.values()
+            },
+        }
+        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
+
+    def put(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self.save()
+
+    def remove(self, name: str) -> Topic:
+        topic = self.topics.pop(name)
+        self.save()
+        return topic
+
+
+def _topic(name: str, entry: Mapping[str, Any]) -> Topic:
+    return Topic(
+        name=name,
+        id=str(entry["id"]),
+        partitions=int(entry["partitions"]),
+        configs={str(k): str(v) for k, v in entry["configs"].items()},
+        first_start=int(entry["firstStart"]),
+    )

@@ -1,0 +1,84 @@
+"""Kafka's `.txnindex`: the aborted transactions whose marker is in this segment.
+
+A consumer that reads committed records gets them with each fetch and leaves their records out. Entries of
+34 bytes: version 0, producer id, first and last offset, and the last stable offset when the marker came.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.files import OpenFile, write_all
+
+_LAYOUT: Final = Struct(">hqqqq")
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction: its records are in [first_offset, last_offset]."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TxnIndex:
+    """Aborted transactions in the order of their markers. The file exists only if there are any."""
+
+    __slots__ = ("_entries", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[AbortedTxn] | None = None
+
+    @property
+    def entries(self) -> list[AbortedTxn]:
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries
+
+    def _read(self) -> list[AbortedTxn]:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        if len(data) % _LAYOUT.size:
+            raise CorruptFile(f"{self.path}: {len(data)} bytes is not a multiple of {_LAYOUT.size}")
+        entries = []
+        for version, *fields in _LAYOUT.iter_unpack(data):
+            if version != 0:
+                raise CorruptFile(f"{self.path}: entry of version {version}, only 0 is known")
+            entries.append(AbortedTxn(*fields))
+        return entries
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Add an entry and write it: a fetch may need it at once, and they are rare."""
+        self.entries.append(txn)
+        file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        write_all(file.fd, _LAYOUT.pack(0, *txn))
+
+    def overlapping(self, first: int, end: int) -> list[AbortedTxn]:
+        """The entries with records in [first, end)."""
+        return [t for t in self.entries if t.last_offset >= first and t.first_offset < end]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions whose marker is at or after `offset`."""
+        kept = [t for t in self.entries if t.last_offset < offset]
+        if len(kept) != len(self.entries):
+            self._entries = kept
+            file = OpenFile(self.path, os.O_WRONLY)
+            os.ftruncate(file.fd, len(kept) * _LAYOUT.size)
+
+    def reset(self) -> None:
+        """Forget everything: the index is about to be rebuilt."""
+        self._entries = []
+        self.path.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        if self._entries:
+            file = OpenFile(self.path, os.O_WRONLY)
+            os.fsync(file.fd)

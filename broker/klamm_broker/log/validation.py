@@ -1,0 +1,191 @@
+"""What a record set must be to enter the log: checks on batch headers, cheapest first; no I/O, no clock.
+
+A batch is passed on as it came: its records are looked at only where a rule needs them (keys of compacted
+topics, a lower bound on timestamps, another codec than the producer's). What Kafka checks in every record
+and this does not is listed in `docs/differences.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import (
+    CorruptMessage,
+    InvalidRecordBatch,
+    InvalidTimestamp,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+    UnsupportedMessageFormat,
+)
+from klamm_broker.wire.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    check_crc,
+    decode_records,
+    encode_batch,
+    read_header,
+)
+from klamm_broker.wire.compression import Compression
+from klamm_broker.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
+
+Buffer = bytearray | memoryview
+Batch = tuple[int, BatchHeader]
+
+_MAGIC_AT: Final = 16
+_UNBOUNDED: Final = 2**63 - 1
+_CODECS: Final = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+def check_record_set(
+    data: Buffer, config: LogConfig, *, now_ms: int, from_client: bool, where: str
+) -> list[Batch]:
+    """(position, header) of the batches, all of them fit to be appended. Raises a LogError."""
+    batches: list[Batch] = []
+    position, end = 0, len(data)
+    if end > config.segment_bytes:
+        raise RecordBatchTooLarge(
+            f"{where}: a record set of {end} bytes exceeds segment.bytes={config.segment_bytes}"
+        )
+    while position < end:
+        header = _read(data, position, where)
+        _check_header(header, config, from_client=from_client, where=where)
+        if not config.log_append_time:
+            _check_timestamps(header, config, now_ms, where)
+        try:
+            check_crc(data, position, header)
+        except CorruptRecord as e:
+            raise CorruptMessage(f"{where}: {e}") from e
+        if from_client and (config.compact or config.message_timestamp_before_max_ms != _UNBOUNDED):
+            _check_records(data, position, config, now_ms, where)
+        batches.append((position, header))
+        position += header.length + 12
+    if not batches:
+        raise InvalidRecordBatch(f"{where}: an empty record set")
+    return batches
+
+
+def _read(data: Buffer, position: int, where: str) -> BatchHeader:
+    if position + _MAGIC_AT < len(data) and data[position + _MAGIC_AT] in (0, 1) and MAGIC == 2:
+        raise UnsupportedMessageFormat(
+            f"{where}: message format {data[position + _MAGIC_AT]}; only format 2 (record batches, which "
+            "clients send since 0.11) is supported"
+        )
+    try:
+        return read_header(data, position)
+    except CorruptRecord as e:
+        raise CorruptMessage(f"{where}: {e}") from e
+
+
+def _check_header(header: BatchHeader, config: LogConfig, *, from_client: bool, where: str) -> None:
+    attributes = header.attributes
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidRecordBatch(
+            f"{where}: inconsistent batch: last offset delta {header.last_offset_delta} with "
+            f"{header.record_count} records"
+        )
+    if attributes & COMPRESSION_MASK > Compression.ZSTD:
+        raise InvalidRecordBatch(f"{where}: unknown compression type {attributes & COMPRESSION_MASK}")
+    if not from_client:
+        return
+    if header.length + 12 > config.max_message_bytes:
+        raise RecordTooLarge(
+            f"{where}: a batch of {header.size} bytes exceeds max.message.bytes={config.max_message_bytes}"
+        )
+    if header.base_offset != 0:
+        raise InvalidRecordBatch(f"{where}: base offset {header.base_offset} where 0 is required")
+    if attributes & (CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
+        what = (
+            "write control records" if attributes & CONTROL_FLAG else "set the timestamp type LogAppendTime"
+        )
+        raise InvalidRecordBatch(f"{where}: clients may not {what}")
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise InvalidRecordBatch(
+                f"{where}: producer {header.producer_id} with epoch {header.producer_epoch} and sequence "
+                f"number {header.base_sequence}; neither may be negative"
+            )
+    elif attributes & TRANSACTIONAL_FLAG:
+        raise InvalidRecordBatch(f"{where}: a transactional batch without a producer id")
+
+
+def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
+    limit = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp > limit or header.base_timestamp > limit:
+        raise InvalidTimestamp(
+            f"{where}: timestamp {max(header.max_timestamp, header.base_timestamp)} is beyond the broker's "
+            f"clock ({now_ms}) by more than "
+            f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms}"
+        )
+
+
+def _check_records(data: Buffer, position: int, config: LogConfig, now_ms: int, where: str) -> None:
+    try:
+        records = decode_records(data, position)
+    except CorruptRecord as e:
+        raise CorruptMessage(f"{where}: {e}") from e
+    except (InvalidRecord, UnsupportedCompression) as e:
+        raise InvalidRecordBatch(f"{where}: {e}") from e
+    if config.compact:
+        for record in records:
+            if record.key is None:
+                raise InvalidRecordBatch(
+                    f"{where}: compacted topic cannot accept message without key (record {record.offset})"
+                )
+    if config.log_append_time:
+        return
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    for record in records:
+        if NO_TIMESTAMP < record.timestamp < oldest:
+            raise InvalidTimestamp(
+                f"{where}: timestamp {record.timestamp} is behind the broker's clock ({now_ms}) by more than "
+                f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms}"
+            )
+
+
+def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:
+    """Whether the topic wants another codec than a batch has."""
+    codec = _CODECS.get(config.compression_type)
+    return codec is not None and any(h.attributes & COMPRESSION_MASK != codec for _, h in batches)
+
+
+def recompress(data: Buffer, batches: list[Batch], config: LogConfig) -> tuple[bytearray, list[Batch]]:
+    """The same batches in the topic's codec."""
+    codec = _CODECS[config.compression_type]
+    result = bytearray()
+    rewritten: list[Batch] = []
+    for position, header in batches:
+        start = len(result)
+        if header.attributes & (COMPRESSION_MASK | CONTROL_FLAG) in (
+            codec,
+            codec | CONTROL_FLAG,
+            CONTROL_FLAG,
+        ):
+            result += data[position : position + header.size]
+        else:
+            result += encode_batch(
+                decode_records(data, position),
+                base_offset=header.base_offset,
+                compression=codec,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                is_transactional=header.is_transactional,
+            )
+        rewritten.append((start, read_header(result, start)))
+    return result, rewritten
+
+
+__all__ = ["HEADER_BYTES", "Batch", "Buffer", "check_record_set", "needs_recompression", "recompress"]
