@@ -416,7 +416,7 @@ def test_requests_wait_for_loading():
     assert sim.heartbeat("m", 1) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert sim.leave("m") == [E.COORDINATOR_LOAD_IN_PROGRESS]
     assert sim.error(sim.commit({("t", 0): 1})) is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert sim.coordinator.fetch("g", None).error is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert sim.coordinator.fetch("g").error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert sim.error(sim.delete()) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert sim.coordinator.describe("g").error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert sim.coordinator.list_groups()[0] is E.COORDINATOR_LOAD_IN_PROGRESS

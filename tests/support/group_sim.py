@@ -218,7 +218,7 @@ class Sim:
         return response if isinstance(response, ErrorCode) else response.error
 
     def offsets(self, group: str = GROUP) -> dict[tuple[str, int], int]:
-        result = self.coordinator.fetch(group, None)
+        result = self.coordinator.fetch(group)
         assert result.error is ErrorCode.NONE, result.error
         return {tuple(at): committed.offset for at, committed in result.offsets.items()}
 

@@ -15,6 +15,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from klamm_broker.coordinator import records, view
@@ -162,17 +163,13 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION, None
         return self._found_or_made(request.group_id)
 
-    def fetch(self, group_id: str, partitions: Iterable[TopicPartition] | None) -> FetchResult:
-        """OffsetFetch: the committed offsets of these partitions, or of all."""
+    def fetch(self, group_id: str) -> FetchResult:
+        """OffsetFetch: all committed offsets of a group, as a view that the next call may change."""
         error = self._unavailable(group_id)
         if error is not ErrorCode.NONE:
             return FetchResult(error=error)
         group = self.groups.get(group_id)
-        if group is None:
-            return FetchResult()
-        if partitions is None:
-            return FetchResult(offsets=dict(group.offsets))
-        return FetchResult(offsets={at: group.offsets[at] for at in partitions if at in group.offsets})
+        return FetchResult() if group is None else FetchResult(offsets=MappingProxyType(group.offsets))
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], token: Token, now: Now

@@ -172,7 +172,7 @@ class CommitResult:
 class FetchResult:
     error: ErrorCode = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    """Only partitions that have a committed offset."""
+    """Only partitions that have a committed offset. A view: read it before the coordinator goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,113 @@
+"""OffsetCommit, key 8: versions 2 to 10.
+
+Behaviour: answered once the offsets are in `__consumer_offsets`, one batch per request. A partition that does not
+exist is refused by itself. Members commit with their generation; a commit without one is accepted while the group
+has no members.
+Versions: 2 to 4 may bring a retention time of their own; 9 knows GROUP_ID_NOT_FOUND; 10 names topics by id.
+Not supported: members of KIP-848 groups (there are none here).
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import CommitRequest, CommitResult, OffsetToCommit, TopicPartition
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+TOPIC_IDS_FROM: Final = 10
+
+
+@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
+def offset_commit(
+    broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
+    partitions = _Partitions(broker, by_id=ctx.api_version >= TOPIC_IDS_FROM)
+    for topic in request.topics:
+        partitions.add(topic)
+    if not partitions.offsets:
+        return partitions.response(request, CommitResult())
+    commit = CommitRequest(
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_ms=None if request.retention_time_ms == -1 else request.retention_time_ms,
+        reports_missing_group=ctx.api_version >= 9,
+        offsets=partitions.offsets,
+    )
+    shell = broker.groups
+    response: Any = shell.ask(
+        lambda token, now: shell.coordinator.commit(commit, token, now),
+        lambda result: partitions.response(request, result),
+    )
+    return response  # type: ignore[no-any-return]
+
+
+class _Partitions:
+    """The partitions of a request: those that exist, and what is wrong with the others."""
+
+    def __init__(self, broker: Broker, *, by_id: bool) -> None:
+        self.offsets: dict[TopicPartition, OffsetToCommit] = {}
+        self._broker = broker
+        self._by_id = by_id
+        self._names: dict[bytes, str] = {}
+        self._refused: dict[tuple[str | bytes, int], ErrorCode] = {}
+
+    def add(self, asked: OffsetCommitRequestTopic) -> None:
+        topics = self._broker.topics
+        topic = topics.by_id.get(asked.topic_id) if self._by_id else topics.by_name.get(asked.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None and self._by_id:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        count = 0 if topic is None else len(topic.partitions)
+        for p in asked.partitions:
+            if topic is not None and 0 <= p.partition_index < count:
+                self._names[asked.topic_id] = topic.name
+                offset = OffsetToCommit(p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
+                self.offsets[TopicPartition(topic.name, p.partition_index)] = offset
+            else:
+                self._refused[self._key(asked), p.partition_index] = unknown
+
+    def _key(self, topic: OffsetCommitRequestTopic) -> str | bytes:
+        return topic.topic_id if self._by_id else topic.name
+
+    def response(self, request: OffsetCommitRequest, result: CommitResult) -> OffsetCommitResponse:
+        """Every partition in the order of the request."""
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=self._error(topic, p.partition_index, result),
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _error(self, topic: OffsetCommitRequestTopic, index: int, result: CommitResult) -> ErrorCode:
+        refused = self._refused.get((self._key(topic), index))
+        if refused is not None:
+            return refused
+        if result.error is not ErrorCode.NONE:
+            return result.error
+        name = self._names[topic.topic_id] if self._by_id else topic.name
+        return result.partitions[TopicPartition(name, index)]

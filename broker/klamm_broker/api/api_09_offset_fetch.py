@@ -1,0 +1,140 @@
+"""OffsetFetch, key 9: versions 1 to 10.
+
+Behaviour: offset -1 where nothing is committed, also for groups that do not exist. Null topics mean all of the
+group's. Offsets are stable always, as there are no transactions yet.
+Versions: 8 asks for several groups; 10 names topics by id (a topic that was deleted is left out of "all").
+Not supported: member ids and epochs of KIP-848 groups (version 9) are ignored, as Kafka does for classic groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import INVALID_OFFSET, CommittedOffset, FetchResult, TopicPartition
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+GROUPS_FROM: Final = 8
+TOPIC_IDS_FROM: Final = 10
+_NOTHING: Final = CommittedOffset(offset=INVALID_OFFSET, commit_timestamp_ms=-1)
+
+
+@handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
+def offset_fetch(broker: Broker, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if ctx.api_version >= GROUPS_FROM:
+        groups = [_group(broker, group, by_id=ctx.api_version >= TOPIC_IDS_FROM) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    return _single(broker, ctx.api_version, request)
+
+
+def _group(broker: Broker, asked: OffsetFetchRequestGroup, *, by_id: bool) -> OffsetFetchResponseGroup:
+    result = broker.groups.coordinator.fetch(asked.group_id)
+    group = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=result.error)
+    if result.error is not ErrorCode.NONE:
+        return group
+    if asked.topics is None:
+        for name, indexes in _all(result):
+            topic = broker.topics.by_name.get(name)
+            if topic is None and by_id:
+                continue
+            topic_id = bytes(16) if topic is None else topic.id
+            group.topics.append(_topic(name, topic_id, indexes, result))
+        return group
+    for t in asked.topics:
+        name = t.name
+        if by_id:
+            topic = broker.topics.by_id.get(t.topic_id)
+            if topic is None:
+                group.topics.append(_unknown_id(t.topic_id, t.partition_indexes))
+                continue
+            name = topic.name
+        group.topics.append(_topic(name, t.topic_id, t.partition_indexes, result))
+    return group
+
+
+def _topic(
+    name: str, topic_id: bytes, indexes: Iterable[int], result: FetchResult
+) -> OffsetFetchResponseTopics:
+    topic = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
+    for index in indexes:
+        found = result.offsets.get(TopicPartition(name, index), _NOTHING)
+        topic.partitions.append(
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+                error_code=ErrorCode.NONE,
+            )
+        )
+    return topic
+
+
+def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=INVALID_OFFSET,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for index in indexes
+        ],
+    )
+
+
+def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    result = broker.groups.coordinator.fetch(request.group_id)
+    if request.topics is None:
+        asked = _all(result)
+    else:
+        asked = [(t.name, t.partition_indexes) for t in request.topics]
+    # Version 1 has no error of the whole: it goes to every partition, as Kafka does in all of these versions.
+    return OffsetFetchResponse(
+        error_code=result.error if version > 1 else ErrorCode.NONE,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    _partition(result.offsets.get(TopicPartition(name, index), _NOTHING), index, result.error)
+                    for index in indexes
+                ],
+            )
+            for name, indexes in asked
+        ],
+    )
+
+
+def _partition(found: CommittedOffset, index: int, error: ErrorCode) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=error,
+    )
+
+
+def _all(result: FetchResult) -> list[tuple[str, list[int]]]:
+    """Every committed partition, by topic."""
+    topics: dict[str, list[int]] = {}
+    for at in result.offsets:
+        topics.setdefault(at.topic, []).append(at.partition)
+    return list(topics.items())

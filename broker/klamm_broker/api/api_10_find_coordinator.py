@@ -1,0 +1,62 @@
+"""FindCoordinator, key 10: versions 0 to 6.
+
+Behaviour: this broker, for every group; the first question creates `__consumer_offsets`.
+Versions: 4 asks for several keys.
+Not supported: coordinators of transactions (UNSUPPORTED_VERSION with a sentence: clients give up instead of asking
+again) and of share groups (INVALID_REQUEST, as Kafka without share groups).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.producer_ids import TRANSACTIONS_UNSUPPORTED
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+BATCHED_FROM: Final = 4
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_NO_NODE: Final = -1
+
+
+@handles(ApiKey.FIND_COORDINATOR, versions=(0, 6))
+def find_coordinator(
+    broker: Broker, ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    error, why = _problem(broker, request.key_type)
+    listener = broker.listeners[ctx.listener]
+    ok = error is ErrorCode.NONE
+    node_id, host, port = (broker.node_id, listener.host, listener.port) if ok else (_NO_NODE, "", -1)
+    if ctx.api_version < BATCHED_FROM:
+        return FindCoordinatorResponse(
+            error_code=error, error_message=why, node_id=node_id, host=host, port=port
+        )
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=why)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _problem(broker: Broker, key_type: int) -> tuple[ErrorCode, str | None]:
+    if key_type == _GROUP:
+        if broker.groups.ensure_topic():
+            return ErrorCode.NONE, None
+        return (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "The offsets topic could not be created; see the broker's log.",
+        )
+    if key_type == _TRANSACTION:
+        return TRANSACTIONS_UNSUPPORTED, "This broker does not support transactions yet."
+    return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."

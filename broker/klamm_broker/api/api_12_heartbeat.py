@@ -1,0 +1,28 @@
+"""Heartbeat, key 12: versions 0 to 4.
+
+Behaviour: restarts the member's session; REBALANCE_IN_PROGRESS tells it to join again.
+Versions: 3 brings static membership.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.HEARTBEAT, versions=(0, 4))
+def heartbeat(broker: Broker, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    error = broker.groups.coordinator.heartbeat(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        broker.groups.now(),
+    )
+    return HeartbeatResponse(error_code=error)

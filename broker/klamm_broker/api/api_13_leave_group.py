@@ -1,0 +1,50 @@
+"""LeaveGroup, key 13: versions 0 to 5.
+
+Behaviour: answered at once; the others are told to join again.
+Versions: up to 2 one member leaves and its error is that of the whole; from 3 on several, static ones by their
+instance id alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import LeaveResult, LeavingMember
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+BATCHED_FROM: Final = 3
+
+
+@handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
+def leave_group(broker: Broker, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    batched = ctx.api_version >= BATCHED_FROM
+    if batched:
+        leaving = [LeavingMember(m.member_id, m.group_instance_id, m.reason) for m in request.members]
+    else:
+        leaving = [LeavingMember(request.member_id)]
+    shell = broker.groups
+    result, effects = shell.coordinator.leave(request.group_id, leaving, shell.now())
+    shell.run(effects)
+    return _batched(result) if batched else LeaveGroupResponse(error_code=_single(result))
+
+
+def _batched(result: LeaveResult) -> LeaveGroupResponse:
+    return LeaveGroupResponse(
+        error_code=result.error,
+        members=[
+            MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
+            )
+            for member, error in result.members
+        ],
+    )
+
+
+def _single(result: LeaveResult) -> ErrorCode:
+    return result.members[0][1] if result.members else result.error

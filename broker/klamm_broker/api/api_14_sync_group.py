@@ -1,0 +1,45 @@
+"""SyncGroup, key 14: versions 0 to 5.
+
+Behaviour: parked until the leader's assignment is in `__consumer_offsets`.
+Versions: 3 brings static membership; 5 checks protocol type and name.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import SyncRequest, SyncResult
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5))
+def sync_group(
+    broker: Broker, ctx: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | Future[SyncGroupResponse]:
+    sync = SyncRequest(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments={a.member_id: a.assignment for a in request.assignments},
+    )
+    shell = broker.groups
+    response: Any = shell.ask(lambda token, now: shell.coordinator.sync(sync, token, now), _response)
+    return response  # type: ignore[no-any-return]
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )

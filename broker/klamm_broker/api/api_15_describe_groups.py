@@ -1,0 +1,59 @@
+"""DescribeGroups, key 15: versions 0 to 6.
+
+Behaviour: what members said and were assigned is shown while the group is Stable. A group that does not exist is
+Dead; from version 6 on with GROUP_ID_NOT_FOUND.
+Not supported: authorized operations (answered as "not asked"); there is no authorizer yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import GroupDescription
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+REPORTS_MISSING_FROM: Final = 6
+
+
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
+def describe_groups(
+    broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    describe = broker.groups.coordinator.describe
+    return DescribeGroupsResponse(
+        groups=[_described(ctx.api_version, describe(group_id)) for group_id in request.groups]
+    )
+
+
+def _described(version: int, group: GroupDescription) -> DescribedGroup:
+    missing = group.error is ErrorCode.GROUP_ID_NOT_FOUND and version < REPORTS_MISSING_FROM
+    return DescribedGroup(
+        error_code=ErrorCode.NONE if missing else group.error,
+        error_message=group.error_message if version >= REPORTS_MISSING_FROM else None,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_data,
+        members=[
+            DescribedGroupMember(
+                member_id=m.member_id,
+                group_instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                member_metadata=m.metadata,
+                member_assignment=m.assignment,
+            )
+            for m in group.members
+        ],
+    )

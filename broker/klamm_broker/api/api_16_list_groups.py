@@ -1,0 +1,31 @@
+"""ListGroups, key 16: versions 0 to 5.
+
+Behaviour: all groups, also those that only hold offsets; while some are still being loaded, those that are there
+and COORDINATOR_LOAD_IN_PROGRESS.
+Versions: 4 filters by state, 5 by type (all groups here are `classic`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.LIST_GROUPS, versions=(0, 5))
+def list_groups(broker: Broker, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    error, groups = broker.groups.coordinator.list_groups(request.states_filter, request.types_filter)
+    return ListGroupsResponse(
+        error_code=error,
+        groups=[
+            ListedGroup(
+                group_id=g.group_id, protocol_type=g.protocol_type, group_state=g.state, group_type=g.type
+            )
+            for g in groups
+        ],
+    )

@@ -1,0 +1,42 @@
+"""DeleteGroups, key 42: versions 0 to 2.
+
+Behaviour: a group without members goes with its offsets; answered once the tombstones are written. NON_EMPTY_GROUP
+and GROUP_ID_NOT_FOUND are per group.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.effects import Effect, Now, Token
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
+def delete_groups(
+    broker: Broker, ctx: RequestContext, request: DeleteGroupsRequest
+) -> Future[DeleteGroupsResponse]:
+    def deletion(group_id: str) -> Callable[[Token, Now], list[Effect]]:
+        return lambda token, now: broker.groups.coordinator.delete_group(group_id, token, now)
+
+    async def answer() -> DeleteGroupsResponse:
+        errors = await broker.groups.ask_all(deletion(group_id) for group_id in request.groups_names)
+        return DeleteGroupsResponse(
+            results=[
+                DeletableGroupResult(group_id=group_id, error_code=error)
+                for group_id, error in zip(request.groups_names, errors, strict=True)
+            ]
+        )
+
+    return broker.loop.create_task(answer())

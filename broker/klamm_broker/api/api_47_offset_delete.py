@@ -1,0 +1,66 @@
+"""OffsetDelete, key 47: version 0.
+
+Behaviour: deletes committed offsets of partitions that nobody in the group is subscribed to
+(GROUP_SUBSCRIBED_TO_TOPIC otherwise); a group with members must be a consumer group (NON_EMPTY_GROUP otherwise).
+Answered once the tombstones are written.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import CommitResult, TopicPartition
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
+def offset_delete(
+    broker: Broker, ctx: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
+    existing = [
+        TopicPartition(topic.name, p.partition_index)
+        for topic in request.topics
+        for p in topic.partitions
+        if broker.partition(topic.name, p.partition_index) is not None
+    ]
+    shell = broker.groups
+    response: Any = shell.ask(
+        lambda token, now: shell.coordinator.delete_offsets(request.group_id, existing, token, now),
+        lambda result: _response(request, result),
+    )
+    return response  # type: ignore[no-any-return]
+
+
+def _response(request: OffsetDeleteRequest, result: CommitResult) -> OffsetDeleteResponse:
+    if result.error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=result.error)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=result.partitions.get(
+                            TopicPartition(topic.name, p.partition_index), unknown
+                        ),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
