@@ -1,0 +1,365 @@
+"""Worker properties (connect-distributed.properties): Kafka's names and defaults.
+
+`WorkerConfig.from_properties` checks every value and raises ConfigError naming the file, the line, the key and
+what would be right. What Klamm does not do is warned of by name, never ignored in silence. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from klamm.connect.restart_policy import POLICY_CONFIG
+from klamm.connect.supervisor import HEARTBEAT_CONFIG
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of, parse_key
+from klamm_base.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+Where = Callable[[str], str | None]
+"""Says where a key was set: `worker.properties:12`; None when that is not known."""
+
+DEFAULT_LISTENER: Final = "http://127.0.0.1:8083"
+
+
+def _replication(name: str, value: Any) -> None:
+    if value is not None and value != -1 and value < 1:
+        raise invalid(
+            name, value, "Value must be -1 to use the Kafka broker default, or a positive number not 0"
+        )
+
+
+def _partitions(name: str, value: Any) -> None:
+    if value is not None and value != -1 and value < 1:
+        raise invalid(name, value, "Value must be -1 to use the broker's default, or at least 1")
+
+
+def _listeners(name: str, value: Any) -> None:
+    if not value:
+        raise invalid(name, value, "at least one listener is needed, such as http://127.0.0.1:8083")
+    for item in value:
+        _listener(name, item)
+
+
+def _listener(name: str, text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError as e:
+        raise invalid(name, text, f"not a listener ({e}); write http://HOST:PORT") from None
+    if url.scheme.lower() == "https":
+        raise invalid(name, text, "Klamm's REST server does not speak HTTPS yet; use http and a proxy")
+    if url.scheme.lower() != "http" or port is None:
+        raise invalid(name, text, "not a listener; write http://HOST:PORT")
+    return url
+
+
+def _storage(definition: ConfigDef, prefix: str, what: str, partitions: int | None) -> ConfigDef:
+    definition.define(
+        f"{prefix}.storage.topic",
+        Type.STRING,
+        validator=_not_blank,
+        importance=Importance.HIGH,
+        documentation=f"The compacted topic that holds {what}. Made at the first start.",
+    )
+    if partitions is not None:
+        definition.define(
+            f"{prefix}.storage.partitions",
+            Type.INT,
+            partitions,
+            validator=_partitions,
+            importance=Importance.LOW,
+            documentation="With how many partitions it is made; -1 leaves it to the broker.",
+        )
+    return definition.define(
+        f"{prefix}.storage.replication.factor",
+        Type.SHORT,
+        3,
+        validator=_replication,
+        importance=Importance.LOW,
+        documentation="With how many replicas it is made; -1 leaves it to the broker.",
+    )
+
+
+def _not_blank(name: str, value: Any) -> None:
+    if value is not None and not value.strip():
+        raise invalid(name, value, "String must be non-empty")
+
+
+def _definition() -> ConfigDef:
+    d = ConfigDef()
+    d.define(
+        "bootstrap.servers",
+        Type.LIST,
+        validator=_servers,
+        importance=Importance.HIGH,
+        documentation="HOST:PORT of one or more brokers, separated by commas.",
+    )
+    d.define(
+        "group.id",
+        Type.STRING,
+        validator=_not_blank,
+        importance=Importance.HIGH,
+        documentation="The Connect cluster's name. One worker runs per name for now; a second is refused.",
+    )
+    for part, default, what in (
+        ("key", None, "record keys"),
+        ("value", None, "record values"),
+        ("header", "org.apache.kafka.connect.storage.SimpleHeaderConverter", "record headers"),
+    ):
+        rest: dict[str, Any] = {} if default is None else {"default": default}
+        d.define(
+            f"{part}.converter",
+            Type.CLASS,
+            importance=Importance.HIGH if default is None else Importance.LOW,
+            documentation=f"The converter of {what}; its settings follow as {part}.converter.SETTING. "
+            "A connector may set its own.",
+            **rest,
+        )
+    _storage(d, "config", "connector and task configurations", None)
+    _storage(d, "offset", "source offsets", 25)
+    _storage(d, "status", "the states of connectors and tasks", 5)
+    d.define(
+        "offset.flush.interval.ms",
+        Type.LONG,
+        60_000,
+        validator=between(1),
+        importance=Importance.LOW,
+        documentation="How often tasks commit offsets.",
+    )
+    d.define(
+        "offset.flush.timeout.ms",
+        Type.LONG,
+        5_000,
+        validator=between(1),
+        importance=Importance.LOW,
+        documentation="How long such a commit may take.",
+    )
+    d.define(
+        "task.shutdown.graceful.timeout.ms",
+        Type.LONG,
+        5_000,
+        validator=between(0),
+        importance=Importance.LOW,
+        documentation="How long a task has to stop by itself; then it is stopped by force.",
+    )
+    d.define(
+        "session.timeout.ms",
+        Type.INT,
+        10_000,
+        validator=between(1),
+        importance=Importance.HIGH,
+        documentation="After this long without a heartbeat the broker counts the worker as gone.",
+    )
+    d.define(
+        "heartbeat.interval.ms",
+        Type.INT,
+        3_000,
+        validator=between(1),
+        importance=Importance.HIGH,
+        documentation="How often the worker tells the broker that it lives.",
+    )
+    d.define(
+        "rebalance.timeout.ms",
+        Type.INT,
+        60_000,
+        validator=between(1),
+        importance=Importance.HIGH,
+        documentation="How long workers have to join again when one comes or goes.",
+    )
+    _rest(d)
+    d.define(
+        "topic.tracking.enable",
+        Type.BOOLEAN,
+        True,
+        importance=Importance.LOW,
+        documentation="Whether the topics that connectors use are recorded (GET /connectors/NAME/topics).",
+    )
+    d.define(
+        "topic.tracking.allow.reset",
+        Type.BOOLEAN,
+        True,
+        importance=Importance.LOW,
+        documentation="Whether PUT /connectors/NAME/topics/reset may forget them.",
+    )
+    return d.merged(POLICY_CONFIG).merged(HEARTBEAT_CONFIG)
+
+
+def _rest(d: ConfigDef) -> None:
+    d.define(
+        "listeners",
+        Type.LIST,
+        [DEFAULT_LISTENER],
+        validator=_listeners,
+        importance=Importance.LOW,
+        documentation="Where the REST API listens: http://HOST:PORT, separated by commas. Loopback unless told "
+        "otherwise, because the API has no authentication yet. Port 0 picks a free one.",
+    )
+    d.define(
+        "rest.advertised.host.name",
+        Type.STRING,
+        None,
+        importance=Importance.LOW,
+        documentation="The host that status answers and Location headers name.",
+    )
+    d.define(
+        "rest.advertised.port",
+        Type.INT,
+        None,
+        importance=Importance.LOW,
+        documentation="The port that they name.",
+    )
+    d.define(
+        "rest.advertised.listener",
+        Type.STRING,
+        None,
+        validator=lambda name, value: None if value is None else one_of("http", "https")(name, value.lower()),
+        importance=Importance.LOW,
+        documentation="Which listener (http or https) they name.",
+    )
+
+
+def _servers(name: str, value: Any) -> None:
+    if not value:
+        raise invalid(name, value, "at least one HOST:PORT is needed")
+    for item in value:
+        host, colon, port = item.rpartition(":")
+        if not (host and colon and port.isdigit() and int(port) < 65_536):
+            raise invalid(name, item, "not HOST:PORT, such as 127.0.0.1:9092")
+
+
+WORKER_CONFIG: Final = _definition()
+
+CLIENT_PREFIXES: Final = ("producer.", "consumer.", "admin.")
+CONVERTER_PREFIXES: Final = ("key.converter.", "value.converter.", "header.converter.")
+STORAGE_PREFIXES: Final = ("config.storage.", "offset.storage.", "status.storage.")
+# What a Kafka client needs to reach the broker; it goes to every client and is translated where one is made.
+CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+CONNECTION_KEYS: Final = frozenset(
+    {
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+
+IGNORED: Final[Mapping[str, str]] = {
+    "plugin.path": "plugins are Python packages installed with pip",
+    "plugin.discovery": "plugins are found by their entry points",
+    "access.control.allow.origin": "the REST API sends no CORS headers yet",
+    "access.control.allow.methods": "the REST API sends no CORS headers yet",
+    "admin.listeners": "/admin is served with the other endpoints",
+    "config.providers": "config providers come later; ${...} in configurations is not replaced",
+    "connect.protocol": "one worker runs per group.id",
+    "connector.client.config.override.policy": "every override is allowed, as with Kafka's default",
+    "exactly.once.source.support": "exactly-once sources come later",
+    "header.converter.plugin.version": "there is one version of each plugin",
+    "key.converter.plugin.version": "there is one version of each plugin",
+    "value.converter.plugin.version": "there is one version of each plugin",
+    "inter.worker.key.generation.algorithm": "one worker runs per group.id",
+    "inter.worker.key.size": "one worker runs per group.id",
+    "inter.worker.key.ttl.ms": "one worker runs per group.id",
+    "inter.worker.signature.algorithm": "one worker runs per group.id",
+    "inter.worker.verification.algorithms": "one worker runs per group.id",
+    "metadata.recovery.strategy": "the client library decides",
+    "metadata.recovery.rebootstrap.trigger.ms": "the client library decides",
+    "metric.reporters": "metrics come later",
+    "metrics.num.samples": "metrics come later",
+    "metrics.recording.level": "metrics come later",
+    "metrics.sample.window.ms": "metrics come later",
+    "auto.include.jmx.reporter": "there is no JMX",
+    "response.http.headers.config": "the REST API sends no additional headers yet",
+    "rest.extension.classes": "REST extensions come later",
+    "rest.host.name": "use listeners",
+    "rest.port": "use listeners",
+    "scheduled.rebalance.max.delay.ms": "one worker runs per group.id",
+    "topic.creation.enable": "source tasks leave the creation of topics to the broker",
+    "worker.sync.timeout.ms": "one worker runs per group.id",
+    "worker.unsync.backoff.ms": "one worker runs per group.id",
+    "client.id": "clients of the worker and its tasks are named after what they do",
+    "request.timeout.ms": "the client library decides",
+    "send.buffer.bytes": "the client library decides",
+    "receive.buffer.bytes": "the client library decides",
+    "socket.connection.setup.timeout.max.ms": "the client library decides",
+}
+"""Kafka's worker properties that have no effect here, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """A checked configuration. `raw` are the strings as given, `values` the typed values with defaults."""
+
+    raw: Mapping[str, str]
+    values: Mapping[str, Any]
+
+    @classmethod
+    def from_properties(cls, props: Mapping[str, str], where: Where = lambda _key: None) -> WorkerConfig:
+        """Check `props` (raises ConfigError with where the bad value was set); warn of what has no effect."""
+        values: dict[str, Any] = {}
+        for key in WORKER_CONFIG:
+            try:
+                values[key.name] = parse_key(key, props)
+            except ConfigError as e:
+                raise ConfigError(str(e), key=key.name, source=where(key.name)) from None
+        for name in WORKER_CONFIG.unknown(props):
+            _warn(name, where(name))
+        return cls(raw=dict(props), values=values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Java client properties that reach the broker: bootstrap.servers, security.*, sasl.*, ssl.* and such."""
+        found = {
+            k: v for k, v in self.raw.items() if k.startswith(CONNECTION_PREFIXES) or k in CONNECTION_KEYS
+        }
+        return {"bootstrap.servers": ",".join(self["bootstrap.servers"]), **found}
+
+    def for_tasks(self) -> dict[str, str]:
+        """The worker's properties as tasks get them: as given, with the defaults that they rely on."""
+        return {
+            "header.converter": self["header.converter"],
+            "offset.flush.interval.ms": str(self["offset.flush.interval.ms"]),
+            "offset.flush.timeout.ms": str(self["offset.flush.timeout.ms"]),
+            "task.shutdown.graceful.timeout.ms": str(self["task.shutdown.graceful.timeout.ms"]),
+            **self.raw,
+        }
+
+    @property
+    def listener(self) -> tuple[str, int]:
+        """Host and port of the first listener; an empty host means every interface."""
+        url = _listener("listeners", self["listeners"][0])
+        return url.hostname or "", url.port or 0
+
+    def storage(self, prefix: str) -> tuple[str, int, int]:
+        """Topic, partitions and replication factor of `config`, `offset` or `status`."""
+        partitions = 1 if prefix == "config" else self[f"{prefix}.storage.partitions"]
+        return (
+            self[f"{prefix}.storage.topic"],
+            partitions,
+            self[f"{prefix}.storage.replication.factor"],
+        )
+
+
+def _warn(name: str, source: str | None) -> None:
+    at = f"{source}: " if source else ""
+    if name in IGNORED:
+        log.warning("%s%s has no effect: %s", at, name, IGNORED[name])
+    elif (
+        name.startswith(CLIENT_PREFIXES + CONVERTER_PREFIXES + CONNECTION_PREFIXES) or name in CONNECTION_KEYS
+    ):
+        return
+    elif name.startswith(STORAGE_PREFIXES):
+        log.warning("%s%s has no effect: internal topics are made with cleanup.policy=compact only", at, name)
+    else:
+        log.warning("%s%s is not a worker property that Klamm knows; it has no effect", at, name)

@@ -1,0 +1,417 @@
+"""The configuration keys that every connector has, whatever its plugin: Kafka's keys, order, groups and defaults.
+
+Source and sink connectors share the first part. Documentation is our own; what Klamm does not do yet says so
+and is refused by `validation` unless it stays at its default, so that nothing is skipped in silence. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from klamm_base.configdef import (
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    Type,
+    Width,
+    between,
+    invalid,
+    one_of,
+    parse_key,
+)
+
+NAME: Final = "name"
+CONNECTOR_CLASS: Final = "connector.class"
+TOPICS: Final = "topics"
+TOPICS_REGEX: Final = "topics.regex"
+CONVERTERS: Final = ("key.converter", "value.converter", "header.converter")
+
+COMMON: Final = "Common"
+ERRORS: Final = "Error Handling"
+EXACTLY_ONCE: Final = "Exactly Once Support"
+
+_LATER: Final = "Not available yet: only the default is accepted."
+
+
+def _name(name: str, value: Any) -> None:
+    """Kafka: NonEmptyStringWithoutControlChars."""
+    if value is None:
+        return
+    if not value:
+        raise invalid(name, value, "String may not be empty")
+    control = [str(ord(c)) for c in value if ord(c) < 32 or 127 <= ord(c) < 160]
+    if control:
+        why = f"String may not contain control sequences but had the following ASCII chars: {', '.join(control)}"
+        raise invalid(name, value, why)
+
+
+def _key(name: str, type: Type, default: Any, **rest: Any) -> ConfigKey:
+    return ConfigKey(name=name, type=type, default=default, **rest)
+
+
+def _required(name: str, type: Type, **rest: Any) -> ConfigKey:
+    return ConfigKey(name=name, type=type, **rest)
+
+
+_TASKS_MAX: Final = _key(
+    "tasks.max",
+    Type.INT,
+    1,
+    validator=between(1),
+    importance=Importance.HIGH,
+    group=COMMON,
+    width=Width.SHORT,
+    display_name="Tasks max",
+    documentation="How many tasks the connector may cut its work into. It may use fewer.",
+)
+_TASKS_MAX_ENFORCE: Final = _key(
+    "tasks.max.enforce",
+    Type.BOOLEAN,
+    True,
+    importance=Importance.LOW,
+    group=COMMON,
+    width=Width.SHORT,
+    display_name="Enforce tasks max",
+    documentation="Whether a connector that makes more task configs than tasks.max fails (true) or runs them "
+    "with a warning in the log (false).",
+)
+
+
+def tasks_max(config: Mapping[str, str]) -> int:
+    """The number of tasks that a validated connector config allows."""
+    return int(parse_key(_TASKS_MAX, config))
+
+
+def enforce_tasks_max(config: Mapping[str, str]) -> bool:
+    return bool(parse_key(_TASKS_MAX_ENFORCE, config))
+
+
+def _head() -> list[ConfigKey]:
+    return [
+        _required(
+            NAME,
+            Type.STRING,
+            validator=_name,
+            importance=Importance.HIGH,
+            group=COMMON,
+            width=Width.MEDIUM,
+            display_name="Connector name",
+            documentation="The connector's name, unique among all connectors of these workers. A sink's "
+            "consumer group is called connect-NAME, a source's offsets are stored under this name.",
+        ),
+        _required(
+            CONNECTOR_CLASS,
+            Type.STRING,
+            importance=Importance.HIGH,
+            group=COMMON,
+            width=Width.LONG,
+            display_name="Connector class",
+            documentation="Which connector plugin: its full name, or its last part with or without "
+            '"Connector". org.apache.kafka.connect.file.FileStreamSinkConnector may be written as '
+            "FileStreamSinkConnector or FileStreamSink.",
+        ),
+        _key(
+            "connector.plugin.version",
+            Type.STRING,
+            None,
+            group=COMMON,
+            width=Width.MEDIUM,
+            display_name="Connector version",
+            documentation="The version of the connector plugin. The installed one is the only one.",
+        ),
+        _TASKS_MAX,
+        _TASKS_MAX_ENFORCE,
+    ]
+
+
+def _converters() -> list[ConfigKey]:
+    """`X.converter` and `X.converter.plugin.version`; their defaults are the worker's and come with validation."""
+    kinds = (
+        ("key", "Key", "keys", "Topic keys are read and written with it."),
+        ("value", "Value", "values", "Topic values are read and written with it."),
+        ("header", "Header", "header values", "Record headers are read and written with it."),
+    )
+    keys = []
+    for prefix, label, what, use in kinds:
+        keys += [
+            _key(
+                f"{prefix}.converter",
+                Type.CLASS,
+                None,
+                importance=Importance.LOW,
+                group=COMMON,
+                width=Width.SHORT,
+                display_name=f"{label} converter class",
+                documentation=f"The converter between the bytes in a topic and the {what} that connectors see. "
+                f"{use} Settings of the converter follow as {prefix}.converter.SETTING. Without it the "
+                "worker's converter and settings apply.",
+            ),
+            _key(
+                f"{prefix}.converter.plugin.version",
+                Type.STRING,
+                None,
+                importance=Importance.LOW,
+                group=COMMON,
+                width=Width.SHORT,
+                display_name=f"{label} converter version",
+                documentation=f"The version of the {prefix} converter. The installed one is the only one.",
+            ),
+        ]
+    return keys
+
+
+def _transforms() -> list[ConfigKey]:
+    return [
+        _key(
+            "transforms",
+            Type.LIST,
+            [],
+            importance=Importance.LOW,
+            group="Transforms",
+            width=Width.LONG,
+            display_name="Transforms",
+            documentation=f"Names of the transforms that records pass, in order. {_LATER}",
+        ),
+        _key(
+            "predicates",
+            Type.LIST,
+            [],
+            importance=Importance.LOW,
+            group="Predicates",
+            width=Width.LONG,
+            display_name="Predicates",
+            documentation=f"Names of the predicates that transforms may refer to. {_LATER}",
+        ),
+        _key(
+            "config.action.reload",
+            Type.STRING,
+            "restart",
+            validator=one_of("none", "restart"),
+            importance=Importance.LOW,
+            group=COMMON,
+            width=Width.MEDIUM,
+            display_name="Reload Action",
+            documentation="What happens when a value that a config provider supplied has changed: the connector "
+            "is restarted with it, or nothing.",
+        ),
+    ]
+
+
+def _errors() -> list[ConfigKey]:
+    return [
+        _key(
+            "errors.retry.timeout",
+            Type.LONG,
+            0,
+            group=ERRORS,
+            order_in_group=1,
+            width=Width.MEDIUM,
+            display_name="Retry Timeout for Errors",
+            documentation=f"For how many ms a failed conversion is tried again; -1 for ever, 0 never. {_LATER}",
+        ),
+        _key(
+            "errors.retry.delay.max.ms",
+            Type.LONG,
+            60_000,
+            group=ERRORS,
+            order_in_group=2,
+            width=Width.MEDIUM,
+            display_name="Maximum Delay Between Retries for Errors",
+            documentation=f"The longest wait in ms between two such tries. {_LATER}",
+        ),
+        _key(
+            "errors.tolerance",
+            Type.STRING,
+            "none",
+            validator=one_of("none", "all"),
+            group=ERRORS,
+            order_in_group=3,
+            width=Width.SHORT,
+            display_name="Error Tolerance",
+            documentation="none: a record that cannot be converted fails the task. all: such records are left "
+            f"out. {_LATER}",
+        ),
+        _key(
+            "errors.log.enable",
+            Type.BOOLEAN,
+            False,
+            group=ERRORS,
+            order_in_group=4,
+            width=Width.SHORT,
+            display_name="Log Errors",
+            documentation=f"Whether tolerated errors are logged too. {_LATER}",
+        ),
+        _key(
+            "errors.log.include.messages",
+            Type.BOOLEAN,
+            False,
+            group=ERRORS,
+            order_in_group=5,
+            width=Width.SHORT,
+            display_name="Log Error Details",
+            documentation="Whether the log of an error holds the record itself. Records may hold personal data "
+            f"or secrets. {_LATER}",
+        ),
+    ]
+
+
+def _source() -> list[ConfigKey]:
+    return [
+        _key(
+            "topic.creation.groups",
+            Type.LIST,
+            [],
+            importance=Importance.LOW,
+            group="Topic Creation",
+            order_in_group=1,
+            width=Width.LONG,
+            display_name="Topic Creation Groups",
+            documentation=f"Groups of settings for topics that the connector's records create. {_LATER}",
+        ),
+        _key(
+            "exactly.once.support",
+            Type.STRING,
+            "requested",
+            validator=one_of("requested", "required"),
+            group=EXACTLY_ONCE,
+            order_in_group=2,
+            width=Width.SHORT,
+            display_name="Exactly once support",
+            documentation="required: refuse the connector unless it writes exactly once. requested: take what "
+            f"it can do. {_LATER}",
+        ),
+        _key(
+            "transaction.boundary",
+            Type.STRING,
+            "poll",
+            validator=one_of("poll", "interval", "connector"),
+            group=EXACTLY_ONCE,
+            order_in_group=3,
+            width=Width.SHORT,
+            display_name="Transaction Boundary",
+            documentation="When an exactly-once source commits: after every poll, at an interval, or when the "
+            f"connector says so. {_LATER}",
+        ),
+        _key(
+            "transaction.boundary.interval.ms",
+            Type.LONG,
+            None,
+            validator=lambda name, value: None if value is None else between(0)(name, value),
+            importance=Importance.LOW,
+            group=EXACTLY_ONCE,
+            order_in_group=4,
+            width=Width.SHORT,
+            display_name="Transaction boundary interval",
+            documentation=f"The interval of transaction.boundary=interval. {_LATER}",
+        ),
+        _key(
+            "offsets.storage.topic",
+            Type.STRING,
+            None,
+            validator=_topic_name,
+            importance=Importance.LOW,
+            group="offsets.topic",
+            order_in_group=1,
+            width=Width.LONG,
+            display_name="Offsets topic",
+            documentation="A topic of its own for this connector's offsets instead of the workers' "
+            f"offset.storage.topic. {_LATER}",
+        ),
+    ]
+
+
+def _topic_name(name: str, value: Any) -> None:
+    if value is not None and not value.strip():
+        raise invalid(name, value, "String must be non-empty")
+
+
+def _sink() -> list[ConfigKey]:
+    return [
+        _key(
+            TOPICS,
+            Type.LIST,
+            [],
+            importance=Importance.HIGH,
+            group=COMMON,
+            order_in_group=4,
+            width=Width.LONG,
+            display_name="Topics",
+            documentation="The topics to read, separated by commas. Give either this or topics.regex.",
+        ),
+        _key(
+            TOPICS_REGEX,
+            Type.STRING,
+            "",
+            importance=Importance.HIGH,
+            group=COMMON,
+            order_in_group=4,
+            width=Width.LONG,
+            display_name="Topics regex",
+            documentation="A regular expression; every topic whose whole name it matches is read, also one that "
+            "is created later. Give either this or topics.",
+        ),
+        _key(
+            "errors.deadletterqueue.topic.name",
+            Type.STRING,
+            "",
+            group=ERRORS,
+            order_in_group=6,
+            width=Width.MEDIUM,
+            display_name="Dead Letter Queue Topic Name",
+            documentation=f"The topic that takes records which could not be converted or written. {_LATER}",
+        ),
+        _key(
+            "errors.deadletterqueue.topic.replication.factor",
+            Type.SHORT,
+            3,
+            group=ERRORS,
+            order_in_group=7,
+            width=Width.MEDIUM,
+            display_name="Dead Letter Queue Topic Replication Factor",
+            documentation=f"The replication factor with which that topic is created. {_LATER}",
+        ),
+        _key(
+            "errors.deadletterqueue.context.headers.enable",
+            Type.BOOLEAN,
+            False,
+            group=ERRORS,
+            order_in_group=8,
+            width=Width.MEDIUM,
+            display_name="Enable Error Context Headers",
+            documentation="Whether dead letters carry headers (__connect.errors.*) that say what went wrong. "
+            f"{_LATER}",
+        ),
+    ]
+
+
+def _ordered(keys: list[ConfigKey]) -> list[ConfigKey]:
+    """Number the keys of the first part as Kafka does: one count over Common, Transforms and Predicates."""
+    numbers = iter(range(1, len(keys) + 1))
+    return [replace(k, order_in_group=next(numbers)) for k in keys]
+
+
+_SHARED: Final = [*_ordered([*_head(), *_converters(), *_transforms()]), *_errors()]
+
+SOURCE: Final = ConfigDef([*_SHARED, *_source()])
+"""The keys of every source connector, in Kafka's order."""
+SINK: Final = ConfigDef([*_SHARED, *_sink()])
+"""The keys of every sink connector, in Kafka's order."""
+
+NOT_YET: Final[Mapping[str, str]] = {
+    "transforms": "Klamm does not run transforms yet",
+    "predicates": "Klamm does not run predicates yet",
+    "errors.tolerance": "Klamm does not tolerate bad records yet: a bad record fails the task",
+    "errors.retry.timeout": "Klamm does not retry failed conversions yet",
+    "errors.log.enable": "Klamm does not log tolerated errors yet, because it tolerates none",
+    "errors.log.include.messages": "Klamm does not log records yet",
+    "errors.deadletterqueue.topic.name": "Klamm does not write dead letter topics yet",
+    "errors.deadletterqueue.context.headers.enable": "Klamm does not write dead letter topics yet",
+    "topic.creation.groups": "Klamm does not create topics with settings yet; create the topic beforehand",
+    "exactly.once.support": "Klamm does not write exactly once yet",
+    "transaction.boundary": "Klamm does not write exactly once yet",
+    "transaction.boundary.interval.ms": "Klamm does not write exactly once yet",
+    "offsets.storage.topic": "Klamm keeps all source offsets in the worker's offset.storage.topic",
+}
+"""Keys that are accepted at their default only, and why."""

@@ -1,0 +1,33 @@
+"""What can be wrong with a request to the worker: each error carries the HTTP status that REST answers."""
+
+from __future__ import annotations
+
+from klamm_base.errors import KlammError
+
+
+class RequestError(KlammError):
+    """A request that cannot be done; the message is what the user reads."""
+
+    status = 500
+
+
+class BadRequest(RequestError):
+    status = 400
+
+
+class Forbidden(RequestError):
+    status = 403
+
+
+class NotFound(RequestError):
+    status = 404
+
+
+class AlreadyExists(RequestError):
+    status = 409
+
+
+class Starting(RequestError):
+    """The worker cannot answer yet."""
+
+    status = 503

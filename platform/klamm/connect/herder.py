@@ -1,0 +1,416 @@
+"""What should run, decided purely: config snapshots, events and commands in, actions out.
+
+No event loop, no clock, no I/O: the service carries the actions out in order per target and reports back. The
+herder is level-triggered: `reconcile` compares what the config topic wants with what was last asked for, so
+that it may be called at any time, any number of times, and a restarted worker just begins with everything to
+do. One worker runs everything.
+
+Rules: a connector's own child runs only while its target state is STARTED (Kafka, too, stops the connector on
+pause). Its tasks are those that the config topic has committed. Task configs are asked for whenever the
+connector says RUNNING, and written only when they differ. Who failed is restarted by the supervisor's policy,
+not here; the herder only shows what the supervisor says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm.connect.definitions import enforce_tasks_max, tasks_max
+from klamm.connect.model import ConnectorSpec, Kind, PluginInfo, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.stores import ConfigState, StatusState, TargetState
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 250  # as Kafka: task configs that cannot be had are asked for again after 250 ms,
+RETRY_MAX_MS: Final = 60_000  # then twice as long each time, at most a minute
+
+# A restart begins with the end of the old process, which says UNASSIGNED: RESTARTING says more.
+_OLD_PROCESS_GONE: Final = (State.UNASSIGNED, State.RESTARTING)
+
+Target = str | TaskId
+"""A connector (by name) or a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartConnector:
+    spec: ConnectorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StopConnector:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTasks:
+    """Ask the connector for its task configs; the answer comes back with the same epoch."""
+
+    name: str
+    max_tasks: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTasks:
+    """Write task configs and their commit to the config topic."""
+
+    name: str
+    configs: tuple[Mapping[str, str], ...]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Start a task; one of that id that runs is stopped first."""
+
+    spec: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class PauseTask:
+    id: TaskId
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PutStatus:
+    target: Target
+    state: State
+    trace: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropStatus:
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class SeeTopic:
+    task: TaskId
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropTopics:
+    name: str
+
+
+Action = (
+    StartConnector
+    | StopConnector
+    | ComputeTasks
+    | WriteTasks
+    | StartTask
+    | StopTask
+    | PauseTask
+    | PutStatus
+    | DropStatus
+    | SeeTopic
+    | DropTopics
+)
+
+
+@dataclass(slots=True)
+class _Task:
+    spec: TaskSpec
+    state: State = State.UNASSIGNED
+    trace: str | None = None
+    version: str | None = None
+    shown_version: str | None = None
+
+
+@dataclass(slots=True)
+class _Connector:
+    """What was last asked of the supervisor for one connector, and what it last said."""
+
+    config: dict[str, str]
+    plugin: PluginInfo | None
+    runs: bool = False
+    state: State | None = None  # as shown; None: nothing was shown yet
+    epoch: int = 0  # of the question for task configs: an answer to an older question does not count
+    retry_at_ms: int | None = None
+    retries: int = 0
+    tasks: dict[int, _Task] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str | None:
+        return self.plugin.version if self.plugin else None
+
+
+class Herder:
+    """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed."""
+
+    def __init__(self, *, worker: Mapping[str, str], find_plugin: Callable[[str], PluginInfo | None]) -> None:
+        self._worker = dict(worker)
+        self._find_plugin = find_plugin
+        self._connectors: dict[str, _Connector] = {}
+
+    # What should run
+
+    def clean_up(self, config: ConfigState, statuses: StatusState) -> list[Action]:
+        """Once, at start: forget the statuses of what was deleted while no worker ran."""
+        out: list[Action] = []
+        for name in sorted(statuses.connectors()):
+            gone = name not in config
+            count = 0 if gone else len(config.tasks(name))
+            out += [DropStatus(t) for t in statuses.tasks(name) if t.task >= count]
+            if gone:
+                out += [DropStatus(name), DropTopics(name)]
+        return out
+
+    def reconcile(self, config: ConfigState) -> list[Action]:
+        """What to do so that exactly what `config` wants runs."""
+        out: list[Action] = []
+        for name in [n for n in self._connectors if n not in config]:
+            out += self._remove(name)
+        for name in config.connectors:
+            out += self._settle_connector(name, config)
+            out += self._settle_tasks(name, config)
+        return out
+
+    def _remove(self, name: str) -> list[Action]:
+        found = self._connectors.pop(name)
+        tasks = [TaskId(name, i) for i in found.tasks]
+        return [
+            *(StopTask(task) for task in tasks),
+            *([StopConnector(name)] if found.runs else []),
+            *(DropStatus(task) for task in tasks),
+            DropTopics(name),
+            DropStatus(name),
+        ]
+
+    def _settle_connector(self, name: str, config: ConfigState) -> list[Action]:
+        wanted = config.config(name)
+        assert wanted is not None, "only existing connectors are settled"
+        out: list[Action] = []
+        found = self._connectors.get(name)
+        if found is None:
+            plugin = self._find_plugin(wanted.get("connector.class", ""))
+            found = self._connectors[name] = _Connector(config=wanted, plugin=plugin)
+        changed = found.config != wanted
+        if changed:
+            found.config = wanted
+            found.plugin = self._find_plugin(wanted.get("connector.class", ""))
+        starts = config.target(name) is TargetState.STARTED and found.plugin is not None
+        if found.runs and (changed or not starts):
+            out.append(StopConnector(name))
+            found.runs = False
+            self._forget_question(found)
+        if starts:
+            if not found.runs:
+                spec = ConnectorSpec(name=name, config=wanted, worker=self._worker)
+                out += [*self._show(name, State.UNASSIGNED), StartConnector(spec)]
+                found.runs = True
+        elif found.plugin is None:
+            if changed or found.state is None:
+                out += self._fail(name, f"no connector plugin is called {wanted.get('connector.class')}")
+        else:
+            out += self._show(name, State(config.target(name)))
+        return out
+
+    def _settle_tasks(self, name: str, config: ConfigState) -> list[Action]:
+        found = self._connectors[name]
+        wanted = self._task_specs(name, config) if found.plugin is not None else {}
+        out: list[Action] = []
+        for i in sorted(found.tasks.keys() - wanted.keys()):
+            del found.tasks[i]
+            out += [StopTask(TaskId(name, i)), DropStatus(TaskId(name, i))]
+        for i, spec in wanted.items():
+            task = found.tasks.get(i)
+            if task is None:
+                found.tasks[i] = _Task(spec)
+                out += [PutStatus(spec.id, State.UNASSIGNED, None, found.version), StartTask(spec)]
+            elif (task.spec.task_config, task.spec.connector_config) != (
+                spec.task_config,
+                spec.connector_config,
+            ):
+                task.spec = spec
+                out.append(StartTask(spec))
+            elif task.spec.paused != spec.paused:
+                task.spec = spec
+                out.append(PauseTask(spec.id, spec.paused))
+        return out
+
+    def _task_specs(self, name: str, config: ConfigState) -> dict[int, TaskSpec]:
+        """The committed tasks. They run with the connector config that they were made from, until new ones are
+        committed: half of a change never runs.
+        """
+        found = self._connectors[name]
+        if config.target(name) is TargetState.STOPPED or found.plugin is None:
+            return {}
+        kind = Kind.SINK if found.plugin.type == Kind.SINK else Kind.SOURCE
+        return {
+            i: TaskSpec(
+                id=TaskId(name, i),
+                kind=kind,
+                connector_config=config.applied(name) or found.config,
+                task_config=task_config,
+                worker=self._worker,
+                paused=config.target(name) is TargetState.PAUSED,
+            )
+            for i, task_config in enumerate(config.tasks(name))
+        }
+
+    def _show(self, name: str, state: State, trace: str | None = None) -> list[Action]:
+        """Set a connector's own state; nothing when it is shown already."""
+        found = self._connectors[name]
+        if found.state is state and trace is None:
+            return []
+        found.state = state
+        return [PutStatus(name, state, trace, found.version)]
+
+    def _fail(self, name: str, why: str) -> list[Action]:
+        log.error("connector %s: %s", name, why)
+        return self._show(name, State.FAILED, why)
+
+    # What the supervisor says
+
+    def on_event(self, event: StateEvent) -> list[Action]:
+        """A child's new state. Words about what is no longer wanted are ignored."""
+        found = self._connectors.get(event.connector)
+        if found is None:
+            return []
+        if event.task is None:
+            return self._on_connector_event(event, found)
+        task = found.tasks.get(event.task)
+        if task is None or (event.state, task.state) == _OLD_PROCESS_GONE:
+            return []
+        task.version = event.version or task.version or found.version
+        target = TaskId(event.connector, event.task)
+        topics = [SeeTopic(target, topic) for topic in event.topics]
+        if (event.state, event.trace) == (task.state, task.trace) and task.shown_version == task.version:
+            return [*topics]
+        task.state, task.trace, task.shown_version = event.state, event.trace, task.version
+        return [PutStatus(target, event.state, event.trace, task.version), *topics]
+
+    def _on_connector_event(self, event: StateEvent, found: _Connector) -> list[Action]:
+        # Not wanted any more: its last words; what is shown since is newer.
+        if not found.runs or (event.state, found.state) == _OLD_PROCESS_GONE:
+            return []
+        found.state = event.state
+        out: list[Action] = [
+            PutStatus(event.connector, event.state, event.trace, event.version or found.version)
+        ]
+        if event.state is State.RUNNING:
+            found.retries = 0
+            out += self._ask(event.connector, found)
+        else:
+            self._forget_question(found)
+        return out
+
+    def on_task_configs_changed(self, name: str) -> list[Action]:
+        """The connector asks for new task configs (its context's request_task_reconfiguration)."""
+        found = self._connectors.get(name)
+        return self._ask(name, found) if found is not None and found.runs else []
+
+    def _ask(self, name: str, found: _Connector) -> list[Action]:
+        self._forget_question(found)
+        return [ComputeTasks(name, tasks_max(found.config), found.epoch)]
+
+    @staticmethod
+    def _forget_question(found: _Connector) -> None:
+        found.epoch += 1
+        found.retry_at_ms = None
+
+    def on_task_configs(
+        self, name: str, epoch: int, configs: Sequence[Mapping[str, str]], config: ConfigState
+    ) -> list[Action]:
+        """The connector's answer: written when it differs from what is committed."""
+        found = self._connectors.get(name)
+        if found is None or found.epoch != epoch:
+            return []
+        limit = tasks_max(found.config)
+        if len(configs) > limit:
+            why = f"the connector made {len(configs)} task configs, but tasks.max is {limit}"
+            if enforce_tasks_max(found.config):
+                return self._fail(name, f"{why}. Raise tasks.max, or set tasks.max.enforce=false to allow it")
+            log.warning("connector %s: %s; tasks.max.enforce=false allows it", name, why)
+        found.retries = 0
+        out = self._show(name, State.RUNNING)
+        applied = config.applied(name)
+        same = list(config.tasks(name)) == [dict(c) for c in configs]
+        if not same or config.inconsistent(name) or (applied is not None and applied != found.config):
+            out.append(WriteTasks(name, tuple(configs), epoch))
+        return out
+
+    def on_task_configs_failed(self, name: str, epoch: int, error: str, now_ms: int) -> list[Action]:
+        """The connector has no answer, or it could not be written: shown, and asked again later."""
+        found = self._connectors.get(name)
+        if found is None or found.epoch != epoch:
+            return []
+        wait_ms = min(RETRY_MS << min(found.retries, 16), RETRY_MAX_MS)
+        found.retries += 1
+        found.retry_at_ms = now_ms + wait_ms
+        return self._fail(name, f"cannot make task configs (next try in {wait_ms / 1000:g} s): {error}")
+
+    def tick(self, now_ms: int) -> list[Action]:
+        """Do what is due."""
+        out: list[Action] = []
+        for name, found in self._connectors.items():
+            if found.retry_at_ms is not None and found.retry_at_ms <= now_ms:
+                out += self._ask(name, found)
+        return out
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return min(
+            (c.retry_at_ms for c in self._connectors.values() if c.retry_at_ms is not None), default=None
+        )
+
+    # What the user says
+
+    def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> list[Action]:
+        """Restart a connector and its tasks as far as asked; KeyError when there is no such connector.
+
+        A connector that is paused or stopped does not run and is not restarted.
+        """
+        found = self._connectors[name]
+        targets: list[Target] = []
+        if found.runs and (not only_failed or found.state is State.FAILED):
+            targets.append(name)
+        if include_tasks:
+            targets += [
+                TaskId(name, i)
+                for i, task in found.tasks.items()
+                if not only_failed or task.state is State.FAILED
+            ]
+        return [a for t in targets for a in self._restart(t)]
+
+    def restart_task(self, id: TaskId) -> list[Action]:
+        """Restart one task; KeyError when there is no such task."""
+        if id.task not in self._connectors[id.connector].tasks:
+            raise KeyError(id)
+        return self._restart(id)
+
+    def _restart(self, target: Target) -> list[Action]:
+        """Started anew, not just again: what the supervisor has given up on, or never had, starts too."""
+        if isinstance(target, TaskId):
+            task = self._connectors[target.connector].tasks[target.task]
+            task.state = State.RESTARTING
+            return [PutStatus(target, State.RESTARTING, None, task.version), StartTask(task.spec)]
+        found = self._connectors[target]
+        found.state = State.RESTARTING
+        self._forget_question(found)
+        spec = ConnectorSpec(name=target, config=found.config, worker=self._worker)
+        return [PutStatus(target, State.RESTARTING, None, found.version), StartConnector(spec)]
+
+    def shut_down(self) -> list[Action]:
+        """The last words, after everything was stopped: nobody runs it now."""
+        out: list[Action] = []
+        for name, found in self._connectors.items():
+            if found.runs:
+                out.append(PutStatus(name, State.UNASSIGNED, None, found.version))
+            out += [
+                PutStatus(TaskId(name, i), State.UNASSIGNED, None, t.version) for i, t in found.tasks.items()
+            ]
+        self._connectors.clear()
+        return out

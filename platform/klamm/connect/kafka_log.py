@@ -1,0 +1,333 @@
+"""A compacted topic that is read whole and written to: Kafka Connect's KafkaBasedLog on librdkafka.
+
+One consumer thread reads every partition from the beginning (assigned, no group) and hands batches to the
+event loop, where `on_record` gets them in order per partition. `read_to_end` is the barrier: when it returns,
+everything that was acknowledged before the call has been handed over. Writes are idempotent with acks=all.
+A broker that goes away is waited for; librdkafka reconnects. What a record means is the stores' business.
+
+Thread rule: public methods are called in the event loop; `_read` is the only code of the consumer thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from klamm_base.errors import ConfigError, KlammError
+
+log = logging.getLogger(__name__)
+
+ADMIN_TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.2  # how long a stopping log may wait for its thread
+POLL_RECORDS: Final = 1000
+RETRY_S: Final = 0.1
+_WAIT_FOR: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+    }
+)
+_LIBRDKAFKA: Final = logging.getLogger("klamm.connect.librdkafka")
+
+
+class LogError(KlammError):
+    """The topic cannot be used, read or written; the sentence says which and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """How the topic is created when it is missing. `key` is the worker property that names it."""
+
+    name: str
+    key: str
+    partitions: int
+    replication_factor: int
+
+
+def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
+    """Create the topic if it is missing; refuse one that deletes records by age or size.
+
+    Blocks; call it in a thread. Raises LogError (broker) or ConfigError (the topic is not compacted).
+    """
+    new = NewTopic(
+        topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        config={"cleanup.policy": "compact"},
+    )
+    try:
+        admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[topic.name].result(ADMIN_TIMEOUT_S)
+    except KafkaException as e:
+        if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise LogError(f"cannot create topic {topic.name} ({topic.key}): {e.args[0].str()}") from None
+    else:
+        log.info("created topic %s with %d partitions", topic.name, topic.partitions)
+        return
+    resource = ConfigResource(ResourceType.TOPIC, topic.name)
+    try:
+        found = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
+    except KafkaException as e:
+        raise LogError(f"cannot read the configuration of topic {topic.name}: {e.args[0].str()}") from None
+    policy = found["cleanup.policy"].value
+    if policy != "compact":
+        raise ConfigError(
+            f"Topic '{topic.name}' supplied via the '{topic.key}' property is required to have "
+            f"'cleanup.policy=compact' to guarantee consistency and durability of source connector offsets, "
+            f"connector configurations and statuses, but found the topic currently has "
+            f"'cleanup.policy={policy}'. Change it with: klamm topic alter {topic.name} "
+            f"--config cleanup.policy=compact",
+            key=topic.key,
+        )
+
+
+class LogProducer:
+    """Writes records to any topic, each acknowledged by all replicas in sync; one per worker.
+
+    `send` returns a future of the event loop. After a fatal error of the idempotent producer (librdkafka then
+    refuses everything) what is in flight fails, and the next send goes through a new producer.
+    """
+
+    def __init__(self, client_config: Mapping[str, Any]) -> None:
+        # murmur2 so that keys land in the partitions where Java's workers put them.
+        self._config = {
+            "message.timeout.ms": 30_000,
+            "linger.ms": 0,
+            **client_config,
+            "acks": "all",
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "error_cb": self._on_error,
+            "logger": _LIBRDKAFKA,
+        }
+        self._loop = asyncio.get_running_loop()
+        self._stopping = False
+        self._producer = Producer(self._config)
+        self._thread = threading.Thread(target=self._poll, name="log-producer", daemon=True)
+        self._thread.start()
+
+    def send(self, topic: str, key: str, value: bytes | None) -> asyncio.Future[None]:
+        """Write one record; the future ends when it is acknowledged, or with LogError."""
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            self._loop.call_soon_threadsafe(_settle, future, topic, error)
+
+        try:
+            self._producer.produce(topic, key=key.encode(), value=value, on_delivery=delivered)
+        except (KafkaException, BufferError) as e:
+            _settle(future, topic, e.args[0])
+        return future
+
+    async def close(self) -> None:
+        """Wait (up to 5 s) for what is in flight, then stop."""
+        left = await asyncio.to_thread(self._producer.flush, 5.0)
+        if left:
+            log.error("%d records of the internal topics were not acknowledged before the stop", left)
+        self._stopping = True
+        await asyncio.to_thread(self._thread.join)
+
+    def _poll(self) -> None:
+        while not self._stopping:
+            self._producer.poll(POLL_S)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001 - librdkafka's local error codes are spelled so
+            log.error(
+                "the producer of the internal topics failed for good, starting a new one: %s", error.str()
+            )
+            self._producer = Producer(self._config)
+        else:
+            log.warning("Kafka client: %s", error.str())
+
+
+def _settle(future: asyncio.Future[None], topic: str, error: object) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+        return
+    text = error.str() if isinstance(error, KafkaError) else str(error)
+    future.set_exception(LogError(f"cannot write to topic {topic}: {text}"))
+
+
+OnRecord = Callable[[str, bytes | None], None]
+"""Gets key and value of each record, in the event loop, in order per partition."""
+
+
+class KafkaBasedLog:
+    """One topic, read whole. `start` returns when everything that is in it has been handed over."""
+
+    def __init__(self, topic: str, client_config: Mapping[str, Any], on_record: OnRecord) -> None:
+        self.topic = topic
+        self._client_config = dict(client_config)
+        self._on_record = on_record
+        self._reached: dict[int, int] = {}
+        self._progress = asyncio.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._admin = AdminClient(self._client_config)
+        self._consumer: Consumer | None = None
+
+    async def start(self) -> None:
+        """Assign all partitions from the beginning and read to the end. Raises LogError."""
+        loop = asyncio.get_running_loop()
+        partitions = await self._partitions()
+        self._reached = dict.fromkeys(partitions, 0)
+        self._consumer = await asyncio.to_thread(self._make_consumer, partitions)
+        self._thread = threading.Thread(
+            target=self._read, args=(loop, self._consumer), name=f"log-{self.topic}", daemon=True
+        )
+        self._thread.start()
+        await self.read_to_end()
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._reached)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        """Wait until every record that was acknowledged before this call has been handed over.
+
+        Raises LogError when the broker does not answer in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                ends = await self._ends()
+                async with self._progress:
+                    await self._progress.wait_for(lambda: self._has_reached(ends))
+        except TimeoutError:
+            raise LogError(f"topic {self.topic} could not be read to its end in {timeout_s:g} s") from None
+
+    def _has_reached(self, ends: Mapping[int, int]) -> bool:
+        return all(self._reached[p] >= end for p, end in ends.items())
+
+    async def _partitions(self) -> list[int]:
+        """The topic's partitions. One that was just created may take a moment to be known."""
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while True:
+            try:
+                found = await asyncio.to_thread(self._admin.list_topics, self.topic, timeout=ADMIN_TIMEOUT_S)
+            except KafkaException as e:
+                raise LogError(f"cannot read topic {self.topic}: {e.args[0].str()}") from None
+            metadata = found.topics[self.topic]
+            if metadata.error is None:
+                return sorted(metadata.partitions)
+            if metadata.error.code() not in _WAIT_FOR or time.monotonic() > deadline:
+                raise LogError(f"cannot read topic {self.topic}: {metadata.error.str()}")
+            await asyncio.sleep(RETRY_S)
+
+    async def _ends(self) -> dict[int, int]:
+        """The end of each partition. A partition without a leader (just created, broker restarting) is waited for."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._ask_for_ends)
+            except KafkaException as e:
+                error = e.args[0]
+                if not error.retriable() and error.code() not in _WAIT_FOR:
+                    raise LogError(f"cannot read the end of topic {self.topic}: {error.str()}") from None
+                await asyncio.sleep(RETRY_S)
+
+    def _ask_for_ends(self) -> dict[int, int]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(self.topic, p): latest for p in self._reached}
+        futures = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ADMIN_TIMEOUT_S
+        )
+        return {tp.partition: f.result(ADMIN_TIMEOUT_S).offset for tp, f in futures.items()}
+
+    def _make_consumer(self, partitions: Sequence[int]) -> Consumer:
+        consumer = Consumer(
+            {
+                **self._client_config,
+                # librdkafka insists on a name; without subscribe or commit no group ever comes to be.
+                "group.id": f"klamm-log-{self.topic}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,  # tells that trailing transaction markers were passed
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "error_cb": _log_client_error,
+                "logger": _LIBRDKAFKA,
+            }
+        )
+        consumer.assign([TopicPartition(self.topic, p, OFFSET_BEGINNING) for p in partitions])
+        return consumer
+
+    def _read(self, loop: asyncio.AbstractEventLoop, consumer: Consumer) -> None:
+        """The consumer thread: batches into the loop until stopped."""
+        try:
+            while not self._stopping:
+                # The first record at once, then all that is there: consume() alone would wait for a full batch.
+                first = consumer.poll(POLL_S)
+                if first is not None:
+                    messages = [first, *consumer.consume(POLL_RECORDS, 0)]
+                    loop.call_soon_threadsafe(self._hand_over, messages)
+        except RuntimeError as e:
+            # The loop is closed (the worker is going down without stop()): nobody is left to hand over to.
+            log.debug("topic %s is not read any more: %s", self.topic, e)
+        finally:
+            consumer.close()
+
+    def _hand_over(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            if partition is None or offset is None:
+                log.warning("reading topic %s: %s", self.topic, error.str() if error else "no partition")
+            elif error is None:
+                self._record(message, f"{self.topic}-{partition}@{offset}")
+                self._reached[partition] = offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - spelled so by librdkafka
+                self._reached[partition] = offset
+            else:
+                log.warning("reading topic %s: %s", self.topic, error.str())
+        self._notifier = asyncio.ensure_future(self._notify())
+
+    def _record(self, message: Message, where: str) -> None:
+        key = message.key()
+        try:
+            if key is None:
+                log.error("ignoring record %s: it has no key", where)
+            else:
+                self._on_record(key.decode(), message.value())
+        except Exception:
+            # One unreadable record must not stop the log; the sentence says which one it is.
+            log.exception("ignoring record %s", where)
+
+    async def _notify(self) -> None:
+        async with self._progress:
+            self._progress.notify_all()
+
+
+def _log_client_error(error: KafkaError) -> None:
+    log.warning("Kafka client: %s", error.str())

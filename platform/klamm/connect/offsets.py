@@ -1,0 +1,215 @@
+"""Reading, altering and resetting a connector's offsets (KIP-875).
+
+A source's offsets are in the offset topic, a sink's are those of its consumer group. They change only while
+the connector is STOPPED, after its plugin had its say. Answers are Kafka's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+
+from klamm.connect.errors import BadRequest, NotFound, RequestError
+from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
+from klamm.connect.restart_policy import ErrorClass
+from klamm.connect.stores import TargetState, offset_record
+from klamm.connect.supervisor import PluginCallError
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
+"""A source or Kafka partition and the offset in it; None resets it."""
+
+_SINK_PARTITION: Final = (
+    "The partition for a sink connector offset must contain the keys 'kafka_topic' and 'kafka_partition'"
+)
+_SINK_OFFSET: Final = (
+    "The offset for a sink connector should either be null or contain the key 'kafka_offset'"
+)
+
+
+class ConnectorOffsets:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def get(self, name: str) -> dict[str, Any]:
+        """GET offsets."""
+        self._config(name)
+        if self._is_sink(name):
+            return {"offsets": _shown(await self._sink_offsets(name))}
+        await self._runtime.offset_log.read_to_end()
+        return {"offsets": _shown(self._runtime.offsets.of_connector(name))}
+
+    async def alter(self, name: str, offsets: Sequence[Offset]) -> str:
+        """PATCH offsets; returns the message of the answer."""
+        self._config(name)
+        if not offsets:
+            raise BadRequest("Partitions / offsets need to be provided for an alter offsets request")
+        async with self._runtime.config_lock:
+            self._check_stopped(name)
+            if self._is_sink(name):
+                wanted = [_sink_offset(partition, offset) for partition, offset in offsets]
+                known = await self._ask_plugin(name, offsets)
+                await self._alter_sink(name, wanted)
+            else:
+                known = await self._ask_plugin(name, offsets)
+                await self._write(name, offsets)
+        return _message("altered", known=known)
+
+    async def reset(self, name: str) -> str:
+        """DELETE offsets; returns the message of the answer."""
+        self._config(name)
+        async with self._runtime.config_lock:
+            self._check_stopped(name)
+            if self._is_sink(name):
+                current = await self._sink_offsets(name)
+                known = await self._ask_plugin(name, [(partition, None) for partition, _ in current])
+                await self._delete_group(name)
+            else:
+                await self._runtime.offset_log.read_to_end()
+                current = self._runtime.offsets.of_connector(name)
+                resets: list[Offset] = [(partition, None) for partition, _ in current]
+                known = await self._ask_plugin(name, resets)
+                await self._write(name, resets)
+        return _message("reset", known=known)
+
+    def _config(self, name: str) -> dict[str, str]:
+        config = self._runtime.configs.config(name)
+        if config is None:
+            raise NotFound(f"Connector {name} not found")
+        return config
+
+    def _is_sink(self, name: str) -> bool:
+        plugin = self._runtime.plugins.connector(self._config(name).get("connector.class", ""))
+        return plugin is not None and plugin.type == "sink"
+
+    def _group(self, name: str) -> str:
+        return self._config(name).get("consumer.override.group.id", f"connect-{name}")
+
+    def _check_stopped(self, name: str) -> None:
+        configs = self._runtime.configs
+        if configs.target(name) is not TargetState.STOPPED or configs.tasks(name):
+            raise BadRequest(
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done "
+                f"for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+            )
+
+    async def _ask_plugin(self, name: str, offsets: Sequence[Offset]) -> bool:
+        """Whether the plugin checked the offsets itself. BadRequest when it does not accept them."""
+        params = {"config": self._config(name), "offsets": [list(o) for o in offsets]}
+        try:
+            return bool(await self._runtime.children.call("alter_offsets", params))
+        except PluginCallError as e:
+            refused = e.kind in {ErrorClass.DATA, ErrorClass.CONFIG, ErrorClass.CONNECT}
+            raise (BadRequest if refused else RequestError)(str(e)) from None
+
+    async def _write(self, name: str, offsets: Sequence[Offset]) -> None:
+        topic, producer = self._runtime.offset_log.topic, self._runtime.producer
+        # Resets first, as Kafka does, so that a partition named twice keeps its new offset.
+        for partition, offset in sorted(offsets, key=lambda o: o[1] is not None):
+            await producer.send(topic, *offset_record(name, partition, offset))
+        await self._runtime.offset_log.read_to_end()
+
+    # A sink's consumer group
+
+    async def _sink_offsets(self, name: str) -> list[Offset]:
+        group = self._group(name)
+        request = [ConsumerGroupTopicPartitions(group)]
+        future = self._runtime.admin.list_consumer_group_offsets(request, request_timeout=ADMIN_TIMEOUT_S)
+        try:
+            found = await asyncio.wrap_future(future[group])
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise RequestError(f"cannot read the offsets of group {group}: {e.args[0].str()}") from None
+        return [
+            ({"kafka_partition": tp.partition, "kafka_topic": tp.topic}, {"kafka_offset": tp.offset})
+            for tp in found.topic_partitions or ()
+            if tp.offset >= 0
+        ]
+
+    async def _alter_sink(self, name: str, wanted: Sequence[tuple[str, int, int | None]]) -> None:
+        group = self._group(name)
+        kept = [TopicPartition(topic, p, offset) for topic, p, offset in wanted if offset is not None]
+        reset = {(topic, p) for topic, p, offset in wanted if offset is None}
+        if reset:
+            kept += await self._without(name, reset)
+            await self._delete_group(name)
+        if not kept:
+            return
+        request = [ConsumerGroupTopicPartitions(group, kept)]
+        future = self._runtime.admin.alter_consumer_group_offsets(request, request_timeout=ADMIN_TIMEOUT_S)
+        try:
+            await asyncio.wrap_future(future[group])
+        except KafkaException as e:
+            raise RequestError(
+                f"Failed to alter consumer group offsets for connector {name}: {e.args[0].str()}. "
+                "Its tasks may not have stopped yet."
+            ) from None
+
+    async def _without(self, name: str, reset: set[tuple[str, int]]) -> list[TopicPartition]:
+        """The group's other offsets: the client cannot delete single ones, so the group is written anew."""
+        return [
+            TopicPartition(p["kafka_topic"], p["kafka_partition"], o["kafka_offset"])
+            for p, o in await self._sink_offsets(name)
+            if p is not None and o is not None and (p["kafka_topic"], p["kafka_partition"]) not in reset
+        ]
+
+    async def _delete_group(self, name: str) -> None:
+        group = self._group(name)
+        future = self._runtime.admin.delete_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S)
+        try:
+            await asyncio.wrap_future(future[group])
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise RequestError(
+                    f"Failed to reset consumer group offsets for connector {name}: {e.args[0].str()}. "
+                    "Its tasks may not have stopped yet."
+                ) from None
+
+
+def _shown(offsets: Sequence[Offset]) -> list[dict[str, Any]]:
+    return [{"partition": partition, "offset": offset} for partition, offset in offsets]
+
+
+def _sink_offset(
+    partition: dict[str, Any] | None, offset: dict[str, Any] | None
+) -> tuple[str, int, int | None]:
+    """Topic, partition and offset (None: reset), checked. BadRequest in Kafka's words."""
+    if partition is None:
+        raise BadRequest("The partition for a sink connector offset cannot be null or missing")
+    topic, number = partition.get("kafka_topic"), partition.get("kafka_partition")
+    if topic is None or number is None:
+        raise BadRequest(_SINK_PARTITION)
+    try:
+        partition_number = int(number)
+        if offset is None:
+            return str(topic), partition_number, None
+        if offset.get("kafka_offset") is None:
+            raise BadRequest(_SINK_OFFSET)
+        value = int(offset["kafka_offset"])
+    except (TypeError, ValueError):
+        raise BadRequest(
+            f"kafka_partition and kafka_offset must be integers, not {number!r} and "
+            f"{(offset or {}).get('kafka_offset')!r}"
+        ) from None
+    if value < 0 or partition_number < 0:
+        raise BadRequest("kafka_partition and kafka_offset cannot be negative")
+    return str(topic), partition_number, value
+
+
+def _message(done: str, *, known: bool) -> str:
+    if known:
+        return f"The offsets for this connector have been {done} successfully"
+    # As with Kafka: a plugin that does not check offsets may keep some of its own elsewhere.
+    return (
+        f"The Connect framework-managed offsets for this connector have been {done} successfully. However, if this "
+        f"connector manages offsets externally, they will need to be manually {done} in the system that the "
+        "connector uses."
+    )

@@ -1,0 +1,197 @@
+"""/connectors and everything below one connector."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from aiohttp import hdrs, web
+
+from klamm.connect.errors import BadRequest
+from klamm.connect.model import TaskId
+from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
+from klamm.connect.rest.keys import ADVERTISED, SERVICE
+from klamm.connect.stores import TargetState
+
+_CREATE_FIELDS: Final = ("name", "config", "initial_state")
+# Kafka's names for the states in which a connector may begin.
+_INITIAL: Final = {
+    "RUNNING": TargetState.STARTED,
+    "PAUSED": TargetState.PAUSED,
+    "STOPPED": TargetState.STOPPED,
+}
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["connector"]
+
+
+def _task(request: web.Request) -> TaskId:
+    return TaskId(_name(request), int(request.match_info["task"]))
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    """A query flag as JAX-RS reads it: "true" in any case, anything else is false."""
+    return request.query.get(name, "").lower() == "true"
+
+
+def _created(request: web.Request, body: dict[str, Any]) -> web.Response:
+    location = f"{request.app[ADVERTISED]}/connectors/{quote(body['name'], safe='/')}"
+    return json_response(body, 201, {hdrs.LOCATION: location})
+
+
+async def list_connectors(request: web.Request) -> web.Response:
+    """GET /connectors, with ?expand=info and ?expand=status as an object by name."""
+    service = request.app[SERVICE]
+    names = service.connectors()
+    expand = request.query.getall("expand", [])
+    if not expand:
+        return json_response(names)
+    answer: dict[str, dict[str, Any]] = {}
+    for name in names:
+        answer[name] = {}
+        if "status" in expand:
+            answer[name]["status"] = service.status(name)
+        if "info" in expand:
+            answer[name]["info"] = service.info(name)
+    return json_response(answer)
+
+
+async def create_connector(request: web.Request) -> web.Response:
+    body = await read_json(request, exact_numbers=True)
+    if not isinstance(body, dict):
+        raise BadRequest(
+            f'The body must be an object such as {{"name": ..., "config": ...}}, not {json_kind(body)}'
+        )
+    unknown = [key for key in body if key not in _CREATE_FIELDS]
+    if unknown:
+        raise BadRequest(f"Unrecognized field {unknown[0]!r}; a connector has: {', '.join(_CREATE_FIELDS)}")
+    if body.get("config") is None:
+        raise BadRequest('Field "config" is missing; it holds the connector\'s configuration')
+    name = body.get("name")
+    if name is not None and not isinstance(name, str):
+        raise BadRequest(f'Field "name" must be a string, not {json_kind(name)}')
+    config = as_config(body["config"], 'Field "config"')
+    state = _initial_state(body.get("initial_state"))
+    service = request.app[SERVICE]
+    return _created(request, await service.create((name or "").strip(), config, state))
+
+
+def _initial_state(value: Any) -> TargetState | None:
+    if value is None:
+        return None
+    state = _INITIAL.get(value.upper()) if isinstance(value, str) else None
+    if state is None:
+        raise BadRequest(f'Field "initial_state" must be one of {", ".join(_INITIAL)}, not {value!r}')
+    return state
+
+
+async def get_connector(request: web.Request) -> web.Response:
+    return json_response(request.app[SERVICE].info(_name(request)))
+
+
+async def delete_connector(request: web.Request) -> web.Response:
+    await request.app[SERVICE].delete(_name(request))
+    return empty(204)
+
+
+async def get_config(request: web.Request) -> web.Response:
+    return json_response(request.app[SERVICE].config(_name(request)))
+
+
+async def put_config(request: web.Request) -> web.Response:
+    config = as_config(await read_json(request, exact_numbers=True), "The body")
+    created, info = await request.app[SERVICE].put_config(_name(request), config)
+    return _created(request, info) if created else json_response(info)
+
+
+async def patch_config(request: web.Request) -> web.Response:
+    patch = as_config(await read_json(request, exact_numbers=True), "The body")
+    return json_response(await request.app[SERVICE].patch_config(_name(request), patch))
+
+
+async def get_status(request: web.Request) -> web.Response:
+    return json_response(request.app[SERVICE].status(_name(request)))
+
+
+async def get_tasks(request: web.Request) -> web.Response:
+    return json_response(request.app[SERVICE].tasks(_name(request)))
+
+
+async def get_task_status(request: web.Request) -> web.Response:
+    return json_response(request.app[SERVICE].task_status(_task(request)))
+
+
+async def restart_connector(request: web.Request) -> web.Response:
+    """204 for the connector alone; 202 with the state when tasks or only failed ones were asked for."""
+    include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
+    service = request.app[SERVICE]
+    state = service.restart(_name(request), include_tasks=include_tasks, only_failed=only_failed)
+    return json_response(state, 202) if include_tasks or only_failed else empty(204)
+
+
+async def restart_task(request: web.Request) -> web.Response:
+    request.app[SERVICE].restart_task(_task(request))
+    return empty(204)
+
+
+async def pause(request: web.Request) -> web.Response:
+    await request.app[SERVICE].set_target(_name(request), TargetState.PAUSED)
+    return empty(202)
+
+
+async def resume(request: web.Request) -> web.Response:
+    await request.app[SERVICE].set_target(_name(request), TargetState.STARTED)
+    return empty(202)
+
+
+async def stop(request: web.Request) -> web.Response:
+    await request.app[SERVICE].set_target(_name(request), TargetState.STOPPED)
+    return empty(204)
+
+
+async def get_topics(request: web.Request) -> web.Response:
+    return json_response(request.app[SERVICE].topics(_name(request)))
+
+
+async def reset_topics(request: web.Request) -> web.Response:
+    request.app[SERVICE].reset_topics(_name(request))
+    return empty(202)
+
+
+async def get_offsets(request: web.Request) -> web.Response:
+    return json_response(await request.app[SERVICE].offsets.get(_name(request)))
+
+
+async def alter_offsets(request: web.Request) -> web.Response:
+    body = await read_json(request)
+    entries = body.get("offsets", []) if isinstance(body, dict) else None
+    if entries is not None and not isinstance(entries, list):
+        entries = None
+    if entries is None:
+        raise BadRequest('The body must be {"offsets": [{"partition": {...}, "offset": {...}}, ...]}')
+    offsets = [_offset(i, entry) for i, entry in enumerate(entries)]
+    return json_response({"message": await request.app[SERVICE].offsets.alter(_name(request), offsets)})
+
+
+def _offset(index: int, entry: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    where = f"offsets[{index}]"
+    if not isinstance(entry, dict):
+        raise BadRequest(f"{where} must be an object with partition and offset, not {json_kind(entry)}")
+    unknown = [key for key in entry if key not in {"partition", "offset"}]
+    if unknown:
+        raise BadRequest(f"{where} has an unrecognized field {unknown[0]!r}; it takes partition and offset")
+    for field in ("partition", "offset"):
+        value = entry.get(field)
+        if value is not None and not isinstance(value, dict):
+            raise BadRequest(f"{where}.{field} must be an object or null, not {json_kind(value)}")
+    return entry.get("partition"), entry.get("offset")
+
+
+async def reset_offsets(request: web.Request) -> web.Response:
+    return json_response({"message": await request.app[SERVICE].offsets.reset(_name(request))})
+
+
+async def internal(request: web.Request) -> web.Response:
+    """Workers sign what they send to each other; there is one worker, so nobody has a signature."""
+    raise BadRequest("Internal request missing required signature")

@@ -1,0 +1,141 @@
+"""What all endpoints share: JSON in and out, Kafka's error bodies, content negotiation, the time limit.
+
+Every error answers {"error_code", "message"} with the same code as HTTP status. A message says what is wrong and
+where; a traceback goes to the log only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from aiohttp import hdrs, web
+
+from klamm.connect.errors import BadRequest, RequestError, Starting
+from klamm.connect.rest.keys import SERVICE
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S: Final = 90.0
+MAX_BODY_BYTES: Final = 4 << 20  # a connector config is kilobytes; offsets of many partitions may be more
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=orjson.dumps(body), status=status, headers=headers, content_type="application/json"
+    )
+
+
+def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return json_response({"error_code": status, "message": message}, status, headers)
+
+
+def empty(status: int) -> web.Response:
+    return web.Response(status=status)
+
+
+async def read_json(request: web.Request, *, exact_numbers: bool = False) -> Any:
+    """The body; BadRequest with line and column when it is not JSON.
+
+    With `exact_numbers`, numbers come as the text that was sent: config values are strings.
+    """
+    if request.content_type not in {"application/json", "application/octet-stream"}:
+        raise web.HTTPUnsupportedMediaType
+    text = await request.text()
+    if not text.strip():
+        raise BadRequest("The request has no body; a JSON object is needed")
+    numbers: dict[str, Any] = {"parse_int": str, "parse_float": str} if exact_numbers else {}
+    try:
+        return json.loads(text, **numbers)
+    except json.JSONDecodeError as e:
+        raise BadRequest(f"The body is not JSON: {e.msg} (line {e.lineno}, column {e.colno})") from None
+    except RecursionError:
+        raise BadRequest("The body is not usable JSON: it is nested too deeply") from None
+
+
+def as_config(value: Any, what: str) -> dict[str, str | None]:
+    """A JSON object of scalars as a config; BadRequest names the key that does not fit."""
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what} must be a JSON object of strings, not {json_kind(value)}")
+    return {key: _config_value(key, v) for key, v in value.items()}
+
+
+def _config_value(key: str, value: Any) -> str | None:
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case _:
+            raise BadRequest(f"The value of {key} must be a string, not {json_kind(value)}")
+
+
+def json_kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn every failure into Kafka's error body, and no request into a wait without end."""
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return await handler(request)
+    except web.HTTPException as e:
+        headers = {str(hdrs.ALLOW): e.headers[hdrs.ALLOW]} if hdrs.ALLOW in e.headers else None
+        return error_response(e.status, f"HTTP {e.status} {HTTPStatus(e.status).phrase}", headers)
+    except RequestError as e:
+        return error_response(e.status, str(e))
+    except TimeoutError:
+        return error_response(500, f"Request timed out after {REQUEST_TIMEOUT_S:g} s")
+    except KlammError as e:
+        log.error("%s %s: %s", request.method, request.path, e)  # noqa: TRY400 - a sentence, no bug
+        return error_response(500, str(e))
+    except Exception as e:
+        log.exception("%s %s", request.method, request.path)
+        return error_response(500, f"{type(e).__name__} (the worker's log has the details)")
+
+
+@web.middleware
+async def readiness(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """503 until the worker has read its topics; / and /health answer from the beginning."""
+    if not request.app[SERVICE].ready and request.path not in {"/", "/health"}:
+        raise Starting("Worker is still starting up.")
+    return await handler(request)
+
+
+@web.middleware
+async def negotiation(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """406 for a client that does not take JSON; OPTIONS for every path that there is."""
+    if request.match_info.http_exception is None and not accepts_json(request.headers.get(hdrs.ACCEPT, "")):
+        raise web.HTTPNotAcceptable
+    return await handler(request)
+
+
+def accepts_json(accept: str) -> bool:
+    """Whether an Accept header allows application/json."""
+    ranges = [part.partition(";") for part in accept.split(",") if part.strip()]
+    return not ranges or any(
+        kind.strip().lower() in {"*/*", "application/*", "application/json"}
+        and "q=0" not in params.replace(" ", "").split(";")
+        for kind, _, params in ranges
+    )

@@ -1,0 +1,371 @@
+"""The worker's engine: the three internal topics, the herder, and the supervisor, tied together.
+
+Decisions are the herder's and what children do is the supervisor's; this module carries the herder's actions
+out and feeds back what happened. Actions on one connector or task run one after the other in a lane of its
+own, so that a child that takes its time to stop delays nobody else. Statuses that cannot be written while the
+broker is away are kept (the newest per key) and written when it is back. Everything here runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from confluent_kafka.admin import AdminClient
+
+from klamm.connect import herder as do
+from klamm.connect.config import WorkerConfig
+from klamm.connect.herder import Action, Herder, Target
+from klamm.connect.kafka_log import (
+    KafkaBasedLog,
+    LogError,
+    LogProducer,
+    TopicSettings,
+    ensure_compacted_topic,
+)
+from klamm.connect.model import ConnectorSpec, PluginInfo, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.plugins import PluginRegistry
+from klamm.connect.stores import (
+    ActiveTopic,
+    ConfigState,
+    OffsetState,
+    Record,
+    Status,
+    StatusState,
+    task_records,
+)
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+STATUS_RETRY_S: Final = 1.0
+STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
+
+
+class Children(Protocol):
+    """The supervisor as the worker needs it; `klamm.connect.supervisor.Supervisor` says what each does."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any: ...
+    async def start_connector(self, spec: ConnectorSpec) -> None: ...
+    async def stop_connector(self, name: str) -> None: ...
+    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]: ...
+    async def start_task(self, spec: TaskSpec) -> None: ...
+    async def stop_task(self, task: TaskId, timeout_s: float = 5) -> None: ...
+    async def set_paused(self, target: TaskId | str, paused: bool) -> None: ...
+    def progress(self, task: TaskId) -> Progress | None: ...
+
+
+MakeChildren = Callable[["Runtime"], Children]
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Runtime:
+    """See the module. `client` is librdkafka's configuration for reaching the broker."""
+
+    def __init__(
+        self, config: WorkerConfig, *, client: Mapping[str, Any], worker_id: str, make_children: MakeChildren
+    ) -> None:
+        self.config = config
+        self.worker_id = worker_id
+        self.generation = 1
+        self.configs = ConfigState()
+        self.offsets = OffsetState()
+        self.statuses = StatusState(worker_id)
+        self.plugins = PluginRegistry()
+        self.children = make_children(self)
+        self.admin = AdminClient(dict(client))
+        self.producer = LogProducer(client)
+        self.herder = Herder(worker=config.for_tasks(), find_plugin=self._find_plugin)
+        self.config_log = KafkaBasedLog(config["config.storage.topic"], client, self._on_config)
+        self.offset_log = KafkaBasedLog(config["offset.storage.topic"], client, self.offsets.apply)
+        self.status_log = KafkaBasedLog(config["status.storage.topic"], client, self.statuses.apply)
+        self.config_lock = asyncio.Lock()
+        self._herding = False
+        self._reconcile_soon = False
+        self._lanes: dict[Target, asyncio.Task[None]] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._statuses_to_write: dict[str, bytes | None] = {}
+        self._status_news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Make and read the internal topics, start the supervisor, and list the plugins."""
+        await asyncio.to_thread(self._ensure_topics)
+        logs = (self.config_log, self.offset_log, self.status_log)
+        await asyncio.gather(*(each.start() for each in logs), self.children.start())
+        if self.config_log.partition_count != 1:
+            raise LogError(
+                f"Topic '{self.config_log.topic}' supplied via the 'config.storage.topic' property is required "
+                f"to have a single partition, but it has {self.config_log.partition_count}"
+            )
+        self.plugins = PluginRegistry(PluginInfo(*p) for p in await self.children.call("list_plugins", {}))
+        for name in self.configs.connectors:
+            await self._learn_plugin((self.configs.config(name) or {}).get("connector.class", ""))
+
+    def herd(self) -> None:
+        """From now on what should run does run (the worker is the only member of its group)."""
+        self._herding = True
+        self._job(self._write_statuses())
+        self.perform(self.herder.clean_up(self.configs, self.statuses))
+        self.reconcile()
+
+    async def stop(self) -> None:
+        """Stop all children (tasks commit their offsets), write the last statuses, close the topics."""
+        self._herding = False
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.children.stop()
+        for task in (*self._lanes.values(), *self._jobs):
+            task.cancel()
+        await asyncio.gather(*self._lanes.values(), *self._jobs, return_exceptions=True)
+        for action in self.herder.shut_down():
+            if isinstance(action, do.PutStatus) and self.statuses.may_write(action.target, self.generation):
+                self._put_status(action)
+        try:
+            async with asyncio.timeout(STATUS_FLUSH_S):
+                await self._write_statuses_once()
+        except TimeoutError:
+            log.warning("the last statuses could not be written in %g s", STATUS_FLUSH_S)
+        await asyncio.gather(self.config_log.stop(), self.offset_log.stop(), self.status_log.stop())
+        await self.producer.close()
+
+    def _ensure_topics(self) -> None:
+        for prefix in ("config", "offset", "status"):
+            name, partitions, replication_factor = self.config.storage(prefix)
+            ensure_compacted_topic(
+                self.admin,
+                TopicSettings(
+                    name=name,
+                    key=f"{prefix}.storage.topic",
+                    partitions=partitions,
+                    replication_factor=replication_factor,
+                ),
+            )
+
+    async def _learn_plugin(self, connector_class: str) -> None:
+        """Find a plugin that the list does not show under this name (a Python path) by asking a child."""
+        if self.plugins.connector(connector_class) is not None:
+            return
+        try:
+            answer = await self.validate({"connector.class": connector_class})
+        except KlammError as e:
+            log.warning("connector.class %s: %s", connector_class, e)
+        else:
+            self.plugins.learn(connector_class, PluginInfo(answer["name"], answer["kind"], answer["version"]))
+
+    def _find_plugin(self, connector_class: str) -> PluginInfo | None:
+        return self.plugins.connector(connector_class)
+
+    async def validate(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """The plugin's part of a validate answer, from a child."""
+        params = {"config": dict(config), "worker": self.config.for_tasks()}
+        answer: dict[str, Any] = await self.children.call("validate", params)
+        return answer
+
+    # Config topic
+
+    async def write_config(self, records: Sequence[Record]) -> None:
+        """Write records to the config topic in order, read them back, and act on them. Raises LogError.
+
+        The last record (the commit of task configs, the tombstone) follows when the others are acknowledged.
+        """
+        *first, last = records
+        topic = self.config_log.topic
+        await asyncio.gather(*(self.producer.send(topic, key, value) for key, value in first))
+        await self.producer.send(topic, *last)
+        await self.config_log.read_to_end()
+        self.reconcile()
+
+    def _on_config(self, key: str, value: bytes | None) -> None:
+        if self.configs.apply(key, value) is not None and not self._reconcile_soon and self._herding:
+            self._reconcile_soon = True
+            asyncio.get_running_loop().call_soon(self.reconcile)
+
+    def reconcile(self) -> None:
+        """Let the herder compare what should run with what does."""
+        self._reconcile_soon = False
+        if self._herding:
+            self.perform(self.herder.reconcile(self.configs))
+
+    # Offset topic
+
+    async def read_offsets(
+        self, connector: str, partitions: list[dict[str, Any]]
+    ) -> list[dict[str, Any] | None]:
+        """The stored offset of each source partition, as of now."""
+        await self.offset_log.read_to_end()
+        return [self.offsets.get(connector, p) for p in partitions]
+
+    # What the supervisor says
+
+    def on_event(self, event: StateEvent) -> None:
+        """A child's new state; the supervisor calls this."""
+        if self._herding:
+            self.perform(self.herder.on_event(event))
+
+    def on_progress(self, task: TaskId, progress: Progress) -> None:
+        """Progress is asked for when somebody looks (`Children.progress`); nothing to do."""
+
+    def on_task_configs_changed(self, name: str) -> None:
+        if self._herding:
+            self.perform(self.herder.on_task_configs_changed(name))
+
+    # The herder's actions
+
+    def perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._perform(action)
+        self._set_timer()
+
+    def _perform(self, action: Action) -> None:
+        children = self.children
+        match action:
+            case do.PutStatus():
+                self._put_status(action)
+            case do.DropStatus(target=target):
+                self._write_status(self.statuses.drop(target))
+            case do.SeeTopic():
+                self._see_topic(action)
+            case do.DropTopics(name=name):
+                self.drop_topics(name)
+            case do.StartConnector(spec=spec):
+                self._in_lane(spec.name, lambda: children.start_connector(spec))
+            case do.StopConnector(name=name):
+                self._in_lane(name, lambda: children.stop_connector(name))
+            case do.StartTask(spec=task):
+                self._in_lane(task.id, lambda: children.start_task(task))
+            case do.StopTask(id=id):
+                grace_s = self.config["task.shutdown.graceful.timeout.ms"] / 1000
+                self._in_lane(id, lambda: children.stop_task(id, grace_s))
+            case do.PauseTask(id=id, paused=paused):
+                self._in_lane(id, lambda: children.set_paused(id, paused))
+            case do.ComputeTasks():
+                self._job(self._compute_tasks(action))
+            case do.WriteTasks():
+                self._job(self._write_tasks(action))
+
+    def _in_lane(self, target: Target, call: Callable[[], Awaitable[None]]) -> None:
+        """Run `call` after everything that was asked of the same target before."""
+        before = self._lanes.get(target)
+
+        async def run() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            try:
+                await call()
+            except Exception as e:
+                log.exception("%s", target)
+                self._failed(target, f"{type(e).__name__}: {e}")
+            finally:
+                if self._lanes.get(target) is asyncio.current_task():
+                    del self._lanes[target]
+
+        self._lanes[target] = asyncio.create_task(run(), name=f"lane {target}")
+
+    def _failed(self, target: Target, why: str) -> None:
+        name, task = target if isinstance(target, TaskId) else (target, None)
+        self.on_event(StateEvent(connector=name, task=task, state=State.FAILED, trace=why))
+
+    def _job(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _compute_tasks(self, question: do.ComputeTasks) -> None:
+        name, epoch = question.name, question.epoch
+        try:
+            configs = await self.children.task_configs(name, question.max_tasks)
+        except KlammError as e:
+            self._tasks_failed(name, epoch, str(e))
+        else:
+            self.perform(self.herder.on_task_configs(name, epoch, configs, self.configs))
+
+    async def _write_tasks(self, action: do.WriteTasks) -> None:
+        try:
+            async with self.config_lock:
+                if action.name in self.configs:  # it may have been deleted while we waited
+                    await self.write_config(task_records(action.name, action.configs))
+        except LogError as e:
+            self._tasks_failed(action.name, action.epoch, str(e))
+
+    def _tasks_failed(self, name: str, epoch: int, why: str) -> None:
+        if self._herding:
+            self.perform(self.herder.on_task_configs_failed(name, epoch, why, now_ms()))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.herder.next_deadline_ms()
+        if deadline is not None and self._herding:
+            wait_s = max(0, deadline - now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self.perform(self.herder.tick(now_ms()))
+
+    # Status topic
+
+    def _put_status(self, action: do.PutStatus) -> None:
+        status = Status(
+            state=action.state,
+            trace=action.trace,
+            worker_id=self.worker_id,
+            generation=self.generation,
+            version=action.version,
+        )
+        self._write_status(self.statuses.put(action.target, status))
+
+    def _see_topic(self, action: do.SeeTopic) -> None:
+        if not self.config["topic.tracking.enable"]:
+            return
+        topic = ActiveTopic(
+            topic=action.topic,
+            connector=action.task.connector,
+            task=action.task.task,
+            discovered_ms=time.time_ns() // 1_000_000,
+        )
+        record = self.statuses.see_topic(topic)
+        if record is not None:
+            self._write_status(record)
+
+    def drop_topics(self, name: str) -> None:
+        """Forget the topics that a connector used."""
+        for record in self.statuses.drop_topics(name):
+            self._write_status(record)
+
+    def _write_status(self, record: Record) -> None:
+        key, value = record
+        # The newest word per key last: a key that waits already moves to the end.
+        self._statuses_to_write.pop(key, None)
+        self._statuses_to_write[key] = value
+        self._status_news.set()
+
+    async def _write_statuses(self) -> None:
+        while True:
+            await self._status_news.wait()
+            self._status_news.clear()
+            if not await self._write_statuses_once():
+                await asyncio.sleep(STATUS_RETRY_S)
+                self._status_news.set()
+
+    async def _write_statuses_once(self) -> bool:
+        batch, self._statuses_to_write = self._statuses_to_write, {}
+        topic = self.status_log.topic
+        sent = [self.producer.send(topic, key, value) for key, value in batch.items()]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        failed = [(k, r) for k, r in zip(batch, results, strict=True) if isinstance(r, BaseException)]
+        for key, error in failed:
+            log.warning("status %s is written later: %s", key, error)
+            self._statuses_to_write.setdefault(key, batch[key])
+        return not failed

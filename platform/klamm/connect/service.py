@@ -1,0 +1,294 @@
+"""What the REST API can ask of the worker, in Kafka's terms: each method answers with the JSON of its endpoint.
+
+Raises RequestError subclasses (with their HTTP status) and LogError. Config changes happen one at a time, are
+acknowledged by the broker and read back before a method returns. Nothing here knows HTTP or runs plugin code.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, NAME
+from klamm.connect.errors import AlreadyExists, BadRequest, Forbidden, NotFound, RequestError, Starting
+from klamm.connect.kafka_log import LogError
+from klamm.connect.model import PluginInfo, State, TaskId
+from klamm.connect.offsets import ConnectorOffsets
+from klamm.connect.plugins import PluginRegistry
+from klamm.connect.restart_policy import ErrorClass
+from klamm.connect.runtime import Runtime
+from klamm.connect.stores import (
+    Status,
+    TargetState,
+    connector_record,
+    delete_records,
+    target_state_record,
+    task_records,
+)
+from klamm.connect.supervisor import PluginCallError
+from klamm.connect.validation import PluginAnswer, config_infos, errors_of, plugin_keys
+
+log = logging.getLogger(__name__)
+
+HEALTH_TIMEOUT_S: Final = 10.0
+_SEE_VALIDATE: Final = (
+    "You can also find the above list of errors at the endpoint "
+    "`/connector-plugins/{connectorType}/config/validate`"
+)
+
+Config = dict[str, str]
+ConfigWithNulls = Mapping[str, str | None]
+
+
+class ConnectService:
+    """See the module. `ready` once the worker has read its topics; `cluster_id` is the broker's."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.cluster_id: str | None = None
+        self.offsets = ConnectorOffsets(runtime)
+        self._converter_keys: dict[str, list[dict[str, Any]]] = {}
+        self.ready = False
+
+    @property
+    def _plugins(self) -> PluginRegistry:
+        return self._runtime.plugins
+
+    async def health(self) -> str:
+        """ "healthy", "starting" (as Starting) or what is wrong (as RequestError)."""
+        if not self.ready:
+            raise Starting("Worker is still starting up.")
+        try:
+            await self._runtime.config_log.read_to_end(HEALTH_TIMEOUT_S)
+        except LogError as e:
+            raise RequestError(f"Worker cannot reach its topics: {e}") from None
+        return "healthy"
+
+    # Connectors
+
+    def connectors(self) -> list[str]:
+        return self._runtime.configs.connectors
+
+    def info(self, name: str) -> dict[str, Any]:
+        config = self.config(name)
+        return self._info(name, config)
+
+    def _info(self, name: str, config: Mapping[str, str]) -> dict[str, Any]:
+        configs = self._runtime.configs
+        tasks = configs.tasks(name) if configs.target(name) is not TargetState.STOPPED else []
+        return {
+            "name": name,
+            "config": dict(config),
+            "tasks": [{"connector": name, "task": i} for i in range(len(tasks))],
+            "type": self._type(config),
+        }
+
+    def _type(self, config: Mapping[str, str]) -> str:
+        plugin = self._plugins.connector(config.get(CONNECTOR_CLASS, ""))
+        return plugin.type if plugin else "unknown"
+
+    def config(self, name: str) -> Config:
+        config = self._runtime.configs.config(name)
+        if config is None:
+            raise NotFound(f"Connector {name} not found")
+        return config
+
+    def tasks(self, name: str) -> list[dict[str, Any]]:
+        self.config(name)
+        tasks = self._runtime.configs.tasks(name)
+        return [{"id": {"connector": name, "task": i}, "config": c} for i, c in enumerate(tasks)]
+
+    async def create(
+        self, name: str, config: ConfigWithNulls, initial_state: TargetState | None = None
+    ) -> dict[str, Any]:
+        """POST /connectors."""
+        checked = await self.checked(name, config)
+        async with self._runtime.config_lock:
+            if name in self._runtime.configs:
+                raise AlreadyExists(f"Connector {name} already exists")
+            records = [connector_record(name, checked)]
+            if initial_state is not None:
+                records.insert(0, target_state_record(name, initial_state))
+            await self._runtime.write_config(records)
+        return self._info(name, checked)
+
+    async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
+        """PUT config: whether the connector is new, and what it is now."""
+        checked = await self.checked(name, config)
+        async with self._runtime.config_lock:
+            created = name not in self._runtime.configs
+            await self._runtime.write_config([connector_record(name, checked)])
+        return created, self._info(name, checked)
+
+    async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
+        """PATCH config: set keys, or remove them with null."""
+        changed: dict[str, str | None] = {**self.config(name), **patch}
+        removed = {k for k, v in changed.items() if v is None}
+        checked = await self.checked(name, {k: v for k, v in changed.items() if k not in removed})
+        async with self._runtime.config_lock:
+            self.config(name)  # it may have been deleted meanwhile
+            await self._runtime.write_config([connector_record(name, checked)])
+        return self._info(name, checked)
+
+    async def delete(self, name: str) -> None:
+        async with self._runtime.config_lock:
+            self.config(name)
+            await self._runtime.write_config(delete_records(name))
+
+    async def set_target(self, name: str, state: TargetState) -> None:
+        """Pause, resume or stop. A stopped connector has no tasks."""
+        async with self._runtime.config_lock:
+            if name not in self._runtime.configs:
+                raise NotFound(f"Unknown connector {name}")
+            records = [target_state_record(name, state)]
+            if state is TargetState.STOPPED:
+                records = [*task_records(name, []), *records]
+            await self._runtime.write_config(records)
+
+    def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        """Restart; returns the connector's state, with RESTARTING for what is restarted."""
+        if name not in self._runtime.configs:
+            raise NotFound(f"Unknown connector: {name}")
+        herder = self._runtime.herder
+        self._runtime.perform(herder.restart(name, include_tasks=include_tasks, only_failed=only_failed))
+        return self.status(name)
+
+    def restart_task(self, id: TaskId) -> None:
+        if id.connector not in self._runtime.configs:
+            raise NotFound(f"Unknown connector: {id.connector}")
+        try:
+            self._runtime.perform(self._runtime.herder.restart_task(id))
+        except KeyError:
+            raise NotFound(f"Unknown task: {id}") from None
+
+    # State
+
+    def status(self, name: str) -> dict[str, Any]:
+        status = self._runtime.statuses.get(name)
+        if status is None:
+            raise NotFound(f"No status found for connector {name}")
+        config = self._runtime.configs.config(name) or {}
+        return {
+            "name": name,
+            "connector": _state(status),
+            "tasks": [self._task_state(task) for task in self._runtime.statuses.tasks(name)],
+            "type": self._type(config),
+        }
+
+    def task_status(self, id: TaskId) -> dict[str, Any]:
+        if self._runtime.statuses.get(id) is None:
+            raise NotFound(f"No status found for task {id}")
+        return self._task_state(id)
+
+    def _task_state(self, id: TaskId) -> dict[str, Any]:
+        """Kafka's keys, and our own: `progress`, while the task runs."""
+        status = self._runtime.statuses.get(id)
+        assert status is not None, "callers looked"
+        answer = {"id": id.task, **_state(status)}
+        progress = self._runtime.children.progress(id)
+        if progress is not None and status.state in {State.RUNNING, State.PAUSED}:
+            answer["progress"] = asdict(progress)
+        return answer
+
+    def topics(self, name: str) -> dict[str, Any]:
+        if not self._runtime.config["topic.tracking.enable"]:
+            raise Forbidden("Topic tracking is disabled.")
+        return {name: {"topics": sorted(t.topic for t in self._runtime.statuses.topics(name))}}
+
+    def reset_topics(self, name: str) -> None:
+        config = self._runtime.config
+        if not config["topic.tracking.enable"]:
+            raise Forbidden("Topic tracking is disabled.")
+        if not config["topic.tracking.allow.reset"]:
+            raise Forbidden("Topic tracking reset is disabled.")
+        self._runtime.drop_topics(name)
+
+    # Plugins and validation
+
+    def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
+        found = self._plugins.connectors if connectors_only else self._plugins.all
+        return [{"class": p.plugin_class, "type": p.type, "version": p.version} for p in found]
+
+    async def plugin_config(self, name: str) -> list[dict[str, Any]]:
+        """Every key that a plugin takes."""
+        try:
+            own = await self._runtime.children.call("plugin_config", {"plugin": name})
+        except PluginCallError as e:
+            if e.kind == ErrorClass.CONFIG:
+                raise NotFound(f"Unknown plugin {name}.") from None
+            raise RequestError(f"Plugin {name} did not say what it takes: {e}") from None
+        return plugin_keys(own, self._plugins.connector(name), self._plugins)
+
+    async def validate(self, config: ConfigWithNulls, *, plugin: str | None = None) -> dict[str, Any]:
+        """Kafka's validate answer; `plugin` is the one that the URL names."""
+        found = self._connector_plugin(config, plugin)
+        given = {k: v for k, v in config.items() if v is not None}
+        try:
+            answer = PluginAnswer.from_json(await self._runtime.validate(given))
+        except PluginCallError as e:
+            if e.kind == ErrorClass.CONFIG:
+                raise BadRequest(str(e)) from None
+            raise RequestError(f"Plugin {config[CONNECTOR_CLASS]} did not validate its config: {e}") from None
+        if found is None:
+            self._plugins.learn(given[CONNECTOR_CLASS], answer.plugin)
+        return config_infos(
+            config=config,
+            answer=answer,
+            worker=self._runtime.config.for_tasks(),
+            registry=self._plugins,
+            converter_keys={name: await self._keys_of(given[name]) for name in CONVERTERS if given.get(name)},
+        )
+
+    def _connector_plugin(self, config: ConfigWithNulls, plugin: str | None) -> PluginInfo | None:
+        """The config's plugin, None for one that at most a child can find. BadRequest if the config has none."""
+        wanted = config.get(CONNECTOR_CLASS)
+        if not wanted:
+            # The values stay out: without its class nobody knows which of them are secrets.
+            raise BadRequest(f"Connector config {{{', '.join(config)}}} contains no connector type")
+        found = self._plugins.connector(wanted)
+        if plugin is not None and plugin != wanted and self._plugins.connector(plugin) != found:
+            raise BadRequest(f"Included connector type {wanted} does not match request type {plugin}")
+        return found
+
+    async def _keys_of(self, converter: str) -> list[dict[str, Any]]:
+        if converter not in self._converter_keys:
+            try:
+                found = await self._runtime.children.call("plugin_config", {"plugin": converter})
+            except PluginCallError as e:
+                # A class that is not there is an error of the key itself, which validation reports.
+                if e.kind != ErrorClass.CONFIG:
+                    raise RequestError(f"Converter {converter} did not say what it takes: {e}") from None
+                found = []
+            self._converter_keys[converter] = found
+        return self._converter_keys[converter]
+
+    async def checked(self, name: str, config: ConfigWithNulls) -> Config:
+        """A config with its name, valid; BadRequest with every error otherwise."""
+        named = dict(config)
+        if named.setdefault(NAME, name) != name:
+            raise BadRequest(
+                f"Connector name configuration ({named[NAME]}) doesn't match connector name in the URL ({name})"
+            )
+        errors = errors_of(await self.validate(named))
+        if errors:
+            raise BadRequest(
+                "\n".join(
+                    [
+                        f"Connector configuration is invalid and contains the following {len(errors)} error(s):",
+                        *errors,
+                        _SEE_VALIDATE,
+                    ]
+                )
+            )
+        return {k: v for k, v in named.items() if v is not None}
+
+
+def _state(status: Status) -> dict[str, Any]:
+    answer: dict[str, Any] = {"state": status.state, "worker_id": status.worker_id}
+    if status.version is not None:
+        answer["version"] = status.version
+    if status.trace:
+        answer["trace"] = status.trace
+    return answer

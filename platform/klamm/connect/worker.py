@@ -1,0 +1,184 @@
+"""The worker process: REST from the first moment, then the broker, the topics, the group, and the connectors.
+
+`klamm connect distributed worker.properties` ends up in `main`. Once everything runs, `ready rest=URL` goes to
+standard output. SIGTERM and SIGINT drain: tasks stop and commit their offsets, the last statuses are written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.membership import Membership
+from klamm.connect.rest.app import make_app
+from klamm.connect.restart_policy import RestartPolicy
+from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
+from klamm.connect.service import ConnectService
+from klamm.connect.supervisor import Supervisor
+from klamm_base.clientconfig import translate
+from klamm_base.errors import ConfigError, KlammError
+
+log = logging.getLogger(__name__)
+
+BROKER_ASK_S: Final = 5.0
+BROKER_RETRY_S: Final = 1.0
+REST_SHUTDOWN_S: Final = 2.0
+
+
+def make_supervisor(runtime: Runtime) -> Children:
+    """The real supervisor, reporting to `runtime`."""
+    return Supervisor(
+        on_event=runtime.on_event,
+        on_progress=runtime.on_progress,
+        on_task_configs_changed=runtime.on_task_configs_changed,
+        read_offsets=runtime.read_offsets,
+        policy=RestartPolicy.from_props(runtime.config.raw),
+        clock=now_ms,
+    )
+
+
+class Worker:
+    """One worker. `start` returns when it serves; `wait` when it cannot go on; `stop` drains."""
+
+    def __init__(self, config: WorkerConfig, *, make_children: MakeChildren = make_supervisor) -> None:
+        self.config = config
+        self._make_children = make_children
+        client = translate(config.client, "admin")
+        for name, why in client.ignored:
+            log.warning("%s has no effect: %s", name, why)
+        self._client: dict[str, Any] = client.config
+        self._socket: socket.socket | None = None
+        self._runner: web.AppRunner | None = None
+        self._membership: Membership | None = None
+        self.runtime: Runtime | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        """Bind REST, wait for the broker, read the topics, join the group, run what should run."""
+        self._socket = _bind(*self.config.listener)
+        host, port = self._advertised(self._socket.getsockname()[1])
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{port}"
+        worker_id = f"{host}:{port}"
+        runtime = self.runtime = Runtime(
+            self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
+        )
+        service = ConnectService(runtime)
+        await self._serve(service)
+        service.cluster_id = await self._wait_for_broker(runtime.admin)
+        self._membership = Membership(config=self.config, worker_id=worker_id, url=self.url)
+        runtime.generation = await self._membership.join()
+        await runtime.start()
+        runtime.herd()
+        service.ready = True
+
+    async def wait(self) -> None:
+        """Until the worker has lost its place in the group; raises the reason."""
+        assert self._membership is not None, "started"
+        await self._membership.lost()
+
+    async def stop(self) -> None:
+        """Drain: no new requests, tasks stopped and committed, statuses written, group left."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        elif self._socket is not None:
+            self._socket.close()
+        if self.runtime is not None:
+            await self.runtime.stop()
+        if self._membership is not None:
+            await self._membership.leave()
+
+    def _advertised(self, bound_port: int) -> tuple[str, int]:
+        host = self.config["rest.advertised.host.name"] or self.config.listener[0]
+        if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+            host = socket.getfqdn()
+        return host, self.config["rest.advertised.port"] or bound_port
+
+    async def _serve(self, service: ConnectService) -> None:
+        runner = web.AppRunner(
+            make_app(service, self.url),
+            access_log=None,
+            shutdown_timeout=REST_SHUTDOWN_S,
+            handle_signals=False,
+        )
+        await runner.setup()
+        self._runner = runner
+        assert self._socket is not None, "bound by start"
+        await web.SockSite(runner, self._socket).start()
+
+    async def _wait_for_broker(self, admin: AdminClient) -> str:
+        """The cluster's id, as soon as the broker answers."""
+        servers = ",".join(self.config["bootstrap.servers"])
+        while True:
+            try:
+                future = admin.describe_cluster(request_timeout=BROKER_ASK_S)
+                cluster = await asyncio.wrap_future(future)
+            except KafkaException as e:
+                log.warning("waiting for the broker at %s: %s", servers, e.args[0].str())
+                await asyncio.sleep(BROKER_RETRY_S)
+            else:
+                log.info("broker at %s, cluster %s", servers, cluster.cluster_id)
+                return str(cluster.cluster_id)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((host, port))
+    except OSError as e:
+        server.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {e.strerror}; set listeners to a free address", key="listeners"
+        ) from None
+    return server
+
+
+async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> None:
+    """Run a worker until SIGTERM or SIGINT. Raises what made it stop by itself."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    worker = Worker(config)
+
+    async def live() -> None:
+        await worker.start()
+        ready(f"ready rest={worker.url}")
+        await worker.wait()
+
+    living = asyncio.create_task(live())
+    stopping = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if living.done():
+            living.result()
+    finally:
+        stopping.cancel()
+        living.cancel()
+        with contextlib.suppress(
+            asyncio.CancelledError, Exception
+        ):  # its error was raised above, if it had one
+            await living
+        await worker.stop()
+
+
+def main(config: WorkerConfig) -> int:
+    """Exit code 0 after a drain, 1 when the worker could not start or go on."""
+    try:
+        asyncio.run(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
+    except KlammError as e:
+        log.error("%s", e)  # noqa: TRY400 - a sentence for the operator
+        return 1
+    return 0
