@@ -40,8 +40,8 @@ class RequestContext:
 class Api:
     """One served API. `advertised_min` differs from `min_version` only where a client's bug demands it.
 
-    A `raw` handler reads the receive buffer itself: `(connection, view, pos, end, version, correlation_id)`
-    with `pos` at the body; it returns the framed answer, or None after parking it.
+    A `raw` handler reads the receive buffer itself: `(connection, body, version, correlation_id)`
+    with a view of the body; it returns the framed answer, or None after parking it.
     """
 
     __slots__ = (

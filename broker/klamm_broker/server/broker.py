@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Literal
 
-from klamm_base.errors import KlammError
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.manager import LogManager
+from klamm_broker.log.errors import LogError
+from klamm_broker.log.log_manager import LogManager
 from klamm_broker.server.config import BrokerConfig, Listener
-from klamm_broker.server.topics import Partition, Topic, TopicEntry, TopicsFile, TopicTable
+from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
 
 if TYPE_CHECKING:
@@ -27,14 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_MAX: Final = 100_000
-"""Partitions of one topic. Each is a directory with open files; a typing error must not fill a disk."""
-
+PAUSE_MAX_S: Final = 86_400.0
+"""Longest pause of periodic work: Kafka's "never" (Long.MAX_VALUE) is not a time for a timer."""
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-
-class TopicExists(KlammError):
-    """A topic of that name is there already."""
 
 
 class Broker:
@@ -50,9 +44,7 @@ class Broker:
         self.listeners: dict[str, Listener] = {}
         self.topics = TopicTable()
         self.waiting = WaitingRoom(loop)
-        self.stopping = False
-        self._file = TopicsFile(config.log_dir)
-        self._ticks: list[asyncio.TimerHandle] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self.logs: LogManager
         self.groups: GroupShell
 
@@ -72,22 +64,42 @@ class Broker:
         from klamm_broker.server.groups import GroupShell
 
         config = self.config
-        self.logs = LogManager.open(
+        self.logs = LogManager(
             config.log_dir,
-            cluster_id=config["cluster.id"],
-            node_id=config.node_id,
+            config.topic_defaults,
             now_ms=self.now_ms(),
+            node_id=config.node_id,
+            cluster_id=config["cluster.id"],
+            producer_id_expiration_ms=config["producer.id.expiration.ms"],
         )
-        self._file.load()
-        self._finish_deletions()
-        self._open_topics()
+        for name in self.logs.topics:
+            self._serve_topic(name)
         self.groups = GroupShell(self)
         self.groups.open()
+        self._every("log.flush.offset.checkpoint.interval.ms", self.logs.tick_checkpoints)
+        self._every("log.retention.check.interval.ms", lambda: self.logs.tick_retention(self.now_ms()))
+        self._every("log.flush.scheduler.interval.ms", lambda: self.logs.tick_flush(self.now_ms()))
 
     def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
+        for timer in self._timers.values():
+            timer.cancel()
         self.groups.close()
-        self.logs.close(now_ms=self.now_ms())
+        self.logs.close()
+
+    def _every(self, key: str, work: Callable[[], object]) -> None:
+        """Do `work` in the rhythm of a property. A disk that fails is reported and tried again."""
+        pause_s = min(self.config[key] / 1000, PAUSE_MAX_S)
+
+        def tick() -> None:
+            try:
+                work()
+            except (LogError, OSError):
+                log.exception("%s: the periodic work failed", key)
+            self._timers[key] = self.loop.call_later(pause_s, tick)
+
+        if pause_s > 0:
+            self._timers[key] = self.loop.call_later(pause_s, tick)
 
     # ---- topics
 
@@ -98,131 +110,58 @@ class Broker:
         return found.partitions[index]
 
     def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int,
-        overrides: Mapping[str, str] | None = None,
-        id: bytes | None = None,
+        self, name: str, *, partitions: int, overrides: Mapping[str, str] | None = None
     ) -> Topic:
         """Create a topic; it is on the disk when this returns. The caller has checked name and count.
 
-        Raises TopicExists, ConfigError (overrides), StorageError.
+        Raises KeyError when it exists, ConfigError for bad overrides, DirectoryError and OSError for the disk.
         """
-        if name in self._file.entries:
-            raise TopicExists(f"Topic '{name}' already exists.")
-        topic = Topic(
-            name=name,
-            id=id or uuid.uuid4().bytes,
-            overrides=dict(overrides or {}),
-            config=self.log_config(overrides or {}),
-        )
-        self._file.entries[name] = TopicEntry(id=topic.id, partitions=partitions, configs=topic.overrides)
-        self._file.save()
-        self._add_partitions(topic, partitions)
-        self.topics.add(topic)
+        self.logs.create_topic(name, partitions, overrides, now_ms=self.now_ms())
         log.info("created topic %s with %d partitions", name, partitions)
-        return topic
+        return self._serve_topic(name)
 
     def auto_create(self, name: str) -> Topic:
-        """A topic by name, created with the broker's defaults if need be (an internal one with its own)."""
-        topic = self.topics.by_name.get(name)
-        if topic is not None:
-            return topic
-        config = self.config
-        if name == OFFSETS_TOPIC:
-            overrides = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config["offsets.topic.segment.bytes"]),
-            }
-            return self.create_topic(
-                name, partitions=config["offsets.topic.num.partitions"], overrides=overrides
-            )
-        return self.create_topic(name, partitions=config["num.partitions"])
+        """A topic by name, created with the broker's defaults if need be (the offsets topic with its own)."""
+        if name not in self.topics.by_name:
+            if name == OFFSETS_TOPIC:
+                self.groups.ensure_topic()
+            else:
+                self.create_topic(name, partitions=self.config["num.partitions"])
+        return self.topics.by_name[name]
 
     def add_partitions(self, topic: Topic, total: int) -> None:
         """Grow a topic to `total` partitions."""
-        self._file.entries[topic.name].partitions = total
-        self._file.save()
-        self._add_partitions(topic, total)
+        self.logs.add_partitions(topic.name, total, now_ms=self.now_ms())
+        self._add_partitions(topic)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic with its records."""
-        self._file.entries[topic.name].deleting = True
-        self._file.save()
+        """Delete a topic with its records and its committed offsets."""
         self.topics.remove(topic)
         for partition in topic.partitions:
             self.waiting.gone(partition)
+        self.logs.delete_topic(topic.name, now_ms=self.now_ms())
         self.groups.on_partitions_deleted([(topic.name, p.index) for p in topic.partitions])
-        for partition in topic.partitions:
-            self.logs.delete(topic.name, partition.index)
-        del self._file.entries[topic.name]
-        self._file.save()
         log.info("deleted topic %s", topic.name)
 
     def set_topic_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own configuration. Raises ConfigError."""
-        config = self.log_config(overrides)
-        topic.overrides = dict(overrides)
-        self._file.entries[topic.name].configs = topic.overrides
-        self._file.save()
-        topic.config = config
-        for partition in topic.partitions:
-            partition.log.config = config
+        self.logs.alter_configs(topic.name, overrides)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        return LogConfig.from_topic(
-            overrides,
-            self.config.topic_defaults,
-            producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
-        )
+        """The configuration of a topic with these own properties. Raises ConfigError."""
+        return LogConfig.from_topic(overrides, self.config.topic_defaults)
 
-    def _add_partitions(self, topic: Topic, total: int) -> None:
-        for index in range(len(topic.partitions), total):
-            opened = self.logs.create(
-                topic.name, index, topic_id=topic.id, config=topic.config, now_ms=self.now_ms()
-            )
+    def _serve_topic(self, name: str) -> Topic:
+        topic = Topic(name=name, id=self.logs.topic_id(name), entry=self.logs.topics[name])
+        self._add_partitions(topic)
+        self.topics.add(topic)
+        return topic
+
+    def _add_partitions(self, topic: Topic) -> None:
+        for index in range(len(topic.partitions), topic.entry.partitions):
+            opened = self.logs.get(topic.name, index)
+            assert opened is not None, "the registry has the partition, so its log is open"
             topic.partitions.append(Partition(topic, index, opened))
-
-    def _open_topics(self) -> None:
-        """Serve what `topics.json` has; adopt partition directories that it does not know."""
-        adopted = False
-        for name, index, topic_id in self.logs.partition_dirs():
-            entry = self._file.entries.get(name)
-            if entry is None:
-                log.warning(
-                    "adopting topic %s from its partition directories, with default configuration", name
-                )
-                entry = self._file.entries[name] = TopicEntry(
-                    id=topic_id or uuid.uuid4().bytes, partitions=0, configs={}
-                )
-            if index >= entry.partitions:
-                entry.partitions = index + 1
-                adopted = True
-        if adopted:
-            self._file.save()
-        for name, entry in self._file.entries.items():
-            topic = Topic(
-                name=name, id=entry.id, overrides=entry.configs, config=self.log_config(entry.configs)
-            )
-            for index in range(entry.partitions):
-                opened = self.logs.open_or_create(
-                    name, index, topic_id=entry.id, config=topic.config, now_ms=self.now_ms()
-                )
-                topic.partitions.append(Partition(topic, index, opened))
-            self.topics.add(topic)
-
-    def _finish_deletions(self) -> None:
-        doomed = {name for name, entry in self._file.entries.items() if entry.deleting}
-        if not doomed:
-            return
-        for name, index, _ in self.logs.partition_dirs():
-            if name in doomed:
-                self.logs.delete(name, index)
-        for name in doomed:
-            del self._file.entries[name]
-        self._file.save()
 
     # ---- records
 
@@ -239,7 +178,3 @@ class Broker:
         if partition.waiters:
             self.waiting.advanced(partition, len(batches))
         return info
-
-    def describe(self) -> Mapping[str, Any]:
-        """A few figures for logs and health answers."""
-        return {"topics": len(self.topics), "partitions": sum(len(t.partitions) for t in self.topics)}

@@ -12,6 +12,7 @@ import logging
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.server import outgoing
@@ -20,6 +21,7 @@ from klamm_broker.server.outgoing import Piece, Reply
 
 if TYPE_CHECKING:
     from klamm_broker.server.listener import Server
+    from klamm_broker.server.waiting import WaitingRoom
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +36,21 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class Slot:
-    """The place of one parked request in its connection's order."""
+    """The place of one parked request in its connection's order.
 
-    __slots__ = ("_connection", "reply")
+    `abandoned` is called when the connection closes before the answer has come.
+    """
+
+    __slots__ = ("_connection", "abandoned", "reply")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.reply: Reply | None = None
+        self.abandoned: Callable[[], None] | None = None
+
+    @property
+    def waiting_room(self) -> WaitingRoom:
+        return self._connection.broker.waiting
 
     @property
     def closed(self) -> bool:
@@ -283,6 +293,9 @@ class Connection:
         if self._writing:
             self.loop.remove_writer(self._fd)
         self._out = []
+        for slot in self._parked:
+            if slot.reply is None and slot.abandoned is not None:
+                slot.abandoned()
         self._parked.clear()
         self.sock.close()
         self.server.forget(self)

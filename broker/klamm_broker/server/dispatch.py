@@ -51,14 +51,12 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
                 body += 1
             else:
                 _, body = decode_request_header(view, pos, end)
-            return api.raw(conn, view, body, end, version, correlation_id)  # type: ignore[no-any-return]
+            return api.raw(conn, view[body:end], version, correlation_id)  # type: ignore[no-any-return]
         header, body = decode_request_header(view, pos, end)
-        message, used = api.request_type.decode(bytes(view[body:end]), version)
+        message, _ = api.request_type.decode(bytes(view[body:end]), version)
     except ProtocolError as e:
         raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {e}") from e
-    if used != end - body:
-        extra = f"{end - body - used} bytes behind the last field, from offset {used}"
-        raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {extra}")
+    # Bytes behind the last field are let pass, as in Kafka: librdkafka sends some with Metadata.
     context = RequestContext(
         api_key=key,
         api_version=version,

@@ -53,7 +53,6 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         log.info("broker %d serves %s, cluster %s", broker.node_id, _address(first), broker.cluster_id)
         await stop.wait()
         log.info("stopping")
-        broker.stopping = True
         await server.drain(DRAIN_S)
     finally:
         server.close_listeners()
@@ -100,4 +99,4 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
             "klamm.event.loop=uvloop, but uvloop is not installed: pip install 'klamm[uvloop]', or set asyncio",
             key="klamm.event.loop",
         ) from None
-    return uvloop.new_event_loop  # type: ignore[no-any-return]
+    return uvloop.new_event_loop

@@ -38,14 +38,15 @@ class Waiter:
 
     def finish(self) -> None:
         """Answer with what there is."""
-        self._leave()
+        self.leave()
         self._complete(True)
 
     def try_complete(self) -> None:
         if self._timer is not None and self._complete(False):
-            self._leave()
+            self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Wait no longer, without an answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,0 +1,118 @@
+"""Produce, key 0: versions 3 to 13 (advertised from 0, see ApiVersions).
+
+Behaviour: acks 0, 1 and -1; one node is its own in-sync set, so -1 differs from 1 only in the check of
+`min.insync.replicas`. Batches are appended straight from the receive buffer; an error is per partition. With
+acks=0 there is no answer, so an error closes the connection, which is how the producer learns of it. From
+version 13 topics come as ids. Idempotent producers are checked by the log.
+Not supported: transactions (a transactional id is refused with INVALID_TXN_STATE), writes of clients to internal
+topics (as in Kafka).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import handles
+from klamm_broker.log.errors import LogError
+from klamm_broker.server.topics import Topic
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode, ProtocolError
+from klamm_broker.wire.hot import ProduceData, ProduceResult, TopicKey, encode_produce_response, parse_produce
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.connection import Connection
+    from klamm_broker.server.outgoing import Reply
+
+log = logging.getLogger(__name__)
+
+_EXPECTED: Final = frozenset({
+    ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD,
+})  # fmt: skip
+"""What a healthy broker answers to a faulty producer: not worth a line of the broker's log each time."""
+
+
+@handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True)
+def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
+    data = parse_produce(body, 0, version)
+    broker = conn.broker
+    refused = _refused(data)
+    now_ms = broker.now_ms()
+    answer: list[tuple[TopicKey, list[ProduceResult]]] = []
+    failed: ProduceResult | None = None
+    for key, partitions in data.topics:
+        topic = broker.topics.by_name.get(key) if type(key) is str else broker.topics.by_id.get(key)  # type: ignore[arg-type]
+        refusal = refused or _refused_topic(topic, key, data.acks)
+        results = []
+        for index, records in partitions:
+            if refusal is None and topic is not None:
+                result = append(broker, topic, index, records, now_ms)
+            else:
+                result = ProduceResult(index, *(refusal or ()))
+            if result.error_code:
+                failed = result
+            results.append(result)
+        answer.append((key, results))
+    if data.acks == 0:
+        if failed is not None:
+            name = ErrorCode(failed.error_code).name
+            conn.close(f"acks=0 and partition {failed.partition} failed: {name} {failed.error_message or ''}")
+        return None
+    return (encode_produce_response(correlation_id, version, answer),)
+
+
+def append(
+    broker: Broker, topic: Topic, index: int, records: memoryview | None, now_ms: int
+) -> ProduceResult:
+    """Append what a client sent for one partition."""
+    if not 0 <= index < len(topic.partitions):
+        return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not records:
+        return ProduceResult(
+            index, ErrorCode.INVALID_RECORD, error_message="the request holds no batch for the partition"
+        )
+    partition = topic.partitions[index]
+    try:
+        info = partition.log.append(records, now_ms=now_ms)
+    except (LogError, ProtocolError) as e:
+        if e.code not in _EXPECTED:
+            log.error("append to %s failed: %s", partition, e)  # noqa: TRY400 - the sentence says it
+        return ProduceResult(index, e.code, error_message=str(e))
+    if partition.waiters:
+        broker.waiting.advanced(partition, len(records))
+    return ProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+_Refusal = tuple[int, int, int, int, str | None]
+
+
+def _refusal(code: ErrorCode, why: str | None = None) -> _Refusal:
+    return (code, -1, -1, -1, why)
+
+
+def _refused(data: ProduceData) -> _Refusal | None:
+    """Why the request as a whole cannot be served."""
+    if not -1 <= data.acks <= 1:
+        return _refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={data.acks}, but -1, 0 or 1 are possible")
+    if data.transactional_id is not None:
+        return _refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
+    return None
+
+
+def _refused_topic(topic: Topic | None, key: TopicKey, acks: int) -> _Refusal | None:
+    if topic is None:
+        by_id = isinstance(key, bytes)
+        return _refusal(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.internal:
+        return _refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to the internal topic {topic.name}"
+        )
+    needed = topic.config.min_insync_replicas
+    if acks == -1 and needed > 1:
+        return _refusal(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={needed}, but one replica is in sync"
+        )
+    return None

@@ -1,0 +1,101 @@
+"""ListOffsets, key 2: versions 1 to 11.
+
+Behaviour: by timestamp (the first record at or after it), and the special timestamps -1 latest (the last stable
+offset for `read_committed`), -2 earliest, -3 the record with the largest timestamp, -4 earliest local, -5 latest
+tiered and -6 earliest pending upload. Without tiered storage -4 is the log start and -5 and -6 answer "none" (-1).
+A special timestamp that the request's version does not have is refused with UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.api_01_fetch import READ_COMMITTED, epoch_error
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.log.errors import LogError
+from klamm_broker.server.topics import Partition
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+Found = tuple[int, int, int]
+"""Timestamp, offset, leader epoch; -1 each where there is none."""
+_NONE: Final[Found] = (-1, -1, -1)
+
+
+@handles(ApiKey.LIST_OFFSETS, versions=(1, 11))
+def list_offsets(broker: Broker, ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    committed = request.isolation_level == READ_COMMITTED
+    seen: set[tuple[str, int]] = set()
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            where = (topic.name, asked.partition_index)
+            partition = broker.partition(*where)
+            if where in seen:
+                answers.append(_error(asked, ErrorCode.INVALID_REQUEST))
+            elif partition is None:
+                answers.append(_error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                answers.append(_answer(partition, asked, ctx.api_version, committed=committed))
+            seen.add(where)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    partition: Partition, asked: ListOffsetsPartition, version: int, *, committed: bool
+) -> ListOffsetsPartitionResponse:
+    if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(asked.timestamp, 0):
+        return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
+    error = epoch_error(asked.current_leader_epoch, partition.log.leader_epoch)
+    if error is not None:
+        return _error(asked, error)
+    try:
+        timestamp, offset, epoch = _find(partition, asked.timestamp, committed=committed)
+    except LogError as e:
+        return _error(asked, e.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch if version >= 4 else -1,
+    )
+
+
+def _find(partition: Partition, timestamp: int, *, committed: bool) -> Found:
+    log = partition.log
+    end = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == LATEST:
+        return -1, end, log.leader_epoch
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        start = log.log_start_offset
+        epochs = [epoch for epoch, begins in log.epochs.entries if begins <= start]
+        return -1, start, epochs[-1] if epochs else log.leader_epoch
+    if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
+        return _NONE
+    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    return found if found is not None and found[1] < end else _NONE
+
+
+def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)

@@ -1,0 +1,161 @@
+"""CreateTopics, key 19: versions 2 to 7.
+
+Behaviour: checks name, counts, replica assignment and configuration of each topic; an error is per topic and says
+what would be right. `validate_only` checks without creating. From version 5 the answer has the topic's effective
+configuration, from 7 its id. A topic is on the disk when it is answered, so `timeout_ms` has nothing to wait for.
+Not supported: more than one replica; authorization; create policies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from klamm_base.errors import ConfigError, KlammError
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.topic_configs import topic_entries
+from klamm_broker.server.topics import INTERNAL, why_invalid
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one topic: each is a directory and open files, and a slip of the finger must not fill a disk."""
+
+
+class Refused(KlammError):
+    """Why a topic is not created, with the code for the answer."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
+def create_topics(broker: Broker, ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results = [
+        _one(broker, topic, twice=named[topic.name] > 1, validate_only=request.validate_only)
+        for topic in {topic.name: topic for topic in request.topics}.values()
+    ]
+    return CreateTopicsResponse(topics=results)
+
+
+def _one(broker: Broker, asked: CreatableTopic, *, twice: bool, validate_only: bool) -> CreatableTopicResult:
+    try:
+        if twice:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        return _create(broker, asked, validate_only=validate_only)
+    except Refused as e:
+        return CreatableTopicResult(name=asked.name, error_code=e.code, error_message=str(e))
+    except ConfigError as e:
+        return CreatableTopicResult(
+            name=asked.name, error_code=ErrorCode.INVALID_CONFIG, error_message=str(e)
+        )
+    except (KlammError, OSError) as e:
+        log.exception("topic %s could not be created", asked.name)
+        return CreatableTopicResult(
+            name=asked.name, error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(e)
+        )
+
+
+def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    _check_name(broker, asked.name)
+    partitions = _partitions(broker, asked)
+    overrides = _overrides(asked)
+    if asked.name in INTERNAL and "cleanup.policy" not in overrides:
+        overrides["cleanup.policy"] = "compact"
+    broker.log_config(overrides)  # checks them
+    topic_id = bytes(16)
+    if not validate_only:
+        topic_id = broker.create_topic(asked.name, partitions=partitions, overrides=overrides).id
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.key.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in topic_entries(broker.config, overrides)
+        ],
+    )
+
+
+def _check_name(broker: Broker, name: str) -> None:
+    why = why_invalid(name)
+    if why is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+    if name in broker.topics.by_name:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = broker.topics.colliding(name)
+    if other is not None:
+        why = (
+            f"Topic '{name}' collides with existing topic: {other} ('.' and '_' are the same in metric names)"
+        )
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+
+
+def _partitions(broker: Broker, asked: CreatableTopic) -> int:
+    if asked.assignments:
+        return _assigned_partitions(broker, asked)
+    if asked.replication_factor not in {-1, 1}:
+        code = ErrorCode.INVALID_REPLICATION_FACTOR
+        if asked.replication_factor < 1:
+            raise Refused(code, "Replication factor must be larger than 0, or -1 to use the default value.")
+        why = f"The target replication factor of {asked.replication_factor} cannot be reached because only 1 broker(s) are registered."
+        raise Refused(code, f"Unable to replicate the partition {asked.replication_factor} time(s): {why}")
+    count: int = broker.config["num.partitions"] if asked.num_partitions == -1 else asked.num_partitions
+    if count < 1:
+        why = "Number of partitions was set to an invalid non-positive value."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, why)
+    if count > PARTITIONS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS, f"{count} partitions, but at most {PARTITIONS_MAX} are possible."
+        )
+    return count
+
+
+def _assigned_partitions(broker: Broker, asked: CreatableTopic) -> int:
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        why = "A manual partition assignment was specified, but numPartitions and replicationFactor are not both -1."
+        raise Refused(ErrorCode.INVALID_REQUEST, why)
+    indexes = sorted(a.partition_index for a in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        why = f"partitions should be a consecutive 0-based integer sequence, not {indexes}"
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+    for assignment in asked.assignments:
+        if assignment.broker_ids != [broker.node_id]:
+            why = f"partition {assignment.partition_index} is assigned to brokers {assignment.broker_ids}, but there is only broker {broker.node_id}"
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+    return len(indexes)
+
+
+def _overrides(asked: CreatableTopic) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}"
+            )
+        overrides[config.name] = config.value
+    return overrides

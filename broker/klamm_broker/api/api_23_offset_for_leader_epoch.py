@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch, key 23: versions 2 to 4.
+
+Behaviour: the last epoch at or below the one asked for, and the offset at which it ended. A consumer that finds its
+position beyond that offset knows that the log was cut under it.
+Not supported: replicas as callers get the same answer as consumers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.api_01_fetch import epoch_error
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
+def offset_for_leader_epoch(
+    broker: Broker, ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_answer(broker, topic.topic, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = broker.partition(topic, asked.partition)
+    if partition is None:
+        return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)
+    error = epoch_error(asked.current_leader_epoch, partition.log.leader_epoch)
+    if error is not None:
+        return EpochEndOffset(error_code=error, partition=asked.partition)
+    epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+    )

@@ -1,0 +1,88 @@
+"""DescribeTopicPartitions, key 75: version 0.
+
+Behaviour: topics in the order of their names, cut at the partition limit of the request (at most
+`max.request.partition.size.limit`); the cursor says where to go on. No topics named means all.
+Not supported: eligible leader replicas (always empty), authorized operations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.topics import Topic, why_invalid
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0))
+def describe_topic_partitions(
+    broker: Broker, ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    names = sorted({topic.name for topic in request.topics} or broker.topics.by_name)
+    cursor = request.cursor
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = min(request.response_partition_limit, broker.config["max.request.partition.size.limit"])
+    left = max(left, 1)
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if left == 0:
+            return _answer(topics, name, first)
+        topic = broker.topics.by_name.get(name)
+        if topic is None:
+            topics.append(_missing(name))
+            continue
+        stop = min(first + left, len(topic.partitions))
+        topics.append(_topic(broker, topic, first, stop))
+        left -= max(stop - first, 0)
+        if stop < len(topic.partitions):
+            return _answer(topics, name, stop)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _answer(
+    topics: list[DescribeTopicPartitionsResponseTopic], name: str, index: int
+) -> DescribeTopicPartitionsResponse:
+    cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=index)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    invalid = why_invalid(name) is not None
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _topic(broker: Broker, topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:
+    me = [broker.node_id]
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.index,
+                leader_id=broker.node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=me,
+                isr_nodes=me,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for partition in topic.partitions[first:stop]
+        ],
+    )
