@@ -28,10 +28,41 @@ class Translated:
 # Settings of one kind of client: given to another kind they have no effect.
 _OF_KIND: Final[dict[Kind, frozenset[str]]] = {
     "producer": frozenset(
-        ["acks", "linger.ms", "batch.size", "compression.type", "retries", "enable.idempotence", "transactional.id", "transaction.timeout.ms", "delivery.timeout.ms", "max.in.flight.requests.per.connection", "max.request.size", "buffer.memory"]
+        [
+            "acks",
+            "linger.ms",
+            "batch.size",
+            "compression.type",
+            "retries",
+            "enable.idempotence",
+            "transactional.id",
+            "transaction.timeout.ms",
+            "delivery.timeout.ms",
+            "max.in.flight.requests.per.connection",
+            "max.request.size",
+            "buffer.memory",
+        ]
     ),
     "consumer": frozenset(
-        ["group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "auto.offset.reset", "enable.auto.commit", "auto.commit.interval.ms", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes", "isolation.level", "check.crcs", "partition.assignment.strategy"]
+        [
+            "group.id",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "auto.offset.reset",
+            "enable.auto.commit",
+            "auto.commit.interval.ms",
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "fetch.min.bytes",
+            "fetch.max.bytes",
+            "fetch.max.wait.ms",
+            "max.partition.fetch.bytes",
+            "isolation.level",
+            "check.crcs",
+            "partition.assignment.strategy",
+        ]
     ),
     "admin": frozenset(),
 }

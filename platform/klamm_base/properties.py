@@ -1,0 +1,191 @@
+"""Configuration as Kafka's users write it: `.properties` files, environment, `--override` flags.
+
+A `Properties` is a mapping of strings in which every value knows where it came from (`server.properties:12`), so
+that an error can say so. Later layers win: file < environment < flags. Parsing follows java.util.Properties
+(comments, continuation lines, escapes), read as UTF-8.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_base.configdef import ConfigDef, parse_key
+from klamm_base.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+ENV_PREFIX: Final = "KLAMM_"
+# Settings of Klamm's own commands: not properties of a broker or a worker.
+ENV_RESERVED: Final = frozenset({"KLAMM_DEBUG", "KLAMM_LOG_LEVEL", "KLAMM_PROFILE", "KLAMM_BOOTSTRAP_SERVER"})
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Properties(Mapping[str, str]):
+    """String values by key; `source(key)` says where a value came from. Immutable: layering makes a new one."""
+
+    def __init__(
+        self, values: Mapping[str, str] | None = None, sources: Mapping[str, str] | None = None
+    ) -> None:
+        self._values = dict(values or {})
+        self._sources = dict(sources or {})
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def source(self, key: str) -> str | None:
+        """`file:line`, `environment NAME` or `--override`; None when the value came from code."""
+        return self._sources.get(key)
+
+    def over(self, values: Mapping[str, str], source: str | None = None) -> Properties:
+        """A new layer on top. `source` says where plain mappings come from."""
+        sources = dict(self._sources)
+        for key in values:
+            origin = values.source(key) if isinstance(values, Properties) else source
+            if origin is None:
+                sources.pop(key, None)
+            else:
+                sources[key] = origin
+        return Properties({**self._values, **values}, sources)
+
+
+def load_properties(path: Path | str) -> Properties:
+    """Read a `.properties` file. Raises ConfigError naming file and line; a key given twice is warned about."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"byte {e.start} is not UTF-8 ({e.reason})", source=str(path)) from None
+    except OSError as e:
+        raise ConfigError(f"cannot be read: {e.strerror}", source=str(path)) from None
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        where = f"{path}:{number}"
+        key, value = _split(line, where)
+        if key in values:
+            log.warning("%s: %s was already set at %s; the later value counts", where, key, sources[key])
+        values[key], sources[key] = value, where
+    return Properties(values, sources)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of each entry: comments dropped, continuation lines joined."""
+    joined, start = "", 0
+    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        line = raw.lstrip(" \t\f")
+        if not joined:
+            if not line or line[0] in "#!":
+                continue
+            start = number
+        tail = len(line) - len(line.rstrip("\\"))
+        if tail % 2:
+            joined += line[:-1]
+            continue
+        yield start, joined + line
+        joined = ""
+    if joined:
+        yield start, joined
+
+
+def _split(line: str, where: str) -> tuple[str, str]:
+    end = 0
+    while end < len(line) and line[end] not in "=: \t\f":
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return _unescape(line[:end], where), _unescape(rest, where)
+
+
+def _unescape(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+    out, i = [], 0
+    while i < len(text):
+        if text[i] != "\\":
+            out.append(text[i])
+            i += 1
+            continue
+        mark = text[i + 1 : i + 2]
+        if mark == "u":
+            digits = text[i + 2 : i + 6]
+            if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
+                raise ConfigError(f"\\u{digits}: four hexadecimal digits must follow \\u", source=where)
+            out.append(chr(int(digits, 16)))
+            i += 6
+        else:
+            out.append(_ESCAPES.get(mark, mark))
+            i += 2
+    # a pair of \u surrogates is one character
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def from_environment(environ: Mapping[str, str] | None = None, *, prefix: str = ENV_PREFIX) -> Properties:
+    """Properties named as apache/kafka's image names them: KLAMM_LOG_RETENTION_MS is log.retention.ms.
+
+    `_` stands for `.`, `__` for `_`, `___` for `-`.
+    """
+    environ = os.environ if environ is None else environ
+    values, sources = {}, {}
+    for name in sorted(environ):
+        if name.startswith(prefix) and name not in ENV_RESERVED and len(name) > len(prefix):
+            key = re.sub("_+", _environment_separator, name[len(prefix) :].lower())
+            values[key], sources[key] = environ[name], f"environment {name}"
+    return Properties(values, sources)
+
+
+def _environment_separator(match: re.Match[str]) -> str:
+    return {"_": ".", "__": "_", "___": "-"}.get(match[0], match[0])
+
+
+def from_overrides(overrides: Iterable[str]) -> Properties:
+    """`key=value` words of `--override`. Raises ConfigError for a word without `=`."""
+    values = {}
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{word!r} is not key=value", source="--override")
+        values[key.strip()] = value.strip()
+    return Properties().over(values, "--override")
+
+
+def layered(path: Path | str | None, overrides: Iterable[str] = ()) -> Properties:
+    """A server's properties: the file (if any), then the environment, then `--override`s."""
+    base = load_properties(path) if path is not None else Properties()
+    return base.over(from_environment()).over(from_overrides(overrides))
+
+
+def parse(definition: ConfigDef, props: Mapping[str, str]) -> dict[str, Any]:
+    """Typed values. Raises ConfigError that lists every bad value with its source, not only the first."""
+    values: dict[str, Any] = {}
+    problems: list[ConfigError] = []
+    for key in definition:
+        try:
+            values[key.name] = parse_key(key, props)
+        except ConfigError as e:
+            source = props.source(key.name) if isinstance(props, Properties) else None
+            problems.append(ConfigError(str(e), key=key.name, source=source))
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise ConfigError("\n".join(str(p) for p in problems), key=problems[0].key)
+    return values
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` for a name that looks like a known one, else nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return f"; did you mean {near[0]}?" if near else ""
