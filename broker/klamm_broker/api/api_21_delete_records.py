@@ -1,0 +1,68 @@
+"""DeleteRecords, key 21: versions 0 to 2.
+
+Behaviour: moves the log start offset up to the offset asked for; -1 means the high watermark. Readers see it at once,
+retention removes the segments. An offset outside the log is OFFSET_OUT_OF_RANGE. Refused for a topic that is only
+compacted (POLICY_VIOLATION) and for internal topics, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.log.errors import LogError
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+HIGH_WATERMARK: Final = -1
+
+
+@handles(ApiKey.DELETE_RECORDS, versions=(0, 2))
+def delete_records(
+    broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=t.name, partitions=[_delete(broker, t.name, p) for p in t.partitions]
+            )
+            for t in request.topics
+        ]
+    )
+
+
+def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    index = asked.partition_index
+    partition = broker.partition(topic, index)
+    if partition is None:
+        return _error(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.topic.internal:
+        return _error(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    log = partition.log
+    if not log.config.delete:
+        return _error(index, ErrorCode.POLICY_VIOLATION)
+    offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+    if offset < 0:
+        return _error(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    try:
+        log.advance_log_start_offset(offset)
+    except LogError as e:
+        return _error(index, e.code)
+    broker.logs.tick_checkpoints()  # the new start must survive a crash once it is answered
+    return DeleteRecordsPartitionResult(
+        partition_index=index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
+    )
+
+
+def _error(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)

@@ -1,0 +1,150 @@
+"""`EmbeddedBroker`: a real broker process for tests, with its own data directory and port.
+
+    with EmbeddedBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+It can be stopped, killed and started again on the same data and port. The process ends with the test process's
+`stop`, `kill` or the end of the `with` block; `log_text` is what it logged.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from klamm_base.errors import KlammError
+
+START_S: Final = 30.0
+STOP_S: Final = 20.0
+TEST_DEFAULTS: Final = {
+    "num.partitions": "4",
+    "offsets.topic.num.partitions": "4",  # fifty partitions are a second of every test's time
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class BrokerFailed(KlammError):
+    """The broker process did not start, or did not stop, as it should; carries the end of its log."""
+
+
+class EmbeddedBroker:
+    """A broker subprocess. `port=0` takes a free port at the first start and keeps it for later ones."""
+
+    def __init__(
+        self, data_dir: Path | None = None, *, port: int = 0, config: Mapping[str, str] | None = None
+    ) -> None:
+        self._temporary = None if data_dir else tempfile.TemporaryDirectory(prefix="klamm-broker-")
+        self.data_dir = data_dir or Path(self._temporary.name if self._temporary else "") / "data"
+        self.port = port
+        self.config = {**TEST_DEFAULTS, **(config or {})}
+        self._log_path = self.data_dir.parent / f"{self.data_dir.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The value for `bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker has not been started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_text(self) -> str:
+        """What the process has logged, over all its starts."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def start(self) -> Self:
+        """Start, and return once it serves. Raises BrokerFailed."""
+        if self.running:
+            raise BrokerFailed(f"the broker on port {self.port} is running already (pid {self.pid})")
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        properties = {
+            **self.config,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.data_dir),
+        }
+        command = [sys.executable, "-m", "klamm_broker.server", *(f"{k}={v}" for k, v in properties.items())]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+            )
+        line = self._first_line(self._process)
+        if not line.startswith("ready broker="):
+            code = self._process.poll()
+            self.kill()
+            raise BrokerFailed(f"the broker did not start (exit code {code}):\n{self._log_tail()}")
+        self.port = int(line.rpartition(":")[2])
+        return self
+
+    def stop(self) -> int:
+        """Stop cleanly (SIGTERM); the exit code. Does nothing when it is not running."""
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(
+                f"the broker did not stop within {STOP_S:.0f} s:\n{self._log_tail()}"
+            ) from None
+        self._forget()
+        return code
+
+    def kill(self) -> None:
+        """`kill -9`: the process gets no chance to write anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    def _forget(self) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    @staticmethod
+    def _first_line(process: subprocess.Popen[bytes]) -> str:
+        """The first line of standard output; what there is when the process ends or START_S is over."""
+        assert process.stdout is not None
+        fd, data = process.stdout.fileno(), b""
+        deadline = time.monotonic() + START_S
+        while b"\n" not in data and (left := deadline - time.monotonic()) > 0:
+            if not select.select([fd], [], [], left)[0]:
+                break
+            part = os.read(fd, 4096)
+            if not part:
+                break
+            data += part
+        return data.partition(b"\n")[0].decode()
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log_text.splitlines()[-20:])

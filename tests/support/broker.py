@@ -1,0 +1,46 @@
+"""A real broker for tests: the fixture `broker` (one per module), and small helpers around it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from klamm.testing import EmbeddedBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that the tests of a module share; each test takes topics of its own (`new_topic`)."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+def new_name(prefix: str = "topic") -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:10]}"
+
+
+def new_topic(
+    broker: EmbeddedBroker, partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None
+) -> str:
+    """A topic of its own for one test."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = name or new_name()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(10)
+    return name
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = 10) -> Any:
+    """The first true value of `condition()`; fails the test with `what` when there is none in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    pytest.fail(f"not within {timeout_s} s: {what}")
