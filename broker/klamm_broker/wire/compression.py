@@ -101,6 +101,8 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     raw = bytes(data)
     if not raw.startswith(_XERIAL_HEADER[:8]):
         return _snappy_block(raw, limit, limit)
+    if len(raw) < len(_XERIAL_HEADER):
+        raise CorruptRecord("snappy: the xerial header is cut")
     parts: list[bytes] = []
     pos, room = len(_XERIAL_HEADER), limit
     while pos < len(raw):
