@@ -87,9 +87,9 @@ class Progress:
     """How far a task is; a task reports it at least once a second while it lives.
 
     `last_ack_ms`: epoch ms of the last record acknowledged downstream (None: none yet). `records`: acknowledged
-    since the task started. `lag`: records (sink) or bytes (file source) behind, None when unknown. `waiting_for`:
-    what a task that is not moving waits for ("input", "broker", "target", "paused", "assignment" of partitions, or "plugin": its code holds
-    the interpreter), None when it moves.
+    since the task started (a sink counts what `put` has taken). `lag`: records behind (sink), None when unknown.
+    `waiting_for`: what a task that is not moving waits for ("input", "broker", "target", "paused", "assignment"
+    of partitions, or "plugin": its code holds the interpreter), None when it moves.
     """
 
     records: int = 0

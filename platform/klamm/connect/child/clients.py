@@ -2,16 +2,19 @@
 
 In rising precedence: the worker's own connection settings (`bootstrap.servers`, `security.*`, `sasl.*`,
 `ssl.*`), its `producer.` or `consumer.` settings, the connector's `producer.override.` or
-`consumer.override.`. What delivery guarantees rest on cannot be overridden. No I/O.
+`consumer.override.`. What delivery guarantees rest on cannot be overridden.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm.connect.model import TaskSpec
 from klamm_base.clientconfig import translate
+
+log = logging.getLogger("librdkafka")
 
 _CONNECTION: Final = ("bootstrap.servers", "client.dns.lookup", "client.rack")
 _CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
@@ -32,9 +35,9 @@ def producer_config(spec: TaskSpec) -> dict[str, Any]:
         **_below("producer.", spec.worker),
         **_below("producer.override.", spec.connector_config),
     }
-    fixed = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": _FOR_EVER_MS}
+    fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": _FOR_EVER_MS}
     defaults = {"partitioner": "murmur2_random", "queue.buffering.max.kbytes": PRODUCER_QUEUE_KIB}
-    return defaults | translate(props, "producer") | fixed
+    return defaults | translate(props, "producer").config | fixed
 
 
 def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
@@ -66,11 +69,13 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
         "partition.assignment.strategy": "cooperative-sticky",
         # Bounded: a sink that is slow must not fill memory with what it has not asked for yet.
         "queued.max.messages.kbytes": 32 << 10,
+        # With that bound reached, librdkafka would pause fetching for a whole second.
+        "fetch.queue.backoff.ms": 10,
         "enable.partition.eof": False,
         "statistics.interval.ms": 0,
     }
-    fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-    return defaults | translate(props, "consumer") | fixed
+    fixed: dict[str, Any] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+    return defaults | translate(props, "consumer").config | fixed
 
 
 def _connection(worker: Mapping[str, str]) -> dict[str, str]:

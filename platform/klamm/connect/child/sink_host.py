@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
-from confluent_kafka import Consumer
-
 from klamm.connect.channel import Message
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
@@ -35,7 +31,7 @@ def run_sink(control: Control, order: Message, secrets: list[str]) -> None:
         spec=spec,
         task=task,
         converters=converters(plugins, spec.connector_config, spec.worker),
-        consumer=Consumer(clients.consumer_config(spec), logger=logging.getLogger("librdkafka")),
+        consumer=clients.make_consumer(clients.consumer_config(spec)),
         topics=subscription(spec.connector_config),
         commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
     )

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
-from confluent_kafka import Producer
-
 from klamm.connect.channel import Message
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
@@ -16,8 +12,6 @@ from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SourceConnector
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 
 def run_source(control: Control, order: Message, secrets: list[str]) -> None:
@@ -32,7 +26,7 @@ def run_source(control: Control, order: Message, secrets: list[str]) -> None:
     secrets += secret_values(cls, spec.connector_config, spec.task_config)
     refuse_unsupported(spec.connector_config)
     task = cls.task_class()()
-    producer = _producer(clients.producer_config(spec))
+    producer = clients.make_producer(clients.producer_config(spec))
     offset_config = clients.offset_producer_config(spec)
     runner = SourceRunner(
         control=control,
@@ -40,7 +34,7 @@ def run_source(control: Control, order: Message, secrets: list[str]) -> None:
         task=task,
         converters=converters(plugins, spec.connector_config, spec.worker),
         producer=producer,
-        offset_producer=producer if offset_config is None else _producer(offset_config),
+        offset_producer=producer if offset_config is None else clients.make_producer(offset_config),
         commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
         commit_timeout_s=seconds(spec.worker, "offset.flush.timeout.ms"),
     )
@@ -54,7 +48,3 @@ def run_source(control: Control, order: Message, secrets: list[str]) -> None:
         runner.run()
     finally:
         task.stop()
-
-
-def _producer(config: dict[str, object]) -> Producer:
-    return Producer(config, logger=logging.getLogger("librdkafka"))
