@@ -38,7 +38,9 @@ class KafkaOracle:
     home: Path
     java: str
 
-    def command(self, main_class: str, *args: str, heap: str = "-Xmx128M", log4j: Path | None = None) -> list[str]:
+    def command(
+        self, main_class: str, *args: str, heap: str = "-Xmx128M", log4j: Path | None = None
+    ) -> list[str]:
         """The command line that runs a class, for tests that start a process of their own."""
         logging = [f"-Dlog4j2.configurationFile={log4j}"] if log4j else []
         flags = [heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true", *logging]
