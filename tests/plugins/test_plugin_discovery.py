@@ -1,0 +1,192 @@
+"""Finding plugins: names, aliases, ambiguity, and packages that are broken."""
+
+import importlib.metadata
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from klamm_connectors import file as file_plugins
+from klamm_connectors.file.source import FileStreamSourceConnector
+from klamm_plugins import builtin
+from klamm_plugins.connector import SourceConnector
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.simple_header import SimpleHeaderConverter
+from klamm_plugins.discovery import PluginManager, PluginType
+from klamm_plugins.errors import PluginNotFoundError
+from klamm_plugins.hookspecs import hookimpl
+
+
+def package(connectors=(), converters=()):
+    """A plugin package that is not installed."""
+    return SimpleNamespace(
+        register_connectors=hookimpl(lambda: list(connectors)),
+        register_converters=hookimpl(lambda: list(converters)),
+    )
+
+
+def connector(name, module="acme.streams", kafka_name=None):
+    body = {
+        "kafka_name": kafka_name,
+        "__module__": module,
+        "task_class": classmethod(lambda cls: None),
+        "start": lambda self, props: None,
+        "task_configs": lambda self, max_tasks: [],
+    }
+    return type(name, (SourceConnector,), body)
+
+
+@pytest.fixture
+def manager():
+    manager = PluginManager()
+    manager.register(builtin, "klamm-converters")
+    manager.register(file_plugins, "klamm-file")
+    return manager
+
+
+def test_what_is_installed_holds_what_comes_with_klamm():
+    loaded = PluginManager.load()
+    assert not [b for b in loaded.broken if b.name.startswith("klamm-")]
+    kinds = [(d.class_name, d.type) for d in loaded.plugins() if d.location.startswith("klamm-")]
+    assert kinds == [
+        ("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink"),
+        ("org.apache.kafka.connect.file.FileStreamSourceConnector", "source"),
+        ("org.apache.kafka.connect.converters.ByteArrayConverter", "converter"),
+        ("org.apache.kafka.connect.json.JsonConverter", "converter"),
+        ("org.apache.kafka.connect.storage.StringConverter", "converter"),
+        ("org.apache.kafka.connect.converters.ByteArrayConverter", "header_converter"),
+        ("org.apache.kafka.connect.json.JsonConverter", "header_converter"),
+        ("org.apache.kafka.connect.storage.SimpleHeaderConverter", "header_converter"),
+        ("org.apache.kafka.connect.storage.StringConverter", "header_converter"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "FileStreamSourceConnector",
+        "FileStreamSource",
+        "klamm_connectors.file.source.FileStreamSourceConnector",
+        "klamm_connectors.file.source:FileStreamSourceConnector",
+    ],
+)
+def test_names_of_a_connector(manager, name):
+    assert manager.find_connector(name) is FileStreamSourceConnector
+    assert manager.find_plugin(name).cls is FileStreamSourceConnector
+
+
+@pytest.mark.parametrize("name", ["org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json"])
+def test_names_of_a_converter(manager, name):
+    assert manager.find_converter(name) is JsonConverter
+    assert manager.find_header_converter("JsonConverter") is JsonConverter
+    assert manager.find_header_converter("Simple") is SimpleHeaderConverter
+
+
+def test_an_unknown_connector_gets_kafkas_answer(manager):
+    with pytest.raises(PluginNotFoundError) as raised:
+        manager.find_connector("no.such.Class")
+    version = FileStreamSourceConnector.version()
+    described = [
+        f"PluginDesc{{klass=class {name}, name='{name}', version='{version}', encodedVersion={version}, "
+        f"type={kind}, typeName='{kind}', location='klamm-file'}}"
+        for name, kind in (
+            ("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink"),
+            ("org.apache.kafka.connect.file.FileStreamSourceConnector", "source"),
+        )
+    ]
+    assert str(raised.value) == (
+        "Failed to find any class that implements Connector and which name matches no.such.Class, "
+        f"available connectors are: {', '.join(described)}"
+    )
+
+
+def test_unknown_converters_and_plugins(manager):
+    with pytest.raises(
+        PluginNotFoundError, match=r"Class no.Such could not be found. Available are: org.apache"
+    ):
+        manager.find_converter("no.Such")
+    with pytest.raises(PluginNotFoundError, match="could not be found"):
+        manager.find_converter("SimpleHeaderConverter")
+    with pytest.raises(PluginNotFoundError, match=r"Unknown plugin no\.Such\."):
+        manager.find_plugin("no.Such")
+
+
+def test_an_ambiguous_name_is_refused_and_a_full_one_is_not(manager):
+    ours, theirs = connector("FileStreamSourceConnector"), connector("ThingConnector")
+    manager.register(package([ours, theirs]), "acme")
+    with pytest.raises(
+        PluginNotFoundError, match="More than one connector matches alias FileStreamSource"
+    ) as raised:
+        manager.find_connector("FileStreamSource")
+    assert "acme.streams.FileStreamSourceConnector" in str(raised.value)
+    assert manager.find_connector("acme.streams.FileStreamSourceConnector") is ours
+    assert (
+        manager.find_connector("org.apache.kafka.connect.file.FileStreamSourceConnector")
+        is FileStreamSourceConnector
+    )
+    assert manager.find_connector("Thing") is theirs
+    with pytest.raises(PluginNotFoundError, match="More than one plugin is called FileStreamSource"):
+        manager.find_plugin("FileStreamSource")
+
+
+def raises():
+    raise RuntimeError("no licence")
+
+
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        (SimpleNamespace(register_connectors=hookimpl(raises)), "RuntimeError: no licence"),
+        (package([int]), "ConnectError: <class 'int'> is not a connector or converter class"),
+        (package(["not a class"]), "is not a connector or converter class"),
+        (
+            package([type("Half", (SourceConnector,), {"__module__": "m"})]),
+            "m.Half does not implement start, task_class",
+        ),
+        (SimpleNamespace(register_connectors=hookimpl(lambda unknown: [])), "PluginValidationError"),
+    ],
+)
+def test_a_broken_package_hides_nobody(manager, broken, error):
+    manager.register(broken, "broken-one")
+    manager.register(package([connector("LateConnector")]), "acme")
+    assert [b.name for b in manager.broken] == ["broken-one"]
+    assert error in manager.broken[0].error
+    assert manager.find_connector("Late")
+    assert manager.find_connector("FileStreamSource")
+    with pytest.raises(
+        PluginNotFoundError, match=r"these plugin packages could not be loaded: broken-one \("
+    ):
+        manager.find_connector("Missing")
+
+
+def test_a_class_that_comes_twice_counts_once(manager):
+    manager.register(package([FileStreamSourceConnector]), "again")
+    assert manager.find_connector("FileStreamSource") is FileStreamSourceConnector
+    assert len(manager.plugins(PluginType.SOURCE)) == 1
+
+
+def test_a_package_installed_a_moment_ago_is_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not [e for e in importlib.metadata.entry_points(group="klamm") if e.name == "fresh"]
+    info = tmp_path / "fresh_plugin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fresh-plugin\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[klamm]\nfresh = fresh_plugin\ngone = no_such_module\n")
+    (tmp_path / "fresh_plugin.py").write_text(
+        "from klamm_plugins.hookspecs import hookimpl\n"
+        "from klamm_plugins.converters.string import StringConverter\n"
+        "class FreshConverter(StringConverter):\n"
+        "    kafka_name = None\n"
+        "@hookimpl\n"
+        "def register_converters():\n"
+        "    return [FreshConverter]\n"
+    )
+    try:
+        loaded = PluginManager.load()
+        assert loaded.find_converter("fresh_plugin:FreshConverter").__name__ == "FreshConverter"
+        assert [b.name for b in loaded.broken] == ["gone"]
+        assert "No module named 'no_such_module'" in loaded.broken[0].error
+        assert loaded.find_connector("FileStreamSink")
+    finally:
+        sys.modules.pop("fresh_plugin", None)
