@@ -1,1 +1,27 @@
-"""A small asyncio Kafka client on the sans-IO codec."""
+"""A small asyncio Kafka client on the sans-IO codec: for worker membership, the mirror and tests.
+
+`Connection` speaks with one broker, `Cluster` finds brokers, leaders and coordinators. No producer or consumer.
+"""
+
+from klamm_broker.client.cluster import Address, Cluster, broker_error, parse_bootstrap
+from klamm_broker.client.connection import Connection
+from klamm_broker.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedApi,
+)
+
+__all__ = [
+    "Address",
+    "BrokerError",
+    "ClientError",
+    "Cluster",
+    "Connection",
+    "ConnectionLost",
+    "RequestTimedOut",
+    "UnsupportedApi",
+    "broker_error",
+    "parse_bootstrap",
+]

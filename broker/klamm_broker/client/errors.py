@@ -1,0 +1,36 @@
+"""What can go wrong between this client and a broker, apart from error codes inside answers."""
+
+from __future__ import annotations
+
+from klamm_base.errors import KlammError
+
+
+class ClientError(KlammError):
+    """The root. `retriable`: doing the same again, perhaps on a new connection, may succeed."""
+
+    retriable = False
+
+
+class ConnectionLost(ClientError):
+    """There is no connection, or it ended before the answer came."""
+
+    retriable = True
+
+
+class RequestTimedOut(ClientError):
+    """No answer in time. The connection is closed: what it still brings would belong to nobody."""
+
+    retriable = True
+
+
+class UnsupportedApi(ClientError):
+    """The broker does not serve this API, or no version of it that we speak."""
+
+
+class BrokerError(ClientError):
+    """An error code in an answer, where the caller wanted a result."""
+
+    def __init__(self, code: int, name: str, what: str, *, retriable: bool) -> None:
+        super().__init__(f"{what}: {name} ({code})")
+        self.code = code
+        self.retriable = retriable
