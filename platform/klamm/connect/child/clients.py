@@ -36,8 +36,7 @@ def producer_config(spec: TaskSpec) -> dict[str, Any]:
         **_below("producer.override.", spec.connector_config),
     }
     fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": _FOR_EVER_MS}
-    defaults = {"partitioner": "murmur2_random", "queue.buffering.max.kbytes": PRODUCER_QUEUE_KIB}
-    return defaults | translate(props, "producer").config | fixed
+    return {"queue.buffering.max.kbytes": PRODUCER_QUEUE_KIB} | _translated(props, "producer") | fixed
 
 
 def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
@@ -75,7 +74,34 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
         "statistics.interval.ms": 0,
     }
     fixed: dict[str, Any] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-    return defaults | translate(props, "consumer").config | fixed
+    return defaults | _translated(props, "consumer") | fixed
+
+
+def make_producer(config: dict[str, Any]) -> Producer:
+    """Raises ConfigError that names the property librdkafka refuses."""
+    with _refusals():
+        return Producer(config, logger=log)
+
+
+def make_consumer(config: dict[str, Any]) -> Consumer:
+    """Raises ConfigError that names the property librdkafka refuses."""
+    with _refusals():
+        return Consumer(config, logger=log)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as e:
+        raise ConfigError(f"The client cannot be made of its settings: {e.args[0].str()}") from e
+
+
+def _translated(props: Mapping[str, str], kind: Kind) -> dict[str, Any]:
+    found = translate(props, kind)
+    for name, why in found.ignored:
+        log.info("%s setting %s has no effect: %s", kind, name, why)
+    return found.config
 
 
 def _connection(worker: Mapping[str, str]) -> dict[str, str]:
