@@ -245,7 +245,8 @@ class LogLoader:
         """Check the segments from `recover_from` on; the log end offset."""
         for number in range(recover_from, len(self._segments)):
             segment = self._segments[number]
-            valid = self._recover_segment(segment, active=number == len(self._segments) - 1)
+            following = self._segments[number + 1] if number + 1 < len(self._segments) else None
+            valid = self._recover_segment(segment, following)
             if valid.reason is not None:
                 log.warning(
                     "%s: cut at %d of %d bytes, offset %d: %s",
@@ -256,7 +257,7 @@ class LogLoader:
                 return valid.next_offset
         return self._end_of(self._segments[-1]) if self._segments else 0
 
-    def _recover_segment(self, segment: Segment, *, active: bool) -> recovery.Valid:
+    def _recover_segment(self, segment: Segment, following: Segment | None) -> recovery.Valid:
         segment.index.reset()
         segment.time_index.reset()
         segment.txn_index.reset()
@@ -273,13 +274,14 @@ class LogLoader:
             valid = recovery.scan(
                 data,
                 base_offset=segment.base_offset,
-                contiguous=active and not self._config.compact,
+                contiguous=following is None and not self._config.compact,
+                end_offset=None if following is None else following.base_offset,
                 on_batch=on_batch,
                 last_epoch=self._epochs.epoch_at(segment.base_offset - 1),
                 max_epoch=max(self._max_epoch, self._epochs.latest),
             )
         segment.note_max_timestamp()
-        if not active:
+        if following is not None:
             segment.index.seal()
             segment.time_index.seal()
         return valid

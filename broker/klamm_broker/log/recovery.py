@@ -45,11 +45,13 @@ def scan(
     on_batch: OnBatch,
     last_epoch: int = -1,
     max_epoch: int | None = None,
+    end_offset: int | None = None,
 ) -> Valid:
     """Check the batches of a segment in order and call `on_batch` with each that is trusted.
 
     `contiguous`: a gap in the offsets is damage. Otherwise the batch after a gap is trusted unless the intact
-    batch behind it says otherwise. `max_epoch` is the highest leader epoch there has been.
+    batch behind it says otherwise. `max_epoch` is the highest leader epoch there has been, `end_offset` the
+    base offset of the next segment.
     """
     expected = _Expected(
         offset=base_offset,
