@@ -7,12 +7,16 @@ In rising precedence: the worker's own connection settings (`bootstrap.servers`,
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from confluent_kafka import Consumer, KafkaException, Producer
+
 from klamm.connect.model import TaskSpec
-from klamm_base.clientconfig import translate
+from klamm_base.clientconfig import Kind, translate
+from klamm_base.errors import ConfigError
 
 log = logging.getLogger("librdkafka")
 
