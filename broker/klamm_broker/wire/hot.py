@@ -47,7 +47,8 @@ def parse_produce(buf: bytes | bytearray | memoryview, pos: int, version: int) -
 
     Raises MalformedMessage with field and offset, as the generated decoder does.
     """
-    _check_version("ProduceRequest", version, PRODUCE_VERSIONS)
+    if not 3 <= version <= 13:
+        _check_version("ProduceRequest", version, PRODUCE_VERSIONS)
     view = buf if type(buf) is memoryview else memoryview(buf)
     try:
         return (_parse_flexible if version >= PRODUCE_FLEXIBLE else _parse_classic)(view, pos, version)
@@ -107,27 +108,34 @@ def _parse_flexible(view: memoryview, pos: int, version: int) -> ProduceData:
             pos += 16
         else:
             key, pos = _compact_string(view, pos, end)
-        if key is None or pos > end:
-            raise IndexError
-        partition_count, pos = decode_uvarint(view, pos)
-        partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(_count(partition_count - 1, end - pos, 6)):
-            (index,) = _I32.unpack_from(view, pos)
-            size, pos = decode_uvarint(view, pos + 4)
-            stop = pos + size - 1
-            if size == 0:
-                partitions.append((index, None))
-                stop = pos
-            elif stop > end:
+            if key is None:
                 raise IndexError
-            else:
-                partitions.append((index, view[pos:stop]))
-            pos = stop + 1 if view[stop] == 0 else _skip_tags(view, stop, end)
+        partitions: list[tuple[int, memoryview | None]] = []
+        pos = _parse_partitions(view, pos, end, partitions)
         pos = pos + 1 if view[pos] == 0 else _skip_tags(view, pos, end)
         topics.append((key, partitions))
     if view[pos]:
         _skip_tags(view, pos, end)
     return ProduceData(transactional_id, acks, timeout_ms, topics)
+
+
+def _parse_partitions(
+    view: memoryview, pos: int, end: int, partitions: list[tuple[int, memoryview | None]]
+) -> int:
+    count, pos = (view[pos], pos + 1) if view[pos] < 128 else decode_uvarint(view, pos)
+    for _ in range(_count(count - 1, end - pos, 6)):
+        (index,) = _I32.unpack_from(view, pos)
+        size, pos = decode_uvarint(view, pos + 4)
+        stop = pos + size - 1
+        if size == 0:
+            partitions.append((index, None))
+            stop = pos
+        elif stop > end:
+            raise IndexError
+        else:
+            partitions.append((index, view[pos:stop]))
+        pos = stop + 1 if view[stop] == 0 else _skip_tags(view, stop, end)
+    return pos
 
 
 def _count(count: int, room: int, smallest: int) -> int:
@@ -149,9 +157,10 @@ def _string(view: memoryview, pos: int, end: int) -> tuple[str | None, int]:
 
 
 def _compact_string(view: memoryview, pos: int, end: int) -> tuple[str | None, int]:
-    size, pos = decode_uvarint(view, pos)
+    size = view[pos]
     if size == 0:
-        return None, pos
+        return None, pos + 1
+    size, pos = (size, pos + 1) if size < 128 else decode_uvarint(view, pos)
     stop = pos + size - 1
     if stop > end or size > 32768:
         raise IndexError

@@ -15,6 +15,8 @@ from klamm_broker.wire.varint import Buffer, VarintTooLong, decode_varint, encod
 if TYPE_CHECKING:
     from klamm_broker.wire.batch import BatchHeader, Record
 
+_Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]  # the fields of a Record
+
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two differences, null key, null value, no headers
 
 
@@ -58,47 +60,59 @@ def read_records(body: Buffer, header: BatchHeader) -> list[Record]:
     count = header.record_count
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
         raise _invalid(header, f"announces {count} records in {len(data)} bytes")
-    log_append_time = header.max_timestamp if header.timestamp_type else None
-    records: list[Record] = []
-    pos = 0
+    rows: list[_Row] = []
     try:
-        for _ in range(count):
-            record, pos = _read_record(data, pos, header, log_append_time)
-            records.append(record)
+        pos = _read_rows(data, count, header, rows)
     except (IndexError, VarintTooLong):
-        raise _invalid(header, f"record {len(records)} of {count} is cut or garbled") from None
+        raise _invalid(header, f"record {len(rows)} of {count} is cut or garbled") from None
     if pos != len(data):
         raise _invalid(header, f"{len(data) - pos} bytes follow the last of {count} records")
+    from klamm_broker.wire.batch import Record
+
+    new = tuple.__new__  # Record's own constructor takes its arguments apart and packs them again
+    records = [new(Record, row) for row in rows]
+    if header.timestamp_type:
+        return [record._replace(timestamp=header.max_timestamp) for record in records]
     return records
 
 
-def _read_record(
-    data: bytes, pos: int, header: BatchHeader, log_append_time: int | None
-) -> tuple[Record, int]:
-    from klamm_broker.wire.batch import Record
+def _read_rows(data: bytes, count: int, header: BatchHeader, rows: list[_Row]) -> int:
+    """Appends the records to `rows`; the position behind the last.
 
-    length, pos = decode_varint(data, pos, 5)
-    end = pos + length
-    if length < 0 or end > len(data):
-        raise IndexError
-    pos += 1  # attributes
-    timestamp, pos = decode_varint(data, pos)
-    delta, pos = decode_varint(data, pos, 5)
-    key, pos = _read_bytes(data, pos)
-    value, pos = _read_bytes(data, pos)
-    byte = data[pos]
-    if byte == 0:
+    A length inside a record that reaches past its end is noticed when the record is over, or by IndexError.
+    """
+    base_offset, base_timestamp, size = header.base_offset, header.base_timestamp, len(data)
+    pos = 0
+    for _ in range(count):
+        byte = data[pos]
+        length, pos = ((byte >> 1) ^ -(byte & 1), pos + 1) if byte < 128 else decode_varint(data, pos, 5)
+        end = pos + length
+        if length < 0 or end > size:
+            raise IndexError
+        pos += 1  # attributes
+        byte = data[pos]
+        delta, pos = ((byte >> 1) ^ -(byte & 1), pos + 1) if byte < 128 else decode_varint(data, pos)
+        timestamp = base_timestamp + delta
+        byte = data[pos]
+        delta, pos = ((byte >> 1) ^ -(byte & 1), pos + 1) if byte < 128 else decode_varint(data, pos, 5)
+        byte = data[pos]
+        if byte == 1:
+            key, pos = None, pos + 1
+        elif byte < 128 and not byte & 1:
+            stop = pos + 1 + (byte >> 1)
+            key, pos = data[pos + 1 : stop], stop
+        else:
+            key, pos = _read_bytes(data, pos)
+        value, pos = _read_bytes(data, pos)
         headers: list[tuple[str, bytes | None]] = []
-        pos += 1
-    else:
-        headers, pos = _read_headers(data, pos, end)
-    if pos != end:
-        raise _invalid(header, f"a record is {pos - end + length} bytes long and says {length}")
-    if log_append_time is None:
-        timestamp += header.base_timestamp
-    else:
-        timestamp = log_append_time
-    return Record(header.base_offset + delta, timestamp, key, value, headers), pos
+        if data[pos] == 0:
+            pos += 1
+        else:
+            pos = _read_headers(data, pos, end, headers)
+        if pos != end:
+            raise _invalid(header, f"a record is {pos - end + length} bytes long and says {length}")
+        rows.append((base_offset + delta, timestamp, key, value, headers))
+    return pos
 
 
 def _read_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
@@ -118,18 +132,17 @@ def _read_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
     return data[pos:end], end
 
 
-def _read_headers(data: bytes, pos: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:
+def _read_headers(data: bytes, pos: int, end: int, headers: list[tuple[str, bytes | None]]) -> int:
     count, pos = decode_varint(data, pos, 5)
     if count < 0 or count * 2 > end - pos:  # a header takes two bytes at least
         raise IndexError
-    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, pos = _read_bytes(data, pos)
         if name is None:
             raise IndexError
         content, pos = _read_bytes(data, pos)
         headers.append((name.decode("utf-8", "surrogateescape"), content))
-    return headers, pos
+    return pos
 
 
 def _invalid(header: BatchHeader, reason: str) -> InvalidRecord:
