@@ -1,1 +1,1 @@
-""""""
+"""The `klamm` command line."""

@@ -1,6 +1,66 @@
-"""The `klamm` command."""
+"""The `klamm` command: one sub-command a module, each importing what it needs when it runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from klamm.cli import broker, connect, connector, consume, produce, topic, up
+from klamm_base.version import __version__
+
+app = typer.Typer(
+    name="klamm",
+    help="Kafka's broker and Connect in one package.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(*, show: bool) -> None:
+    if show:
+        typer.echo(f"klamm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=lambda value: _version(show=value), is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    log_level: Annotated[
+        str, typer.Option(envvar="KLAMM_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR, for servers.")
+    ] = "INFO",
+) -> None:
+    from klamm_base import logs
+
+    if log_level.upper() not in logs.LEVELS:
+        raise typer.BadParameter(
+            f"{log_level!r} is not one of {', '.join(logs.LEVELS)}", param_hint="--log-level"
+        )
+    os.environ["KLAMM_LOG_LEVEL"] = log_level.upper()  # for the processes that `up` starts
+    logs.configure(log_level.upper())
+
+
+app.command("up")(up.up)
+app.add_typer(broker.app, name="broker")
+app.add_typer(connect.app, name="connect")
+app.add_typer(topic.app, name="topic")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.add_typer(connector.app, name="connector")
 
 
 def main() -> None:
-    """Run the command line."""
-    raise SystemExit("not here yet")
+    """Entry point of the `klamm` script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What the commands share: options, exit codes, output as table or JSON, errors as one sentence.
+
+Only typer is imported here; whatever a command needs it imports when it runs, because start-up is a feature.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from klamm_base.errors import ConfigError, KlammError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+DEFAULT_REST: Final = "http://127.0.0.1:8083"
+REQUEST_S: Final = 30.0
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: table or json.")]
+BootstrapOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="KLAMM_BOOTSTRAP_SERVER",
+        help="HOST:PORT of a broker, several by commas.",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option("--command-config", help="A .properties file with client settings (Java's names)."),
+]
+RestOption = Annotated[
+    str, typer.Option("--url", envvar="KLAMM_REST_URL", help="Address of a Connect worker's REST.")
+]
+OverrideOption = Annotated[
+    list[str] | None,
+    typer.Option("--override", metavar="KEY=VALUE", help="Set one property; may be given several times."),
+]
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn what can go wrong into one sentence on standard error and an exit code."""
+    try:
+        yield
+    except KlammError as e:
+        fail(str(e), EXIT_USAGE if isinstance(e, ConfigError) else EXIT_FAILED)
+    except BrokenPipeError:
+        # The reader went away (`klamm consume … | head`); point stdout elsewhere so that the exit flush is quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> None:
+    """Say what went wrong and leave with `code`; with KLAMM_DEBUG set, show where it came from too."""
+    if os.environ.get("KLAMM_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    typer.echo(f"klamm: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
+    """Rows as a table (aligned text, a frame on a terminal) or as a JSON array."""
+    if output is Output.JSON:
+        typer.echo(json.dumps(list(rows), indent=2))
+    elif sys.stdout.isatty():
+        _rich_table(rows, columns)
+    else:
+        _plain_table(rows, columns)
+
+
+def print_record(record: Mapping[str, Any], output: Output) -> None:
+    """One thing: `key  value` lines or a JSON object."""
+    if output is Output.JSON:
+        typer.echo(json.dumps(record, indent=2))
+        return
+    width = max(map(len, record), default=0)
+    for key, value in record.items():
+        typer.echo(f"{key:<{width}}  {_cell(value)}")
+
+
+def _rich_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.upper().replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(c)) for c in columns))
+    Console().print(table)
+
+
+def _plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    cells = [
+        [c.upper().replace("_", " ") for c in columns],
+        *([_cell(r.get(c)) for c in columns] for r in rows),
+    ]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    for line in cells:
+        typer.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ",".join(map(str, value)) or "-"
+        case _:
+            return str(value)
+
+
+def client_config(bootstrap: str, command_config: Path | None, kind: str) -> dict[str, Any]:
+    """Librdkafka's settings for a command, from `--bootstrap-server` and `--command-config`."""
+    from klamm_base.clientconfig import translate
+    from klamm_base.properties import load_properties
+
+    props = dict(load_properties(command_config)) if command_config else {}
+    translated = translate(props, kind)  # type: ignore[arg-type]
+    for name, why in translated.ignored:
+        typer.echo(f"klamm: {command_config}: {name} has no effect: {why}", err=True)
+    # librdkafka prints connection errors by itself; the command says them once, in its own words
+    return (
+        {"log_level": 2, "socket.timeout.ms": 10_000} | translated.config | {"bootstrap.servers": bootstrap}
+    )
+
+
+def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
+    """`key=value` words as a mapping; anything else is a usage error."""
+    result = {}
+    for word in words or []:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{word!r} is not key=value", param_hint=option)
+        result[key] = value
+    return result
+
+
+def kafka_error(error: Any, doing: str) -> KlammError:
+    """Librdkafka's error in a sentence that says what was being done."""
+    inner = error.args[0] if getattr(error, "args", None) else error
+    text = inner.str() if hasattr(inner, "str") else str(inner)
+    return KlammError(f"{doing}: {text}")

@@ -1,0 +1,213 @@
+"""`klamm consume`: print a topic's records."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from klamm.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    Output,
+    client_config,
+    kafka_error,
+    reported,
+)
+from klamm_base.errors import KlammError
+
+DEFAULT_FORMAT: Final = "%v\\n"
+_PLACES: Final[dict[str, Callable[[Any], str]]] = {
+    "t": lambda m: m.topic(),
+    "p": lambda m: str(m.partition()),
+    "o": lambda m: str(m.offset()),
+    "k": lambda m: text(m.key()),
+    "v": lambda m: text(m.value()),
+    "d": lambda m: str(m.timestamp()[1]),
+    "h": lambda m: ",".join(f"{name}={text(value)}" for name, value in m.headers() or []),
+    "H": lambda m: str(len(m.headers() or [])),
+    "K": lambda m: str(-1 if m.key() is None else len(m.key())),
+    "V": lambda m: str(-1 if m.value() is None else len(m.value())),
+    "T": lambda m: str(len(m.topic())),
+    "e": lambda m: str(m.leader_epoch()),
+    "%": lambda m: "%",
+}
+
+
+def consume(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")],
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start at the first record.")
+    ] = False,
+    offset: Annotated[
+        str | None,
+        typer.Option("--offset", help="start, end, an offset, -N (the last N), or @MS (a timestamp)."),
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Only this partition.")] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", "-n", help="End after so many records.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Read as a member of this group and commit.")
+    ] = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", help="End when nothing came for so long.")
+    ] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="End at the end of the partitions.")
+    ] = False,
+    isolation_level: Annotated[
+        str, typer.Option("--isolation-level", help="read_committed or read_uncommitted.")
+    ] = "read_uncommitted",
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", "-f", help="%t topic %p partition %o offset %k key %v value %d ms %h headers."
+        ),
+    ] = DEFAULT_FORMAT,
+    output: Annotated[
+        Output | None, typer.Option("--output", "-o", help="json: a JSON object a line.")
+    ] = None,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """Print records until Ctrl-C, or until -n, -e or --timeout-ms says so."""
+    if from_beginning and offset:
+        raise typer.BadParameter("give --from-beginning or --offset, not both", param_hint="--offset")
+    if group and (offset or partition is not None):
+        raise typer.BadParameter("a group's offsets and partitions are its own", param_hint="--group")
+    show = _as_json if output is Output.JSON else formatter(format_)
+    start = "start" if from_beginning else offset or "end"
+    with reported():
+        config = client_config(bootstrap, command_config, "consumer") | {
+            "isolation.level": isolation_level,
+            "group.id": group or "klamm-consume",
+            "enable.auto.commit": group is not None,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest" if from_beginning else "latest",
+        }
+        consumer = _open(config, topics, group, start, partition, bootstrap)
+        try:
+            _print_all(consumer, show, max_messages, timeout_ms, exit_at_end=exit_at_end)
+        except KeyboardInterrupt:
+            pass  # the usual way to end it
+        finally:
+            consumer.close()
+
+
+def text(data: bytes | None) -> str:
+    """Bytes as text: UTF-8, else with escapes; a tombstone is `null`."""
+    return "null" if data is None else data.decode(errors="backslashreplace")
+
+
+def formatter(pattern: str) -> Callable[[Any], str]:
+    """A function that prints a message by a format string (kcat's and rpk's letters). Usage error when bad."""
+    pieces: list[Callable[[Any], str]] = []
+    for literal, letter in re.findall(r"([^%]+)|%(.?)", pattern):
+        if literal:
+            pieces.append(lambda _m, s=_backslashes(literal): s)  # type: ignore[misc]
+        elif letter in _PLACES:
+            pieces.append(_PLACES[letter])
+        else:
+            raise typer.BadParameter(f"%{letter} is not one of %{' %'.join(_PLACES)}", param_hint="--format")
+    return lambda message: "".join(piece(message) for piece in pieces)
+
+
+def _backslashes(literal: str) -> str:
+    return literal.replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r").replace("\\0", "\0")
+
+
+def _as_json(m: Any) -> str:
+    record = {
+        "topic": m.topic(),
+        "partition": m.partition(),
+        "offset": m.offset(),
+        "timestamp": m.timestamp()[1],
+        "key": None if m.key() is None else text(m.key()),
+        "value": None if m.value() is None else text(m.value()),
+        "headers": [[name, None if value is None else text(value)] for name, value in m.headers() or []],
+    }
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _open(
+    config: dict[str, Any],
+    topics: list[str],
+    group: str | None,
+    start: str,
+    partition: int | None,
+    bootstrap: str,
+) -> Any:
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(config)
+    if group is not None:
+        consumer.subscribe(topics)
+        return consumer
+    try:
+        metadata = consumer.list_topics(timeout=10).topics
+        absent = [t for t in topics if t not in metadata]
+        if absent:
+            raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
+        ids = [(t, p) for t in topics for p in sorted(metadata[t].partitions) if partition in (None, p)]
+        if not ids:
+            raise KlammError(f"no partition {partition} in {', '.join(topics)}")
+        consumer.assign([_position(consumer, t, p, start) for t, p in ids])
+    except KafkaException as e:
+        consumer.close()
+        raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
+    except KlammError:
+        consumer.close()
+        raise
+    return consumer
+
+
+def _position(consumer: Any, topic: str, partition: int, start: str) -> Any:
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+
+    if start in ("start", "end"):
+        return TopicPartition(topic, partition, OFFSET_BEGINNING if start == "start" else OFFSET_END)
+    try:
+        number = int(start.removeprefix("@"))
+    except ValueError:
+        raise typer.BadParameter(
+            f"{start!r} is not start, end, N, -N or @MS", param_hint="--offset"
+        ) from None
+    if start.startswith("@"):
+        return consumer.offsets_for_times([TopicPartition(topic, partition, number)], 10)[0]
+    if number < 0:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+        number = max(low, high + number)
+    return TopicPartition(topic, partition, number)
+
+
+def _print_all(
+    consumer: Any, show: Callable[[Any], str], limit: int | None, timeout_ms: int | None, *, exit_at_end: bool
+) -> None:
+    from confluent_kafka import KafkaError
+
+    printed, ended = 0, set()
+    last = time.monotonic()
+    while limit is None or printed < limit:
+        messages = consumer.consume(500 if limit is None else min(500, limit - printed), 0.25)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                sys.stdout.write(show(message))
+                printed += 1
+                last = time.monotonic()
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                ended.add((message.topic(), message.partition()))
+            else:
+                raise KlammError(f"cannot read {message.topic()}: {error.str()}")
+        sys.stdout.flush()
+        if exit_at_end and ended and ended >= {(a.topic, a.partition) for a in consumer.assignment()}:
+            return
+        if timeout_ms is not None and (time.monotonic() - last) * 1000 > timeout_ms:
+            return

@@ -1,0 +1,44 @@
+"""`klamm up`: everything on this machine with one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from klamm.cli.common import reported
+
+BROKER_PORT: Final = 9092
+REST_PORT: Final = 8083
+
+
+def up(
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Where topics and settings are kept.")] = Path(
+        "klamm-data"
+    ),
+    broker_port: Annotated[
+        int | None, typer.Option("--broker-port", help=f"Broker; default {BROKER_PORT}, 0: any free.")
+    ] = None,
+    rest_port: Annotated[
+        int | None, typer.Option("--rest-port", help=f"Connect's REST; default {REST_PORT}, 0: any free.")
+    ] = None,
+) -> None:
+    """Run a broker and a Connect worker on loopback until Ctrl-C, which stops both cleanly.
+
+    Prints `ready broker=… rest=… data-dir=…` once both serve. A default port that is taken is replaced by a free
+    one, and said; a port that was asked for must be free.
+    """
+    import asyncio
+
+    from klamm.up import embedded, ports, supervisor
+
+    with reported():
+        broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
+        rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))
+        for said in filter(None, (said_broker, said_rest)):
+            typer.echo(said, err=True)
+        with embedded.locked(data_dir):
+            specs = embedded.children(data_dir, broker, rest)
+            line = f"ready broker=127.0.0.1:{broker} rest=http://127.0.0.1:{rest} data-dir={data_dir}"
+            asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))

@@ -1,0 +1,1 @@
+"""`klamm up`: broker and Connect worker on one machine, under one supervisor."""

@@ -1,0 +1,39 @@
+"""A child of `klamm up`: an ordinary `klamm` command that leaves when its parent is gone.
+
+    python -m klamm.up.child FD broker start …
+
+FD is the read end of a pipe whose other end only the parent holds. End of file means that the parent died,
+however it died, on every platform: then this process stops as on SIGTERM. A thread waits there; it runs nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Final
+
+GRACE_S: Final = 20.0
+"""For an orderly stop after the parent died; then the process ends itself."""
+
+
+def _watch(fd: int) -> None:
+    os.read(fd, 1)  # nothing is ever written: this returns at end of file
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os._exit(1)
+
+
+def main() -> None:
+    """Watch the parent's pipe, then run the rest of the command line as `klamm` would."""
+    threading.Thread(target=_watch, args=(int(sys.argv[1]),), daemon=True, name="parent-watch").start()
+    sys.argv[:] = ["klamm", *sys.argv[2:]]
+    from klamm.cli.main import main as klamm
+
+    klamm()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The settings of an embedded broker and worker, and the lock on their data directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from klamm.up.ports import HOST
+from klamm.up.supervisor import ChildSpec
+from klamm_base.errors import KlammError
+
+# One machine, one broker: nothing to wait for, nothing to replicate.
+BROKER: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+}
+WORKER: Final = {
+    "group.id": "connect-cluster",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "config.storage.topic": "connect-configs",
+    "offset.storage.topic": "connect-offsets",
+    "status.storage.topic": "connect-status",
+    "config.storage.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    # What a crash repeats is what was not committed yet; a commit a second costs nothing on one machine.
+    "offset.flush.interval.ms": "1000",
+}
+
+
+def children(data_dir: Path, broker_port: int, rest_port: int) -> list[ChildSpec]:
+    """Broker first, then worker. The worker's settings are written beside the data, to be read and reused."""
+    broker = BROKER | {
+        "listeners": f"PLAINTEXT://{HOST}:{broker_port}",
+        "log.dirs": str((data_dir / "broker").absolute()),
+    }
+    worker = WORKER | {
+        "bootstrap.servers": f"{HOST}:{broker_port}",
+        "listeners": f"http://{HOST}:{rest_port}",
+    }
+    return [
+        ChildSpec("broker", ("broker", "start", str(_write(data_dir / "broker.properties", broker)))),
+        ChildSpec("worker", ("connect", "distributed", str(_write(data_dir / "connect.properties", worker)))),
+    ]
+
+
+def _write(path: Path, settings: dict[str, str]) -> Path:
+    """Settings of this run; written anew at each start because ports may differ."""
+    text = "# Written by `klamm up` at every start: changes made here do not last.\n"
+    path.write_text(text + "".join(f"{k}={v}\n" for k, v in settings.items()), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Hold the data directory. Raises KlammError when another `klamm up` has it."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fd = os.open(data_dir / "up.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as e:
+        raise KlammError(f"--data-dir {data_dir}: {e.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise KlammError(
+            f"--data-dir {data_dir} is in use by another klamm up (pid {holder}): stop it or give another directory"
+        ) from None
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(fd)  # gives the lock up; the file stays, as removing it would race with the next holder

@@ -1,0 +1,161 @@
+"""Starts the broker, then the worker; restarts what dies; stops them in the opposite order.
+
+One asyncio loop, processes only: nothing of a broker or a worker runs here. Children have a session of their own,
+so that Ctrl-C reaches this process alone, which then stops worker and broker in order. A child that dies before it
+was ready ends everything; one that dies later is started again after a pause that doubles up to 30 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+READY_S: Final = 60.0
+STOP_S: Final = 20.0
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MAX_S: Final = 30.0
+STEADY_S: Final = 60.0
+"""A child that lived so long starts again without a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A child by name and its `klamm` command line."""
+
+    name: str
+    args: tuple[str, ...]
+
+
+class Child:
+    """One process that is kept running. `ready` is its ready line's text after the word."""
+
+    def __init__(self, spec: ChildSpec, parent_pipe: int) -> None:
+        self.spec = spec
+        self._pipe = parent_pipe
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def start(self) -> str:
+        """Start and wait for the ready line. Raises KlammError when it does not come."""
+        line = await self._spawn()
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
+        return line
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL after STOP_S."""
+        self._stopping = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_S)
+            except TimeoutError:
+                log.warning("%s did not stop within %g s: killed", self.spec.name, STOP_S)
+                self.kill()
+                await self._process.wait()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def _spawn(self) -> str:
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "klamm.up.child", str(self._pipe), *self.spec.args,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            pass_fds=(self._pipe,), start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(READY_S):
+                async for raw in process.stdout:
+                    word, _, rest = raw.decode(errors="replace").strip().partition(" ")
+                    if word == "ready":
+                        return rest
+                code = await process.wait()
+        except TimeoutError:
+            self.kill()
+            raise KlammError(f"the {self.spec.name} was not ready within {READY_S:g} s") from None
+        raise KlammError(f"the {self.spec.name} ended with exit code {code} before it was ready")
+
+    async def _keep(self) -> None:
+        wait_s = BACKOFF_FIRST_S
+        while True:
+            assert self._process is not None
+            began = time.monotonic()
+            code = await self._process.wait()
+            if self._stopping:
+                return
+            if time.monotonic() - began > STEADY_S:
+                wait_s = BACKOFF_FIRST_S
+            log.error("the %s ended (%s); starting it again in %g s", self.spec.name, _how(code), wait_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, BACKOFF_MAX_S)
+            try:
+                await self._spawn()
+                log.info("the %s serves again", self.spec.name)
+            except KlammError as e:
+                log.error("%s", e)  # noqa: TRY400 - the sentence says it all; the loop tries again
+
+
+def _how(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+async def run(specs: list[ChildSpec], ready: Callable[[], None]) -> None:
+    """Run the children in order until SIGTERM or SIGINT; a second signal kills them."""
+    loop = asyncio.get_running_loop()
+    read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
+    children = [Child(spec, read_end) for spec in specs]
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            log.warning("second signal: killing")
+            for child in children:
+                child.kill()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    started: list[Child] = []
+    try:
+        for child in children:
+            started.append(child)
+            if await _first(child.start(), stop):
+                return
+        ready()
+        await stop.wait()
+        log.info("stopping")
+    finally:
+        for child in reversed(started):
+            await child.stop()
+        os.close(read_end)
+        os.close(write_end)
+
+
+async def _first(start: Coroutine[Any, Any, str], stop: asyncio.Event) -> bool:
+    """Wait for a start or for the stop; True when the stop came first."""
+    starting, stopping = asyncio.ensure_future(start), asyncio.ensure_future(stop.wait())
+    done, _ = await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting in done:
+        starting.result()
+        return False
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return True
