@@ -367,7 +367,10 @@ def test_sync_while_joining_says_so():
 def test_heartbeats(group, member, generation, instance, error):
     sim = Sim()
     known = _stable(sim)
-    assert sim.heartbeat(known if member is None else member, generation, group=group, instance=instance) is error
+    assert (
+        sim.heartbeat(known if member is None else member, generation, group=group, instance=instance)
+        is error
+    )
 
 
 def test_leave_refusals():
@@ -420,3 +423,14 @@ def test_requests_wait_for_loading():
     assert sim.error(sim.delete()) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert sim.coordinator.describe("g").error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert sim.coordinator.list_groups()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_stop_sends_everybody_away():
+    sim = Sim()
+    a, _ = sim.stable(2)
+    parked = sim.join(a.member_id)
+    sim.run(sim.coordinator.close(sim.now))
+    assert sim.error(parked) is E.NOT_COORDINATOR
+    assert sim.result(parked).member_id == a.member_id
+    assert sim.error(sim.join()) is E.COORDINATOR_NOT_AVAILABLE
+    assert sim.heartbeat(a.member_id, 1) is E.COORDINATOR_NOT_AVAILABLE

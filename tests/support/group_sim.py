@@ -245,6 +245,8 @@ class Sim:
         assignments = {j.member_id: j.member_id.encode() for j in joined}
         for j in joined:
             assert j.error is ErrorCode.NONE, j.error
-            self.sync(j.member_id, j.generation_id, assignments if j.member_id == j.leader else None, group=group)
+            self.sync(
+                j.member_id, j.generation_id, assignments if j.member_id == j.leader else None, group=group
+            )
         assert self.state(group) == "Stable"
         return joined

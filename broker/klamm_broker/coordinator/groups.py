@@ -70,6 +70,7 @@ class GroupCoordinator:
         self._offsets = Offsets(config, self._rebalancer, self._turn)
         self._loading: dict[int, Loader] = {}
         self._to_clean: deque[str] = deque()
+        self._closing = False
 
     # Members
 
@@ -337,12 +338,23 @@ class GroupCoordinator:
                 self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
         return self._turn.end()
 
+    def close(self, now: Now) -> list[Effect]:
+        """The broker stops: whoever is parked is sent away, and nobody is let in any more."""
+        self._turn.begin(now)
+        self._closing = True
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._rebalancer.release(group, member, ErrorCode.NOT_COORDINATOR, answer_as=member.member_id)
+        return self._turn.end()
+
     # Finding groups
 
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self.config.offsets_topic_partitions)
 
     def _unavailable(self, group_id: str) -> ErrorCode:
+        if self._closing:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         group = self.groups.get(group_id)
         if group is not None:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if group.deleting else ErrorCode.NONE

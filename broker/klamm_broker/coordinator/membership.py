@@ -203,7 +203,6 @@ class Membership:
                     member_id=result.member_id,
                 )
             self._rebalancer.answer_join(group, member, result)
-            self._rebalancer.restart_session(group, member)
 
         assigned = {id_: m.assignment for id_, m in group.members.items()}
         self._turn.append(group.partition, [records.group_metadata(group, assigned)], then)

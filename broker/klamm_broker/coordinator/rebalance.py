@@ -126,8 +126,8 @@ class Rebalancer:
             "group %s: generation %d with %d members", group.group_id, group.generation_id, len(group.members)
         )
         for member in list(group.members.values()):
-            self.answer_join(group, member, self.generation(group, member))
             member.is_new = False
+            self.answer_join(group, member, self.generation(group, member))
             self.restart_session(group, member)
             group.pending_sync.add(member.member_id)
 
@@ -145,10 +145,11 @@ class Rebalancer:
         )
 
     def answer_join(self, group: ClassicGroup, member: Member, result: JoinResult) -> None:
-        """Answer the member's parked JoinGroup, if it has one."""
+        """Answer the member's parked JoinGroup, if it has one. Its session may have run out meanwhile."""
         if member.join_token is not None:
             self._turn.reply(member.join_token, result)
             group.set_join_token(member, None)
+            self.restart_session(group, member)
 
     def park_join(self, group: ClassicGroup, member: Member, token: object) -> None:
         """Park a JoinGroup. One that was parked before is answered: its sender has given up on it."""
@@ -161,7 +162,7 @@ class Rebalancer:
 
     def park_sync(self, group: ClassicGroup, member: Member, token: object) -> None:
         """Park a SyncGroup until the assignment is durable; one that was parked before is answered."""
-        self._answer_sync(member, SyncResult(error=ErrorCode.REBALANCE_IN_PROGRESS))
+        self._answer_sync(group, member, SyncResult(error=ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_token = token
         self.sync_received(group, member)
 
@@ -197,9 +198,7 @@ class Rebalancer:
             member.assignment = assigned[member.member_id]
         group.handle(Event.ASSIGNMENT_STORED, self._turn.now.wall_ms)
         for member in group.members.values():
-            if member.sync_token is not None:
-                self._answer_sync(member, self.assignment(group, member))
-                self.restart_session(group, member)
+            self._answer_sync(group, member, self.assignment(group, member))
 
     def assignment(self, group: ClassicGroup, member: Member) -> SyncResult:
         """The member's current assignment as SyncGroup tells it."""
@@ -212,14 +211,13 @@ class Rebalancer:
     def _drop_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
-            if member.sync_token is not None:
-                self._answer_sync(member, SyncResult(error=error))
-                self.restart_session(group, member)
+            self._answer_sync(group, member, SyncResult(error=error))
 
-    def _answer_sync(self, member: Member, result: SyncResult) -> None:
+    def _answer_sync(self, group: ClassicGroup, member: Member, result: SyncResult) -> None:
         if member.sync_token is not None:
             self._turn.reply(member.sync_token, result)
             member.sync_token = None
+            self.restart_session(group, member)
 
     def _stop_waiting_for_syncs(self, group: ClassicGroup) -> None:
         group.pending_sync.clear()
@@ -246,7 +244,7 @@ class Rebalancer:
         """Answer everything that the member has parked with `error`."""
         result = JoinResult(error=error, member_id="" if answer_as is None else answer_as)
         self.answer_join(group, member, result)
-        self._answer_sync(member, SyncResult(error=error))
+        self._answer_sync(group, member, SyncResult(error=error))
 
     def remove_member(self, group: ClassicGroup, member_id: str) -> None:
         """Remove a member, or one that is pending, and what is known of it. Starts nothing."""

@@ -73,8 +73,12 @@ class GroupShell:
         self._loading = load(self, partitions, self._loop)
         self._set_timer()
 
+    def drain(self) -> None:
+        """Answer everything that is parked, so that a stop need not wait for rebalances."""
+        self.run(self.coordinator.close(self.now()))
+
     def close(self) -> None:
-        """Stop timer and loading. Parked requests end with their connections."""
+        """Stop timer and loading."""
         if self._timer is not None:
             self._timer.cancel()
         if self._loading is not None:

@@ -53,6 +53,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         log.info("broker %d serves %s, cluster %s", broker.node_id, _address(first), broker.cluster_id)
         await stop.wait()
         log.info("stopping")
+        broker.groups.drain()
         await server.drain(DRAIN_S)
     finally:
         server.close_listeners()
