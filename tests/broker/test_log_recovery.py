@@ -166,7 +166,7 @@ def test_lost_and_damaged_helper_files_are_rebuilt(tmp_path, suffix, damage, cle
     log = open_log(tmp_path, CONFIG, clean=True, recovery_point=log.log_end_offset)
     before = state(log)
     log.release()
-    path = sorted(tmp_path.glob(f"*{suffix}"))[-1]
+    path = max(tmp_path.glob(f"*{suffix}"))
     match damage:
         case "missing":
             path.unlink()
