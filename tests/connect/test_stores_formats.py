@@ -60,7 +60,10 @@ def test_stores_status_records_are_written_as_kafka_does() -> None:
         if "topic" in data:
             t = data["topic"]
             topic = ActiveTopic(
-                topic=t["name"], connector=t["connector"], task=t["task"], discovered_ms=t["discoverTimestamp"]
+                topic=t["name"],
+                connector=t["connector"],
+                task=t["task"],
+                discovered_ms=t["discoverTimestamp"],
             )
             assert topic_record(topic) == (key, value)
             continue
@@ -104,7 +107,9 @@ def test_stores_read_kafkas_config_topic() -> None:
     for _, key, value in recorded("configs"):
         state.apply(key, value)
     assert state.connectors == ["sl/ash"]
-    assert [t["task.class"] for t in state.tasks("sl/ash")] == ["org.apache.kafka.connect.file.FileStreamSourceTask"]
+    assert [t["task.class"] for t in state.tasks("sl/ash")] == [
+        "org.apache.kafka.connect.file.FileStreamSourceTask"
+    ]
     assert state.target("sl/ash") is TargetState.STARTED
 
 

@@ -136,6 +136,7 @@ class _Connector:
     plugin: PluginInfo | None
     runs: bool = False
     state: State | None = None  # as shown; None: nothing was shown yet
+    trace: str | None = None
     epoch: int = 0  # of the question for task configs: an answer to an older question does not count
     retry_at_ms: int | None = None
     retries: int = 0
@@ -265,7 +266,7 @@ class Herder:
         found = self._connectors[name]
         if found.state is state and trace is None:
             return []
-        found.state = state
+        found.state, found.trace = state, trace
         return [PutStatus(name, state, trace, found.version)]
 
     def _fail(self, name: str, why: str) -> list[Action]:
@@ -296,7 +297,7 @@ class Herder:
         # Not wanted any more: its last words; what is shown since is newer.
         if not found.runs or (event.state, found.state) == _OLD_PROCESS_GONE:
             return []
-        found.state = event.state
+        found.state, found.trace = event.state, event.trace
         out: list[Action] = [
             PutStatus(event.connector, event.state, event.trace, event.version or found.version)
         ]
@@ -396,12 +397,13 @@ class Herder:
         if isinstance(target, TaskId):
             task = self._connectors[target.connector].tasks[target.task]
             task.state = State.RESTARTING
-            return [PutStatus(target, State.RESTARTING, None, task.version), StartTask(task.spec)]
+            # The trace stays: it says why there was something to restart.
+            return [PutStatus(target, State.RESTARTING, task.trace, task.version), StartTask(task.spec)]
         found = self._connectors[target]
         found.state = State.RESTARTING
         self._forget_question(found)
         spec = ConnectorSpec(name=target, config=found.config, worker=self._worker)
-        return [PutStatus(target, State.RESTARTING, None, found.version), StartConnector(spec)]
+        return [PutStatus(target, State.RESTARTING, found.trace, found.version), StartConnector(spec)]
 
     def shut_down(self) -> list[Action]:
         """The last words, after everything was stopped: nobody runs it now."""

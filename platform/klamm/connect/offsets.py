@@ -52,7 +52,7 @@ class ConnectorOffsets:
         if not offsets:
             raise BadRequest("Partitions / offsets need to be provided for an alter offsets request")
         async with self._runtime.config_lock:
-            self._check_stopped(name)
+            await self._check_stopped(name)
             if self._is_sink(name):
                 wanted = [_sink_offset(partition, offset) for partition, offset in offsets]
                 known = await self._ask_plugin(name, offsets)
@@ -66,7 +66,7 @@ class ConnectorOffsets:
         """DELETE offsets; returns the message of the answer."""
         self._config(name)
         async with self._runtime.config_lock:
-            self._check_stopped(name)
+            await self._check_stopped(name)
             if self._is_sink(name):
                 current = await self._sink_offsets(name)
                 known = await self._ask_plugin(name, [(partition, None) for partition, _ in current])
@@ -92,13 +92,15 @@ class ConnectorOffsets:
     def _group(self, name: str) -> str:
         return self._config(name).get("consumer.override.group.id", f"connect-{name}")
 
-    def _check_stopped(self, name: str) -> None:
+    async def _check_stopped(self, name: str) -> None:
+        """Its tasks have stopped, too: the last thing a task does is to commit."""
         configs = self._runtime.configs
         if configs.target(name) is not TargetState.STOPPED or configs.tasks(name):
             raise BadRequest(
                 "Connectors must be in the STOPPED state before their offsets can be modified. This can be done "
                 f"for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
             )
+        await self._runtime.settled(name)
 
     async def _ask_plugin(self, name: str, offsets: Sequence[Offset]) -> bool:
         """Whether the plugin checked the offsets itself. BadRequest when it does not accept them."""
@@ -146,12 +148,15 @@ class ConnectorOffsets:
         request = [ConsumerGroupTopicPartitions(group, kept)]
         future = self._runtime.admin.alter_consumer_group_offsets(request, request_timeout=ADMIN_TIMEOUT_S)
         try:
-            await asyncio.wrap_future(future[group])
+            done = await asyncio.wrap_future(future[group])
+            errors = [tp.error for tp in done.topic_partitions if tp.error is not None]
         except KafkaException as e:
+            errors = [e.args[0]]
+        if errors:
             raise RequestError(
-                f"Failed to alter consumer group offsets for connector {name}: {e.args[0].str()}. "
+                f"Failed to alter consumer group offsets for connector {name}: {errors[0].str()}. "
                 "Its tasks may not have stopped yet."
-            ) from None
+            )
 
     async def _without(self, name: str, reset: set[tuple[str, int]]) -> list[TopicPartition]:
         """The group's other offsets: the client cannot delete single ones, so the group is written anew."""

@@ -272,6 +272,11 @@ class Runtime:
 
         self._lanes[target] = asyncio.create_task(run(), name=f"lane {target}")
 
+    async def settled(self, name: str) -> None:
+        """Wait until everything that was asked of a connector and its tasks is done (a task has stopped)."""
+        while lanes := [t for k, t in self._lanes.items() if name in (k, getattr(k, "connector", None))]:
+            await asyncio.wait(lanes)
+
     def _failed(self, target: Target, why: str) -> None:
         name, task = target if isinstance(target, TaskId) else (target, None)
         self.on_event(StateEvent(connector=name, task=task, state=State.FAILED, trace=why))

@@ -1,0 +1,151 @@
+"""A Connect worker as a process of its own, for tests: started, asked over HTTP, stopped or killed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_RUN = """
+import json, sys
+from klamm_base.logs import configure
+from klamm.connect.config import WorkerConfig
+from klamm.connect.worker import main
+configure()
+sys.exit(main(WorkerConfig.from_properties(json.loads(sys.argv[1]))))
+"""
+
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+
+def worker_properties(bootstrap: str, group: str, **more: str) -> dict[str, str]:
+    """Properties of a worker with topics of its own, on a free port."""
+    topics = {f"{p}.storage.topic": f"{group}-{p}" for p in ("config", "offset", "status")}
+    factors = {f"{p}.storage.replication.factor": "1" for p in ("config", "offset", "status")}
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "key.converter": JSON,
+        "value.converter": JSON,
+        "offset.flush.interval.ms": "500",
+        "listeners": "http://127.0.0.1:0",
+        **topics,
+        **factors,
+        **more,
+    }
+
+
+class WorkerProcess:
+    """A worker; `log` is its standard error so far."""
+
+    def __init__(self, properties: dict[str, str], directory: Path) -> None:
+        self._log_path = directory / f"worker-{time.monotonic_ns()}.log"
+        self._err = self._log_path.open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, json.dumps(properties)], stdout=subprocess.PIPE, stderr=self._err
+        )
+        self.port = 0
+
+    @property
+    def log(self) -> str:
+        return self._log_path.read_text(errors="replace")
+
+    def wait_ready(self, timeout_s: float = 30) -> WorkerProcess:
+        """Wait for the ready line."""
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)
+        line, deadline = b"", time.monotonic() + timeout_s
+        while not line.endswith(b"\n"):
+            assert self.process.poll() is None, f"the worker ended:\n{self.log}"
+            assert time.monotonic() < deadline, f"the worker is not ready:\n{self.log}"
+            line += self.process.stdout.read() or b""
+            time.sleep(0.02)
+        assert line.startswith(b"ready rest=http://127.0.0.1:"), line
+        self.port = int(line.rsplit(b":", 1)[1])
+        return self
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        raw: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        data = raw.encode() if raw is not None else None if body is None else json.dumps(body).encode()
+        sent = dict(headers or {})
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body=data, headers=sent)
+            found = connection.getresponse()
+            return Response(found.status, found.reason, dict(found.getheaders()), found.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path).json
+
+    def state(self, name: str) -> list[str]:
+        """States of the connector and its tasks; empty when it has none."""
+        answer = self.request("GET", f"/connectors/{name}/status")
+        if answer.status != 200:
+            return []
+        return [answer.json["connector"]["state"], *(t["state"] for t in answer.json["tasks"])]
+
+    def wait_state(self, name: str, *states: str, timeout_s: float = 20) -> None:
+        wait_for(
+            lambda: self.state(name) == list(states), lambda: f"{self.state(name)}\n{self.log}", timeout_s
+        )
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> int:
+        """Send a signal and wait for the end; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the worker did not stop:\n{self.log}") from None
+        finally:
+            self._err.close()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+
+class Response:
+    def __init__(self, status: int, reason: str, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.reason, self.headers, self.body = status, reason, headers, body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+    @property
+    def content(self) -> Any:
+        """JSON if it is, else text."""
+        try:
+            return self.json
+        except ValueError:
+            return self.body.decode()
+
+    @property
+    def message(self) -> str:
+        return self.json["message"]
+
+
+def wait_for(condition: Any, say: Any = lambda: "", timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, say()
+        time.sleep(0.03)
