@@ -1,6 +1,6 @@
 """Writes the field tables of `klamm_broker.wire.messages` from Kafka's published message definitions.
 
-    python broker/codegen/generate.py SOURCE...
+    python broker/codegen/generate.py [--output DIRECTORY] SOURCE...
 
 SOURCE is a jar (kafka-clients-*.jar, kafka-group-coordinator-*.jar, kafka-transaction-coordinator-*.jar) or a
 directory that holds the definitions as *.json. A development tool: the tables are checked in, and what they
@@ -12,6 +12,7 @@ front; values that are secrets by their nature (see SECRETS) are marked so that 
 
 from __future__ import annotations
 
+import argparse
 import json
 import keyword
 import re
@@ -92,7 +93,8 @@ class Table:
         if doc.get("latestVersionUnstable"):
             options["unstable"] = True
         text = ", ".join(f"{k}={quoted(v)}" for k, v in options.items() if v is not None)
-        return f"class {doc['name']}(Message, {text}):"
+        head = f"class {doc['name']}(Message, {text}):"
+        return head if len(head) <= WIDTH else f"class {doc['name']}(\n    Message, {text}\n):"
 
     def _struct(self, name: str, fields: list[Document]) -> None:
         if name not in self.written:
@@ -178,11 +180,8 @@ def module_source(brief: str, documents: list[Document]) -> str:
     return head + f"from klamm_broker.wire.struct import {uses}\n\n\n" + "\n\n\n".join(blocks) + "\n"
 
 
-def main(sources: list[str]) -> int:
-    if not sources:
-        print(__doc__, file=sys.stderr)
-        return 2
-    documents = {doc["name"]: doc for source in sources for doc in read_definitions(Path(source))}
+def modules_of(documents: dict[str, Document]) -> dict[str, str]:
+    """Source by module name, for all client-facing APIs and the records in RECORDS."""
     modules: dict[str, str] = {}
     for doc in documents.values():
         if doc["type"] == "request" and doc["apiKey"] in API_KEYS:
@@ -191,14 +190,23 @@ def main(sources: list[str]) -> int:
             brief = f"{name}, API key {doc['apiKey']}: {', '.join(versions_text(d) for d in pair)}."
             modules[snake_case(name)] = module_source(brief, pair)
     for module, names in RECORDS.items():
-        missing = [name for name in names if name not in documents]
-        if missing:
-            print(f"{module}: no definition of {', '.join(missing)} in {' '.join(sources)}", file=sys.stderr)
-            return 1
         modules[module] = module_source(BRIEFS[module], [documents[name] for name in names])
+    return modules
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("sources", type=Path, nargs="+", metavar="SOURCE")
+    options = parser.parse_args(arguments)
+    documents = {doc["name"]: doc for source in options.sources for doc in read_definitions(source)}
+    missing = [name for names in RECORDS.values() for name in names if name not in documents]
+    if missing:
+        parser.error(f"no definition of {', '.join(missing)} in the sources")
+    modules = modules_of(documents)
     for module, text in modules.items():
-        (OUTPUT / f"{module}.py").write_text(text)
-    print(f"{len(modules)} modules written to {OUTPUT}")
+        (options.output / f"{module}.py").write_text(text)
+    print(f"{len(modules)} modules written to {options.output}")
     return 0
 
 

@@ -35,7 +35,9 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = field([ReassignablePartitionResponse], "0+")
 
 
-class AlterPartitionReassignmentsResponse(Message, api_key=45, kind="response", versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsResponse(
+    Message, api_key=45, kind="response", versions="0-1", flexible="0+"
+):
     throttle_time_ms: int = field("int32", "0+")
     allow_replication_factor_change: bool = field("bool", "1+", default=True, ignorable=True)
     error_code: int = field("int16", "0+")

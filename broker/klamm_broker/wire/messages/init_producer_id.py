@@ -8,7 +8,9 @@ from __future__ import annotations
 from klamm_broker.wire.struct import Message, field
 
 
-class InitProducerIdRequest(Message, api_key=22, kind="request", versions="0-6", flexible="2+", unstable=True):
+class InitProducerIdRequest(
+    Message, api_key=22, kind="request", versions="0-6", flexible="2+", unstable=True
+):
     transactional_id: str | None = field("string", "0+", nullable="0+")
     transaction_timeout_ms: int = field("int32", "0+")
     producer_id: int = field("int64", "3+", default=-1)
