@@ -1,0 +1,143 @@
+"""`klamm up` as the demonstration's child, and plain HTTP to its Connect REST API."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from klamm.up import ports
+from klamm_base.errors import KlammError
+
+TOPIC: Final = "connect-test"
+READY_S: Final = 60.0
+HTTP_S: Final = 30.0
+
+
+def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
+    """The two documents, as they would be written for Kafka Connect."""
+    return [
+        {
+            "name": "local-file-source",
+            "config": {
+                "connector.class": "FileStreamSource",
+                "tasks.max": "1",
+                "file": str(source),
+                "topic": TOPIC,
+            },
+        },
+        {
+            "name": "local-file-sink",
+            "config": {
+                "connector.class": "FileStreamSink",
+                "tasks.max": "1",
+                "file": str(sink),
+                "topics": TOPIC,
+            },
+        },
+    ]
+
+
+class Embedded:
+    """A `klamm up` of its own; `with` starts it and stops it cleanly."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[str] | None = None
+        self.bootstrap = ""
+        self.rest = ""
+
+    def __enter__(self) -> Embedded:
+        broker, said_broker = ports.choose(None, 9092, "--broker-port")
+        rest, said_rest = ports.choose(None, 8083, "--rest-port", frozenset({broker}))
+        for said in filter(None, (said_broker, said_rest)):
+            print(said.partition(" (")[0])
+        with (self._directory / "klamm.log").open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "klamm.cli.main", "up", "--data-dir", str(self._directory / "data"),
+                    "--broker-port", str(broker), "--rest-port", str(rest),
+                ],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(45)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _wait_ready(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()  # `up` itself gives up when a part is not ready in time
+        word, _, rest = line.strip().partition(" ")
+        if word != "ready":
+            raise KlammError(f"klamm up did not start (exit code {self._process.wait(10)})")
+        found = dict(item.split("=", 1) for item in rest.split(" ") if "=" in item)
+        self.bootstrap, self.rest = found["broker"], found["rest"]
+
+    def create(self, connector: dict[str, Any]) -> None:
+        """POST the connector and wait until its task runs."""
+        self._call("POST", "/connectors", connector)
+        deadline = time.monotonic() + READY_S
+        while True:
+            status = self.status(connector["name"])
+            if status["tasks"] and all(t["state"] == "RUNNING" for t in status["tasks"]):
+                return
+            failed = next(
+                (p for p in [status["connector"], *status["tasks"]] if p["state"] == "FAILED"), None
+            )
+            if failed or time.monotonic() > deadline:
+                raise KlammError(f"{connector['name']} does not run: {json.dumps(failed or status)}")
+            time.sleep(0.05)
+
+    def delete(self, name: str) -> None:
+        """DELETE the connector."""
+        self._call("DELETE", f"/connectors/{quote(name, safe='')}")
+
+    def status(self, name: str) -> dict[str, Any]:
+        """GET its status; a connector that was just made may have none for a moment."""
+        try:
+            answer = self._call("GET", f"/connectors/{quote(name, safe='')}/status")
+        except HTTPError as e:
+            if e.code == 404:
+                return {"connector": {"state": "UNASSIGNED"}, "tasks": []}
+            raise
+        return answer if isinstance(answer, dict) else {}
+
+    def acknowledged(self, name: str) -> int:
+        """Records that the connector's tasks have seen acknowledged."""
+        return sum((t.get("progress") or {}).get("records", 0) for t in self.status(name)["tasks"])
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.rest + path, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
+        try:
+            with urlopen(request, timeout=HTTP_S) as answer:  # noqa: S310 - our own loopback server
+                text = answer.read()
+        except HTTPError as e:
+            if e.code == 404 and method == "GET":
+                raise
+            raise KlammError(f"{method} {path}: HTTP {e.code}: {e.read().decode(errors='replace')}") from None
+        except URLError as e:
+            raise KlammError(f"{method} {path}: {e.reason}") from None
+        return json.loads(text) if text else None

@@ -1,0 +1,149 @@
+"""What the demonstration prints: a live progress line, and the summary."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from klamm.demo.feed import Feed
+from klamm.demo.platform import Embedded
+from klamm.demo.proof import Proof
+from klamm_base.errors import KlammError
+
+TTY_S: Final = 0.25
+PLAIN_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Lines so far: written to the source file, acknowledged by the broker, in the sink file."""
+
+    fed: int = 0
+    acknowledged: int = 0
+    out: int = 0
+    seconds: float = 0.0
+
+    @property
+    def lag(self) -> int:
+        return self.fed - self.out
+
+
+class LineCounter:
+    """Counts a growing file's lines, reading only what is new."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self.lines = 0
+
+    def update(self) -> int:
+        """Count what was added; the total."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                while chunk := file.read(1 << 20):
+                    self._position += len(chunk)
+                    self.lines += chunk.count(b"\n")
+        except FileNotFoundError:
+            return 0  # the sink makes it with its first record
+        return self.lines
+
+
+class Progress:
+    """A line that is rewritten on a terminal, a line every two seconds elsewhere."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+        self._printed = 0.0
+
+    def __enter__(self) -> Self:
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=8)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*exc)
+
+    def until_through(self, feed: Feed, embedded: Embedded, sink: Path, *, settle_s: float) -> Counts:
+        """Show counts until every line arrived, or raise KlammError `settle_s` after the last was written."""
+        begin, ended_at = time.monotonic(), None
+        counter, counts = LineCounter(sink), Counts()
+        while True:
+            now = time.monotonic()
+            finished = feed.done
+            counts.fed = feed.lines
+            counts.acknowledged = embedded.acknowledged("local-file-source")
+            counts.out = counter.update()
+            counts.seconds = now - begin
+            through = finished and counts.out >= counts.fed and counts.acknowledged >= counts.fed
+            self._print(counts, feed.total, last=through)
+            if through:
+                return counts
+            if finished:
+                ended_at = ended_at or now
+                if now - ended_at > settle_s:
+                    raise KlammError(
+                        f"{settle_s:g} s after the last line: {counts.fed} lines in, "
+                        f"{counts.acknowledged} acknowledged, {counts.out} out"
+                    )
+            time.sleep(TTY_S)
+
+    def _print(self, counts: Counts, total: int, *, last: bool) -> None:
+        line = (
+            f"lines in {counts.fed:>9,} of {total:,}   records acknowledged {counts.acknowledged:>9,}   "
+            f"lines out {counts.out:>9,}   lag {counts.lag:>7,}   {counts.seconds:4.0f} s"
+        )
+        if self._live is not None:
+            self._live.update(line)
+        elif last or time.monotonic() - self._printed >= PLAIN_S:
+            self._printed = time.monotonic()
+            print(line, flush=True)
+
+
+def summary(proof: Proof, counts: Counts) -> None:
+    """The table of counts and checksums, the verdict, and how to go on."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="What went in and what came out")
+    table.add_column("where")
+    table.add_column("lines", justify="right")
+    table.add_column("SHA-256")
+    for where, digest in (
+        ("source file", proof.source),
+        ("topic connect-test", proof.topic),
+        ("sink file", proof.sink),
+    ):
+        table.add_row(where, f"{digest.lines:,}", digest.sha256[:32] + "…")
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    console.print(table)
+    if proof.complete:
+        console.print(
+            f"nothing was lost: {proof.source.lines:,} lines in {counts.seconds:.0f} s, equal in all three places"
+        )
+    else:
+        console.print("NOT EQUAL: lines were lost, repeated or changed on the way")
+    console.print(_go_on(), soft_wrap=True)
+
+
+def _go_on() -> str:
+    klamm = Path(sys.executable).with_name("klamm")
+    shown = (
+        Path(klamm.parent.parent.name, "bin", "klamm") if klamm.parent.parent.parent == Path.cwd() else klamm
+    )
+    return f"""
+Go on:
+  {shown} up                                # broker and Connect until Ctrl-C; data in ./klamm-data
+  {shown} topic list
+  {shown} produce my-topic "a first record"
+  {shown} consume my-topic --from-beginning --exit
+  curl -X POST -H 'Content-Type: application/json' http://127.0.0.1:8083/connectors -d \\
+    '{{"name":"local-file-source","config":{{"connector.class":"FileStreamSource","tasks.max":"1","file":"/tmp/in.txt","topic":"connect-test"}}}}'
+  {shown} connector status local-file-source"""
