@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from klamm.testing import EmbeddedBroker
+
 
 @pytest.fixture(scope="session")
-def bootstrap() -> str:
-    """Where a broker is."""
-    return os.environ["KLAMM_TEST_BOOTSTRAP"]
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a broker is: Klamm's own, or another one (Apache Kafka) that KLAMM_TEST_BOOTSTRAP names."""
+    given = os.environ.get("KLAMM_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data", config={"num.partitions": "1"}) as broker:
+        yield broker.bootstrap

@@ -106,6 +106,11 @@ class World(RuleBasedStateMachine):
         """Any word at any time, even of processes that are gone."""
         self.perform(self.herder.on_event(StateEvent(connector=name, task=task, state=state)))
 
+    @rule(name=NAMES)
+    def comes_up(self, name: str) -> None:
+        if name in self.connectors:
+            self.event(name, None, State.RUNNING)
+
     @precondition(lambda self: self.questions)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
@@ -186,4 +191,4 @@ class World(RuleBasedStateMachine):
 
 
 TestHerderConverges = World.TestCase
-TestHerderConverges.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestHerderConverges.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
