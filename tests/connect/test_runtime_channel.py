@@ -6,6 +6,7 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from klamm.connect.channel import AsyncChannel, BlockingChannel, ChannelError, Decoder, encode
 
 JSON = st.recursive(

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from klamm.connect.child.offset_tracker import OffsetTracker
 
 FILE_A, FILE_B = {"filename": "a"}, {"filename": "b"}

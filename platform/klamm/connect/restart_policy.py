@@ -123,7 +123,8 @@ class RestartPolicy:
         history.running_since_ms = None
         if error in PERMANENT:
             return GiveUp(why=f"a {error} error is permanent")
-        if len(history.restarts_ms) >= self.max_restarts:
+        # The end of the fork server is not the task's doing: it waits longer each time, and never gives up.
+        if len(history.restarts_ms) >= self.max_restarts and error is not ErrorClass.LOST:
             return GiveUp(why=f"{self.max_restarts} restarts within {self.window_ms / 1000:g} s are used up")
         history.restarts_ms.append(now_ms)
         attempt = len(history.restarts_ms)

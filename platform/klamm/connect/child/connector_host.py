@@ -15,7 +15,7 @@ from klamm.connect.channel import Message
 from klamm.connect.child.control import Control
 from klamm.connect.child.main import answer_safely
 from klamm.connect.child.plugins import connector_class
-from klamm.connect.child.setup import secret_values
+from klamm.connect.child.setup import secret_values, stop_plugin
 from klamm.connect.model import ConnectorSpec
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.discovery import PluginManager
@@ -97,7 +97,7 @@ class _Host:
     def _stop(self) -> None:
         connector, self._connector = self._connector, None
         if connector is not None:
-            connector.stop()
+            stop_plugin(connector.stop)
 
     def _answer_requests(self) -> None:
         while True:

@@ -1,12 +1,15 @@
-"""What source and sink hosts share: worker settings that a task reads, and secrets to hide in its traces."""
+"""What the hosts share: worker settings that a task reads, secrets to hide in traces, and stopping a plugin."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from klamm_base.configdef import ConfigDef, Type, between
 from klamm_plugins.connector import Plugin
+
+log = logging.getLogger(__name__)
 
 # The worker validates its own properties; here they are only read. The defaults are Kafka's.
 TASK_WORKER_CONFIG: Final = (
@@ -15,6 +18,14 @@ TASK_WORKER_CONFIG: Final = (
     .define("offset.flush.timeout.ms", Type.LONG, 5_000, validator=between(1))
 )
 _SECRET_PARTS: Final = ("password", "secret", "jaas", "token", "credential")
+
+
+def stop_plugin(stop: Callable[[], None]) -> None:
+    """Call a plugin's `stop`. What it raises is logged and hides nothing: the error before it is the cause."""
+    try:
+        stop()
+    except Exception:
+        log.exception("stop() raised")
 
 
 def seconds(worker: Mapping[str, str], name: str) -> float:

@@ -6,7 +6,7 @@ from klamm.connect.channel import Message
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import connector_class, converters, refuse_unsupported
-from klamm.connect.child.setup import seconds, secret_values
+from klamm.connect.child.setup import seconds, secret_values, stop_plugin
 from klamm.connect.child.sink_task import SinkRunner, subscription
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkConnector
@@ -44,4 +44,4 @@ def run_sink(control: Control, order: Message, secrets: list[str]) -> None:
             control.notify("state", state="RUNNING")
         runner.run()
     finally:
-        task.stop()
+        stop_plugin(task.stop)

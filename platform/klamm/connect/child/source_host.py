@@ -6,7 +6,7 @@ from klamm.connect.channel import Message
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import connector_class, converters, refuse_unsupported
-from klamm.connect.child.setup import seconds, secret_values
+from klamm.connect.child.setup import seconds, secret_values, stop_plugin
 from klamm.connect.child.source_task import SourceContext, SourceRunner
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SourceConnector
@@ -47,4 +47,4 @@ def run_source(control: Control, order: Message, secrets: list[str]) -> None:
             control.notify("state", state="RUNNING")
         runner.run()
     finally:
-        task.stop()
+        stop_plugin(task.stop)

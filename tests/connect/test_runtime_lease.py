@@ -1,0 +1,107 @@
+"""The lease: whatever happens to a worker, its tasks are gone within 2 s, even those that hear nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.runtime import TESTS, alive, install_plugins
+
+from klamm.connect.lease import LEASE_S, LeaseWatch
+
+
+class Worker:
+    """`support.runtime_worker` in a process of its own."""
+
+    def __init__(self, directory, *behaviours):
+        env = os.environ | {"PYTHONPATH": install_plugins(directory / "site")}
+        self.process = subprocess.Popen(
+            [sys.executable, TESTS / "support" / "runtime_worker.py", *behaviours],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def wait_running(self, restarts=0):
+        """Until all tasks run, after this many restarts; what the worker said."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said = json.loads(line)
+            if said["running"] and said["restarts"] >= restarts:
+                return said
+        raise AssertionError("the worker ended")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def worker(tmp_path):
+    started = Worker(tmp_path, "nothing", "sleep", "spin")
+    yield started
+    started.close()
+
+
+def seconds_until_gone(pids):
+    start = time.monotonic()
+    while any(map(alive, pids)):
+        assert time.monotonic() - start < 5, "still alive after 5 s"
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+@pytest.mark.fault
+def test_when_the_worker_is_killed_its_children_are_gone_within_2_s(worker):
+    said = worker.wait_running()
+    assert all(map(alive, [said["server"], *said["pids"]]))
+    worker.process.kill()
+    assert seconds_until_gone([*said["pids"], said["server"]]) < 2
+
+
+@pytest.mark.fault
+def test_when_the_worker_is_stopped_its_children_are_gone_within_2_s_and_come_back(worker):
+    said = worker.wait_running()
+    worker.process.send_signal(signal.SIGSTOP)
+    assert seconds_until_gone(said["pids"]) < 2
+    worker.process.send_signal(signal.SIGCONT)
+    again = worker.wait_running(restarts=3)
+    assert again["server"] != said["server"]
+    assert not set(again["pids"]) & set(said["pids"])
+    assert all(map(alive, again["pids"]))
+
+
+@pytest.mark.fault
+def test_when_the_fork_server_hangs_and_the_worker_dies_nothing_is_left(worker):
+    """A stopped fork server cannot enforce the lease: children that still run Python see the channel's end."""
+    said = worker.wait_running()
+    os.kill(said["server"], signal.SIGSTOP)
+    worker.process.kill()
+    listening = said["pids"][:2]
+    assert seconds_until_gone(listening) < 2
+    os.kill(said["server"], signal.SIGCONT)
+    assert seconds_until_gone([*said["pids"], said["server"]]) < 2
+
+
+@pytest.mark.fault
+def test_a_quiet_worker_keeps_its_tasks(worker):
+    said = worker.wait_running()
+    end = time.monotonic() + 2 * LEASE_S
+    while time.monotonic() < end:
+        assert all(map(alive, [said["server"], *said["pids"]]))
+        time.sleep(0.1)
+
+
+@given(st.lists(st.floats(0, 3), min_size=1, max_size=20))
+def test_the_lease_ends_1_5_s_after_the_last_ping(gaps):
+    now = 100.0
+    watch = LeaseWatch(now)
+    for gap in gaps:
+        now += gap
+        assert (watch.remaining_s(now) > 0) == (gap < LEASE_S) or abs(gap - LEASE_S) < 1e-9
+        watch.pinged(now)
+        assert watch.remaining_s(now) == pytest.approx(LEASE_S)

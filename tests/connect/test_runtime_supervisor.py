@@ -1,0 +1,349 @@
+"""The supervisor with real processes: states, restarts, one-shot calls, pauses. No broker is needed."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+
+import pytest
+from support.runtime import (
+    QUICK,
+    SINK,
+    SOURCE,
+    Watched,
+    alive,
+    connector_spec,
+    install_plugins,
+    private_kib,
+    task_spec,
+    wait_for,
+    worker_props,
+)
+
+from klamm.connect.model import Kind, State, TaskId
+from klamm.connect.restart_policy import RestartPolicy
+from klamm.connect.supervisor import PluginCallError
+
+TASK = TaskId("c", 0)
+R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
+
+
+@pytest.fixture(autouse=True)
+def plugin_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
+
+
+async def test_a_task_runs_and_stops():
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await w.wait_states(TASK, R)
+        assert w.last(TASK).version == "7.8"
+        pid = w.supervisor.pid(TASK)
+        await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no progress report", 5)
+        start = time.monotonic()
+        await w.supervisor.stop_task(TASK)
+        assert time.monotonic() - start < 1
+        assert not alive(pid)
+        assert w.states(TASK) == [R, State.UNASSIGNED]
+        assert w.supervisor.progress(TASK) is None
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "where", "states", "said"),
+    [
+        ("data", "poll", [R, F], "DataError: line 7 is no number"),
+        ("config", "start", [F], "ConfigError: Invalid value x for configuration y: no"),
+        ("connect", "start", [X, F], "ConnectError: cannot log in with [hidden]"),
+        ("unknown", "poll", [R, X, R, X, R, X, R, F], "ZeroDivisionError: division by zero"),
+        ("sysexit", "start", [X, F], "SystemExit: 3"),
+        ("crash", "poll", [R, X, R, X, R, X, R, F], "SIGSEGV"),
+        ("exit", "start", [X, F], "exited with code 9"),
+    ],
+)
+async def test_failures_show_their_trace_and_are_restarted_by_class(behaviour, where, states, said):
+    async with Watched() as w:
+        config = {"behaviour": behaviour, "where": where, "idle": "1", "db.password": "hunter22"}
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, *states)
+        assert said in w.last(TASK).trace
+        assert "hunter22" not in str(w.events)
+        attempts = [e.attempt for e in w.events if e.state is X]
+        assert attempts == list(range(1, 4))[: len(attempts)]
+        assert w.supervisor.pid(TASK) is None
+
+
+async def test_restart_gives_a_failed_task_a_full_budget(tmp_path):
+    once = tmp_path / "once"
+    async with Watched(RestartPolicy(max_restarts=0)) as w:
+        await w.supervisor.start_task(
+            task_spec("c", {"behaviour": "unknown", "where": "start", "once": str(once), "idle": "1"})
+        )
+        await w.wait_state(TASK, F)
+        await w.supervisor.restart(TASK)
+        await w.wait_state(TASK, R)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_killed_task_is_restarted_and_shows_it(number):
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await w.wait_states(TASK, R)
+        pid = w.supervisor.pid(TASK)
+        os.kill(pid, number)
+        await w.wait_states(TASK, R, X, R)
+        (shown,) = [e for e in w.events if e.state is X]
+        assert shown.attempt == 1
+        assert number.name in shown.trace
+        assert w.supervisor.pid(TASK) != pid
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("behaviour", ["sleep", "spin", "close"])
+async def test_a_hung_task_is_seen_killed_and_restarted(behaviour, tmp_path):
+    async with Watched() as w:
+        config = {
+            "behaviour": behaviour, "where": "poll", "idle": "1",
+            "task.heartbeat.timeout.ms": "2000", "once": str(tmp_path / "once"),
+        }  # fmt: skip
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R, X, R)
+        (shown,) = [e for e in w.events if e.state is X]
+        if behaviour == "close":
+            assert "exited with code 70" in shown.trace  # its control thread has nothing to listen to
+        else:
+            assert "No sign of life for 2 s (task.heartbeat.timeout.ms)" in shown.trace
+        if behaviour == "sleep":
+            assert "while waiting for input" in shown.trace
+
+
+@pytest.mark.fault
+async def test_a_task_that_does_not_stop_is_killed():
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"behaviour": "spin", "where": "poll"}))
+        await w.wait_states(TASK, R)
+        pid = w.supervisor.pid(TASK)
+        await w.supervisor.stop_task(TASK, timeout_s=0.5)
+        assert not alive(pid)
+
+
+@pytest.mark.fault
+async def test_what_a_plugin_started_dies_with_it(tmp_path):
+    pid_file = tmp_path / "pid"
+    async with Watched() as w:
+        config = {"behaviour": "grandchild", "where": "start", "pid.file": str(pid_file), "idle": "1"}
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R)
+        grandchild = int(pid_file.read_text())
+        assert alive(grandchild)
+        os.kill(w.supervisor.pid(TASK), signal.SIGKILL)
+        await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on", 5)
+
+
+@pytest.mark.fault
+async def test_when_the_fork_server_is_killed_its_tasks_end_and_come_back():
+    async with Watched() as w:
+        for n in range(3):
+            await w.supervisor.start_task(task_spec("c", {"idle": "1"}, number=n))
+            await w.wait_states(TaskId("c", n), R)
+        await w.supervisor.start_task(task_spec("spin", {"behaviour": "spin", "where": "poll"}))
+        await w.wait_states(TaskId("spin", 0), R)
+        tasks = [*(TaskId("c", n) for n in range(3)), TaskId("spin", 0)]
+        pids = [w.supervisor.pid(t) for t in tasks]
+        server = w.supervisor.fork_server_pid
+        start = time.monotonic()
+        os.kill(server, signal.SIGKILL)
+        await wait_for(lambda: not any(map(alive, pids)), lambda: f"alive: {pids}", 2)
+        assert time.monotonic() - start < 2
+        for task in tasks:
+            await w.wait_states(task, R, X, R)
+        assert w.supervisor.fork_server_pid != server
+        await w.supervisor.stop_task(TaskId("spin", 0), timeout_s=0.1)
+
+
+async def test_pause_and_resume_and_a_paused_start():
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}, paused=True))
+        await w.wait_states(TASK, State.PAUSED)
+        await w.supervisor.set_paused(TASK, False)
+        await w.wait_states(TASK, State.PAUSED, R)
+        await w.supervisor.set_paused(TASK, True)
+        await w.wait_states(TASK, State.PAUSED, R, State.PAUSED)
+        await wait_for(
+            lambda: (p := w.supervisor.progress(TASK)) and p.waiting_for == "paused",
+            lambda: str(w.progress),
+            5,
+        )
+
+
+async def test_a_connector_answers_for_its_tasks_and_may_ask_for_reconfiguration(tmp_path):
+    stopped = tmp_path / "stopped"
+    async with Watched() as w:
+        await w.supervisor.start_connector(
+            connector_spec("c", {"reconfigure": "1", "stopped.file": str(stopped)})
+        )
+        configs = await w.supervisor.task_configs("c", 2)
+        assert [c["task"] for c in configs] == ["0", "1"]
+        assert w.changed == ["c"]
+        await w.supervisor.set_paused("c", True)
+        await w.wait_states("c", R, State.PAUSED)
+        assert stopped.exists(), "a paused connector is stopped, as in Kafka"
+        await w.supervisor.set_paused("c", False)
+        await w.wait_states("c", R, State.PAUSED, R)
+        assert len(await w.supervisor.task_configs("c", 3)) == 3
+        await w.supervisor.stop_connector("c")
+        with pytest.raises(PluginCallError, match="Connector c is not running here"):
+            await w.supervisor.task_configs("c", 1)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "where", "said"),
+    [
+        ("connect", "task_configs", "cannot log in with"),
+        ("config", "connector.start", "Invalid value x for configuration y"),
+        ("exit", "task_configs", "c: the process exited with code 9"),
+    ],
+)
+async def test_a_connector_that_cannot_say_its_task_configs_says_why(behaviour, where, said):
+    async with Watched() as w:
+        await w.supervisor.start_connector(connector_spec("c", {"behaviour": behaviour, "where": where}))
+        with pytest.raises(PluginCallError, match=said):
+            await w.supervisor.task_configs("c", 1)
+
+
+async def test_one_shot_calls():
+    async with Watched() as w:
+        plugins = await w.supervisor.call("list_plugins", {})
+        assert [SOURCE, "source", "7.8"] in plugins
+        assert [SINK, "sink", "7.8"] in plugins
+        keys = await w.supervisor.call("plugin_config", {"plugin": SOURCE})
+        assert [(k["name"], k["type"], k["required"]) for k in keys] == [
+            ("topic", "STRING", True), ("db.password", "PASSWORD", False), ("limit", "INT", False),
+        ]  # fmt: skip
+        answer = await w.supervisor.call(
+            "validate",
+            {"config": {"connector.class": SOURCE, "limit": "x", "db.password": "p"}, "worker": {}},
+        )
+        assert (answer["name"], answer["kind"], answer["version"]) == (SOURCE, "source", "7.8")
+        values = {row["value"]["name"]: row["value"] for row in answer["values"]}
+        assert values["limit"]["errors"] == [
+            "Invalid value x for configuration limit: Not a number of type INT"
+        ]
+        assert values["topic"]["errors"] == [
+            'Missing required configuration "topic" which has no default value.'
+        ]
+        assert values["db.password"]["value"] == "[hidden]"
+        config = {"connector.class": SOURCE}
+        assert await w.supervisor.call(
+            "alter_offsets", {"config": config, "offsets": [[{"task": "0"}, {"n": 1}]]}
+        )
+        with pytest.raises(PluginCallError, match="n must be a number"):
+            await w.supervisor.call(
+                "alter_offsets", {"config": config, "offsets": [[{"task": "0"}, {"n": "x"}]]}
+            )
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "said"),
+    [
+        ("sleep", "timeout", "The plugin did not answer validate within 1 s"),
+        ("spin", "timeout", "The plugin did not answer validate within 1 s"),
+        ("crash", "exit", "The plugin did not answer validate: the process was killed by SIGSEGV"),
+        ("exit", "exit", "The plugin did not answer validate: the process exited with code 9"),
+        ("unknown", "unknown", "division by zero"),
+        ("data", "data", "line 7 is no number"),
+    ],
+)
+async def test_a_plugin_that_does_not_answer_is_an_error_never_a_hang(behaviour, kind, said):
+    async with Watched() as w:
+        config = {"connector.class": SOURCE, "behaviour": behaviour, "where": "validate"}
+        with pytest.raises(PluginCallError, match=said) as e:
+            await w.supervisor.call("validate", {"config": config, "worker": {}}, timeout_s=1)
+        assert e.value.kind == kind
+        # And the worker goes on.
+        assert await w.supervisor.call("list_plugins", {})
+
+
+async def test_an_unknown_class_is_a_permanent_failure_in_kafkas_words():
+    async with Watched() as w:
+        spec = task_spec("c", {"connector.class": "Nope"})
+        await w.supervisor.start_task(spec)
+        await w.wait_states(TASK, F)
+        assert (
+            "Failed to find any class that implements Connector and which name matches Nope"
+            in w.last(TASK).trace
+        )
+
+
+@pytest.mark.parametrize(
+    ("config", "worker", "said"),
+    [
+        ({"transforms": "a"}, {}, "Invalid value a for configuration transforms: not supported"),
+        ({"value.converter": "Nope"}, {}, "Class Nope could not be found"),
+        ({"producer.override.no.such.thing": "1"}, {}, 'No such configuration property: "no.such.thing"'),
+        ({"errors.tolerance": "some"}, {}, "String must be one of: none, all"),
+    ],
+)
+async def test_settings_that_cannot_be_used_fail_the_task_at_once_and_are_named(config, worker, said):
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", config, worker=worker_props(**worker)))
+        await w.wait_states(TASK, F)
+        assert said in w.last(TASK).trace
+
+
+async def test_a_source_is_no_sink():
+    async with Watched() as w:
+        await w.supervisor.start_task(
+            task_spec("c", {"connector.class": SOURCE, "topics": "t"}, kind=Kind.SINK)
+        )
+        await w.wait_states(TASK, F)
+        assert "is not a sink connector" in w.last(TASK).trace
+
+
+async def test_what_a_task_prints_and_logs_is_in_the_workers_log(caplog):
+    caplog.set_level(logging.INFO, "klamm.connect.output")
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"behaviour": "print", "where": "start", "idle": "1"}))
+        await w.wait_states(TASK, R)
+        await wait_for(lambda: "[c-0] hello from the plugin" in caplog.text, lambda: caplog.text, 5)
+        await wait_for(
+            lambda: (
+                any(r.levelno == logging.ERROR and "Connect to" in r.message for r in caplog.records)
+                or "librdkafka" in caplog.text
+            ),
+            lambda: caplog.text,
+            5,
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_an_idle_task_is_small_and_starts_at_once():
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("warm", {"idle": "1"}))
+        await w.wait_state(TaskId("warm", 0), R)
+        start = time.monotonic()
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await w.wait_states(TASK, R)
+        took = time.monotonic() - start
+        await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no report", 5)
+        assert private_kib(w.supervisor.pid(TASK)) < 20 << 10
+        assert took < 1, "tens of milliseconds on a quiet machine"
+
+
+async def test_many_starts_and_stops_at_once_leave_nothing_behind():
+    async with Watched() as w:
+        tasks = [TaskId("c", n) for n in range(8)]
+        await asyncio.gather(
+            *(w.supervisor.start_task(task_spec("c", {"idle": "1"}, number=t.task)) for t in tasks)
+        )
+        # Some are running, some are starting, some are stopped before they have a process.
+        await w.wait_states(tasks[0], R)
+        pids = [pid for t in tasks if (pid := w.supervisor.pid(t))]
+        await asyncio.gather(*(w.supervisor.stop_task(t) for t in tasks))
+        await wait_for(lambda: not any(map(alive, pids)), lambda: str(pids), 3)
+    assert all(w.states(t)[-1] is State.UNASSIGNED for t in tasks)
+    assert QUICK.max_restarts  # the policy was never needed
+    assert not [e for e in w.events if e.state in {X, F}]

@@ -1,0 +1,171 @@
+"""Connectors that misbehave on demand: what a plugin may do to its process, for tests of the runtime.
+
+`behaviour` names what happens, `where` in which method. Not a test; children load it by an entry point that
+`support.runtime` makes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from klamm_base.configdef import ConfigDef, Type
+from klamm_plugins.connector import SinkConnector, SinkTask, SourceConnector, SourceTask
+from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
+from klamm_plugins.hookspecs import hookimpl
+from klamm_plugins.records import SourceRecord
+from klamm_plugins.schema import STRING
+
+
+def misbehave(props, where):
+    """Do what `behaviour` says, if `where` is the place; `once` names a file that remembers that it is done."""
+    if props.get("where") != where:
+        return
+    once = props.get("once")
+    if once:
+        if Path(once).exists():
+            return
+        Path(once).touch()
+    match props["behaviour"]:
+        case "data":
+            raise DataError("line 7 is no number")
+        case "config":
+            raise ConfigError("Invalid value x for configuration y: no")
+        case "connect":
+            raise ConnectError(f"cannot log in with {props.get('db.password')}")
+        case "retriable":
+            raise RetriableError("busy")
+        case "unknown":
+            raise ZeroDivisionError("division by zero")
+        case "sysexit":
+            sys.exit(3)
+        case "crash":
+            signal.raise_signal(signal.SIGSEGV)
+        case "exit":
+            os._exit(9)
+        case "sleep":
+            time.sleep(3600)
+        case "spin":
+            # In C with the interpreter's lock held and every signal blocked: nothing of Python runs any more.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            ctypes.PyDLL(None).sleep(3600)
+        case "close":
+            os.closerange(3, 1000)
+            time.sleep(3600)
+        case "print":
+            print("hello from the plugin")
+        case "grandchild":
+            process = subprocess.Popen(["sleep", "3600"])
+            Path(props["pid.file"]).write_text(str(process.pid))
+
+
+class _Base:
+    @classmethod
+    def version(cls):
+        return "7.8"
+
+    @classmethod
+    def config(cls):
+        return (
+            ConfigDef()
+            .define("topic", Type.STRING, documentation="Where to.")
+            .define("db.password", Type.PASSWORD, None)
+            .define("limit", Type.INT, 0)
+        )
+
+    @classmethod
+    def validate(cls, props):
+        misbehave(props, "validate")
+        return cls.config().validate(props)
+
+    def start(self, props):
+        misbehave(props, "connector.start")
+        self.props = dict(props)
+        if props.get("reconfigure"):
+            self.context.request_task_reconfiguration()
+
+    def task_configs(self, max_tasks):
+        misbehave(self.props, "task_configs")
+        return [self.props | {"task": str(i)} for i in range(max_tasks)]
+
+    def stop(self):
+        if path := self.props.get("stopped.file"):
+            Path(path).write_text("stopped")
+
+
+class CountingSourceConnector(_Base, SourceConnector):
+    @classmethod
+    def task_class(cls):
+        return CountingTask
+
+    @classmethod
+    def alter_offsets(cls, props, offsets):
+        for _, offset in offsets:
+            if offset is not None and not isinstance(offset.get("n"), int):
+                raise ConnectError(f"n must be a number: {offset}")
+        return True
+
+
+class CountingTask(SourceTask):
+    """Numbers from the committed offset on, as strings, up to `limit` (0: for ever), `batch` at a time."""
+
+    def start(self, props):
+        misbehave(props, "start")
+        self.props = props
+        self.partition = {"task": props.get("task", "0")}
+        self.n = (self.context.offset(self.partition) or {"n": 0})["n"]
+        self.limit, self.batch = int(props.get("limit", 0)), int(props.get("batch", 100))
+
+    def poll(self):
+        misbehave(self.props, "poll")
+        count = min(self.batch, self.limit - self.n) if self.limit else self.batch
+        if count <= 0 or self.props.get("idle"):
+            self.context.stopping.wait(0.2)
+            return None
+        start, self.n = self.n, self.n + count
+        if pace := self.props.get("pace.s"):
+            self.context.stopping.wait(float(pace))
+        return [
+            SourceRecord(
+                self.partition, {"n": i + 1}, self.props["topic"], value_schema=STRING, value=str(i), key=None
+            )
+            for i in range(start, self.n)
+        ]
+
+    def stop(self):
+        misbehave(self.props, "stop")
+
+
+class CollectingSinkConnector(_Base, SinkConnector):
+    @classmethod
+    def task_class(cls):
+        return CollectingTask
+
+
+class CollectingTask(SinkTask):
+    """Appends `topic partition offset value` as JSON lines to `file`."""
+
+    def start(self, props):
+        misbehave(props, "start")
+        self.props = props
+        self.file = Path(props["file"]).open("a")
+
+    def put(self, records):
+        misbehave(self.props, "put")
+        for r in records:
+            self.file.write(json.dumps([r.topic, r.partition, r.offset, r.value]) + "\n")
+
+    def flush(self, offsets):
+        misbehave(self.props, "flush")
+        self.file.flush()
+
+
+@hookimpl
+def register_connectors():
+    return [CountingSourceConnector, CollectingSinkConnector]
