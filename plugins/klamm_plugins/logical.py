@@ -19,7 +19,10 @@ DATE: Final = "org.apache.kafka.connect.data.Date"
 TIME: Final = "org.apache.kafka.connect.data.Time"
 TIMESTAMP: Final = "org.apache.kafka.connect.data.Timestamp"
 
+_BASES: Final = {DECIMAL: Type.BYTES, DATE: Type.INT32, TIME: Type.INT32, TIMESTAMP: Type.INT64}
+
 _SCALE: Final = "scale"
+_SCALE_MAX: Final = 10_000  # a schema comes from outside, and a number of this scale has as many digits
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MS: Final = timedelta(milliseconds=1)
@@ -46,18 +49,30 @@ def timestamp_builder() -> SchemaBuilder:
     return SchemaBuilder(Type.INT64).name(TIMESTAMP).version(1)
 
 
+def is_logical(schema: Schema) -> bool:
+    """Whether values of this schema have one of the logical types: a name alone does not make one."""
+    return schema.name is not None and _BASES.get(schema.name) is schema.type
+
+
+def is_decimal(schema: Schema) -> bool:
+    return schema.name == DECIMAL and schema.type is Type.BYTES
+
+
 def decimal_scale(schema: Schema) -> int:
     """The scale of a decimal schema. DataError when it has none."""
     text = schema.parameters.get(_SCALE)
     try:
-        return int(text or "")
+        scale = int(text or "")
     except ValueError:
         raise DataError(f"Decimal schema: parameter scale must be an integer, not {text!r}") from None
+    if abs(scale) > _SCALE_MAX:
+        raise DataError(f"Decimal schema: scale {scale} is beyond {_SCALE_MAX}")
+    return scale
 
 
 def to_primitive(schema: Schema, value: Any) -> Any:
     """A checked logical value as the primitive that stands for it; other values as they are."""
-    if value is None or schema.name is None:
+    if value is None or not is_logical(schema):
         return value
     match schema.name:
         case "org.apache.kafka.connect.data.Decimal":
@@ -74,7 +89,7 @@ def to_primitive(schema: Schema, value: Any) -> Any:
 
 def from_primitive(schema: Schema, value: Any) -> Any:
     """The logical value that a primitive stands for. DataError when Python's types cannot hold it."""
-    if value is None or schema.name is None:
+    if value is None or not is_logical(schema):
         return value
     try:
         match schema.name:

@@ -155,6 +155,19 @@ class Struct:
         for name, value in values.items():
             self.put(name, value)
 
+    @classmethod
+    def of_checked(cls, schema: Schema, values: list[Any]) -> Struct:
+        """A struct of values in the order of the fields, which the caller has checked. For converters."""
+        struct = cls.__new__(cls)
+        struct.schema = schema
+        struct._values = values  # noqa: SLF001
+        return struct
+
+    @property
+    def values(self) -> list[Any]:
+        """The values as they were set, in the order of the fields; None where nothing was set. Not to be changed."""
+        return self._values
+
     def put(self, name: str, value: Any) -> Struct:
         """Set a field; returns self, to be chained. DataError when there is no such field or it does not fit."""
         field = self._field(name)

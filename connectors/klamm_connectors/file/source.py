@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between, invalid
@@ -136,6 +137,7 @@ class FileStreamSourceTask(SourceTask):
         self._lines: list[tuple[str, int]] = []
         self._next = 0
         self._missing_logged = False
+        self._replaced_logged = False
 
     def start(self, props: Mapping[str, str]) -> None:
         parsed = _parse(props)
@@ -192,6 +194,7 @@ class FileStreamSourceTask(SourceTask):
                 lines = self._splitter.feed(chunk)
                 self._check_line_length()
                 return lines
+            self._notice_replacement()
             if attempt or self.context.stopping.wait(_WAIT_S):
                 break
         return []
@@ -221,6 +224,22 @@ class FileStreamSourceTask(SourceTask):
                 f"file {self._path} cannot be read at byte {self._splitter.position}: {e.strerror}"
             ) from e
         return chunk
+
+    def _notice_replacement(self) -> None:
+        """Say once that the path names another file now: what that holds is not read before the next start."""
+        assert self._fd is not None, "opened by the caller"
+        try:
+            there = Path(self._path).stat()
+        except OSError:
+            return  # renamed or removed, and nothing in its place yet
+        here = os.fstat(self._fd)
+        if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
+            self._replaced_logged = False
+        elif not self._replaced_logged:
+            log.warning(
+                "%s: was replaced by another file; following the old one until the next start", self._path
+            )
+            self._replaced_logged = True
 
     def _start_over(self) -> None:
         log.warning(

@@ -7,7 +7,7 @@ for the bytes it was read from and then parses only the payload.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -21,11 +21,12 @@ from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
 from klamm_plugins.converters.json_schema import schema_from_json, schema_to_json
 from klamm_plugins.converters.json_write import JsonWriter, dumps
 from klamm_plugins.errors import DataError
-from klamm_plugins.schema import Schema
-from klamm_plugins.schema import Type as SchemaType
+from klamm_plugins.schema import STRING, Schema
 
 K = TypeVar("K")
 V = TypeVar("V")
+_Encoder = tuple[bytes, Callable[[Any], Any]]
+_Decoder = tuple[Schema, bool, Callable[[Any], Any]]  # bool: payloads must be parsed exactly
 
 _ENVELOPE: Final = (
     'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional '
@@ -135,17 +136,18 @@ class JsonConverter(Converter, HeaderConverter):
             replace_null_with_default=settings["replace.null.with.default"],
         )
         self._reader = JsonReader(replace_null_with_default=settings["replace.null.with.default"])
-        self._heads: dict[Schema, bytes] = {}
-        # Beside each schema: whether its payloads must be parsed exactly.
-        self._schemas: dict[bytes, tuple[Schema, bool]] = {}
-        self._last_head: tuple[bytes, Schema | None, bool] | None = None
-        self._fixed_schema = self._fixed(settings["schema.content"])
+        self._encoders: dict[Schema | None, _Encoder] = {}
+        self._decoders: dict[bytes, _Decoder] = {}
+        # No envelope begins with a line feed, so nothing matches until one was read.
+        self._last_head = b"\n"
+        self._last_decoder: _Decoder = (STRING, False, self._reader.compiled(STRING))
+        self._fixed = self._fixed_decoder(settings["schema.content"])
 
-    def _fixed(self, content: str | None) -> Schema | None:
+    def _fixed_decoder(self, content: str | None) -> _Decoder | None:
         if not content or not self._with_schemas:
             return None
         try:
-            return schema_from_json(loads(content.encode()), self._reader.from_json)
+            return self._decoder(loads(content.encode()))
         except DataError as e:
             raise ConfigError(
                 f"Invalid value {content} for configuration schema.content: {e}", key="schema.content"
@@ -154,74 +156,71 @@ class JsonConverter(Converter, HeaderConverter):
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if schema is None and value is None:
             return None
-        payload = dumps(self._writer.to_json(schema, value))
-        return self._head(schema) + payload + b"}" if self._with_schemas else payload
+        head, to_json = self._encoder(schema)
+        payload = dumps(to_json(value))
+        return head + payload + b"}" if self._with_schemas else payload
 
     def from_connect_data_many(
         self, topic: str, schema: Schema | None, values: Sequence[Any]
     ) -> list[bytes | None]:
-        plain = schema is None or (schema.type is SchemaType.STRING and schema.name is None)
-        if not plain or any(type(v) is not str for v in values):
-            return super().from_connect_data_many(topic, schema, values)
-        if not self._with_schemas:
-            return [dumps(v) for v in values]
-        head = self._head(schema)
-        return [head + dumps(v) + b"}" for v in values]
+        head, to_json = self._encoder(schema)
+        tail = b"}" if self._with_schemas else b""
+        return [None if v is None and schema is None else head + dumps(to_json(v)) + tail for v in values]
 
     def to_connect_data(self, topic: str, value: bytes | None) -> SchemaAndValue:
         if value is None:
             return NULL
-        if self._fixed_schema is not None:
-            exact = holds_decimals(self._fixed_schema)
-            return self._with_payload(self._fixed_schema, loads(value, exact=exact))
+        if self._fixed is not None:
+            schema, exact, from_json = self._fixed
+            return SchemaAndValue(schema, from_json(loads(value, exact=exact)))
         if not self._with_schemas:
             return SchemaAndValue(None, loads(value)) if value else NULL
-        if self._last_head is not None and value.startswith(self._last_head[0]) and value.endswith(b"}"):
-            head, schema, exact = self._last_head
+        if value.startswith(self._last_head) and value.endswith(b"}"):
+            schema, exact, from_json = self._last_decoder
             try:
-                payload = loads(value[len(head) : -1], exact=exact)
+                payload = loads(value[len(self._last_head) : -1], exact=exact)
             except DataError:
                 pass  # the slow way says what is wrong with the whole
             else:
-                return self._with_payload(schema, payload)
+                return SchemaAndValue(schema, from_json(payload))
         return self._read_envelope(value)
 
     def _read_envelope(self, value: bytes) -> SchemaAndValue:
         envelope = loads(value) if value else None
         if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:
             raise DataError(_ENVELOPE)
+        if envelope["schema"] is None:
+            payload = envelope["payload"]
+            return NULL if payload is None else SchemaAndValue(None, payload)
         text = orjson.dumps(envelope["schema"])
-        schema, exact = self._schema(text, envelope["schema"])
+        decoder = self._decoders.get(text)
+        if decoder is None:
+            decoder = self._decoder(envelope["schema"])
+            _remember(self._decoders, text, decoder, self._cache_size)
         head = b'{"schema":' + text + b',"payload":'
         if value.startswith(head):
-            self._last_head = (head, schema, exact)
+            self._last_head, self._last_decoder = head, decoder
+        schema, exact, from_json = decoder
         payload = loads(value, exact=True)["payload"] if exact else envelope["payload"]
-        return self._with_payload(schema, payload)
+        return SchemaAndValue(schema, from_json(payload))
 
-    def _schema(self, text: bytes, data: Any) -> tuple[Schema | None, bool]:
-        known = self._schemas.get(text)
-        if known is not None:
-            return known
+    def _decoder(self, data: Any) -> _Decoder:
         schema = schema_from_json(data, self._reader.from_json)
         if schema is None:
-            return None, False
-        known = (schema, holds_decimals(schema))
-        _remember(self._schemas, text, known, self._cache_size)
-        return known
+            raise DataError("schema: null where a schema is needed")
+        return schema, holds_decimals(schema), self._reader.compiled(schema)
 
-    def _with_payload(self, schema: Schema | None, payload: Any) -> SchemaAndValue:
-        value = self._reader.from_json(schema, payload)
-        return NULL if schema is None and value is None else SchemaAndValue(schema, value)
-
-    def _head(self, schema: Schema | None) -> bytes:
-        """The envelope up to its payload."""
-        if schema is None:
-            return b'{"schema":null,"payload":'
-        head = self._heads.get(schema)
-        if head is None:
-            head = b'{"schema":' + dumps(schema_to_json(schema, self._writer.checked)) + b',"payload":'
-            _remember(self._heads, schema, head, self._cache_size)
-        return head
+    def _encoder(self, schema: Schema | None) -> _Encoder:
+        """The envelope up to its payload (nothing without schemas), and what makes the payload."""
+        encoder = self._encoders.get(schema)
+        if encoder is None:
+            head = b""
+            if self._with_schemas:
+                written = schema_to_json(schema, self._writer.checked)
+                head = b'{"schema":' + dumps(written) + b',"payload":'
+            encoder = (head, self._writer.compiled(schema))
+            _remember(self._encoders, schema, encoder, self._cache_size)
+        return encoder
 
     def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         return self.from_connect_data(topic, schema, value)

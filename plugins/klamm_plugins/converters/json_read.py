@@ -10,16 +10,20 @@ import base64
 import binascii
 import json
 import math
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
 import orjson
 
 from klamm_plugins import logical
+from klamm_plugins.converters.json_fast import NotFast, compile_reader
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
 from klamm_plugins.text import to_float32
 
+_PRIMITIVES: Final = {t: Schema(t) for t in Type if t.is_primitive}
+_DIGITS_MAX: Final = 20_000  # of a decimal: more than any database has
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -44,7 +48,7 @@ def holds_decimals(schema: Schema | None) -> bool:
     if schema is None:
         return False
     inner = (schema.key_schema, schema.value_schema, *(f.schema for f in schema.fields))
-    return schema.name == logical.DECIMAL or any(holds_decimals(s) for s in inner)
+    return logical.is_decimal(schema) or any(holds_decimals(s) for s in inner)
 
 
 class JsonReader:
@@ -52,6 +56,20 @@ class JsonReader:
 
     def __init__(self, *, replace_null_with_default: bool) -> None:
         self._replace_null = replace_null_with_default
+
+    def compiled(self, schema: Schema | None) -> Callable[[Any], Any]:
+        """`from_json` for one schema and many values."""
+        if schema is None:
+            return lambda data: data
+        fast = compile_reader(schema, self.from_json)
+
+        def convert(data: Any) -> Any:
+            try:
+                return fast(data)
+            except (NotFast, DataError):
+                return self.from_json(schema, data)  # knows the rarer forms, and where an error is
+
+        return convert
 
     def from_json(self, schema: Schema | None, data: Any, path: str = "payload") -> Any:
         """The value that `data` stands for. DataError names the path of what does not fit."""
@@ -63,11 +81,12 @@ class JsonReader:
             if schema.optional:
                 return None
             raise DataError(f"{path}: Invalid null value for required {schema.type.name} field")
-        if schema.name == logical.DECIMAL and isinstance(data, (int, Decimal, float)):
+        if logical.is_decimal(schema) and _is_number(data):
             return _decimal(schema, data, path)
         value = self._by_type(schema, data, path)
+        if logical.is_logical(schema):
+            return _logical(schema, value, path)
         if schema.type.is_primitive:
-            value = logical.from_primitive(schema, value)
             validate_value(schema, value, path)
         return value
 
@@ -118,10 +137,20 @@ class JsonReader:
         }
 
 
+def _logical(schema: Schema, primitive: Any, path: str) -> Any:
+    validate_value(_PRIMITIVES[schema.type], primitive, path)
+    try:
+        value = logical.from_primitive(schema, primitive)
+    except DataError as e:
+        raise DataError(f"{path}: {e}") from e
+    validate_value(schema, value, path)
+    return value
+
+
 def _float(type: Type, data: Any) -> Any:
     if isinstance(data, str) and data in _NON_FINITE:
         return _NON_FINITE[data]
-    if isinstance(data, bool) or not isinstance(data, (int, float, Decimal)):
+    if not _is_number(data):
         return data  # validate_value says what is wrong
     return to_float32(float(data)) if type is Type.FLOAT32 else float(data)
 
@@ -137,7 +166,7 @@ def _decimal(schema: Schema, data: float | Decimal, path: str) -> Decimal:
     scale = logical.decimal_scale(schema)
     value = Decimal(str(data))
     with localcontext() as context:
-        context.prec = len(value.as_tuple().digits) + abs(scale) + 30
+        context.prec = min(len(value.as_tuple().digits) + abs(value.adjusted()) + abs(scale) + 2, _DIGITS_MAX)
         try:
             exact = value.quantize(Decimal(1).scaleb(-scale))
         except InvalidOperation as e:
@@ -145,6 +174,10 @@ def _decimal(schema: Schema, data: float | Decimal, path: str) -> Decimal:
     if exact != value:
         raise DataError(f"{path}: {data} has more digits after the point than scale {scale} keeps")
     return exact
+
+
+def _is_number(data: Any) -> bool:
+    return isinstance(data, (int, float, Decimal)) and not isinstance(data, bool)
 
 
 def _kind(data: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from klamm_plugins import logical
+from klamm_plugins.converters.json_fast import NotFast, compile_writer
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
 from klamm_plugins.text import double_text, float_text, is_plain_double
@@ -23,6 +25,8 @@ from klamm_plugins.text import double_text, float_text, is_plain_double
 # characters, and characters beyond the basic plane, which Jackson writes as two escapes.
 _ODD: Final = re.compile(rb"\\\\|\\u00[01][0-9a-f]|[\xf0-\xf4][\x80-\xbf]{3}")
 _ODD_HINT: Final = re.compile(rb"\\u00[01]|[\xf0-\xf4]")
+
+_ATOMS: Final = frozenset({str, int, bool, type(None)})
 
 
 def dumps(value: Any) -> bytes:
@@ -53,6 +57,20 @@ class JsonWriter:
         self._numeric_decimals = numeric_decimals
         self._replace_null = replace_null_with_default
 
+    def compiled(self, schema: Schema | None) -> Callable[[Any], Any]:
+        """`to_json` for one schema and many values."""
+        if schema is None:
+            return self._schemaless
+        fast = compile_writer(schema, self.to_json)
+
+        def convert(value: Any) -> Any:
+            try:
+                return fast(value)
+            except (NotFast, DataError):
+                return self.to_json(schema, value)  # knows the rarer forms, and where an error is
+
+        return convert
+
     def to_json(self, schema: Schema | None, value: Any) -> Any:
         """Check `value` against `schema` and turn it into JSON. DataError names the field."""
         if schema is None:
@@ -71,7 +89,7 @@ class JsonWriter:
                 "Conversion error: null value for field that is required and has no default value"
                 f" ({schema!r})"
             )
-        if schema.name == logical.DECIMAL and self._numeric_decimals:
+        if self._numeric_decimals and logical.is_decimal(schema):
             return orjson.Fragment(str(value))
         return self._by_type(schema, logical.to_primitive(schema, value))
 
@@ -105,6 +123,12 @@ class JsonWriter:
         return [[self.checked(keys, k), self.checked(values, v)] for k, v in value.items()]
 
     def _schemaless(self, value: Any) -> Any:
+        if type(value) in _ATOMS:
+            return value
+        if type(value) is float:
+            return _double(value)
+        if type(value) is dict and set(map(type, value)) <= {str}:
+            return {k: v if type(v) in _ATOMS else self._schemaless(v) for k, v in value.items()}
         match value:
             case str() | bool() | int() | None:
                 return value

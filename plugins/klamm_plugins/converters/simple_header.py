@@ -52,6 +52,7 @@ _WORDS: Final = {
 _DATE: Final = logical.date_builder().build()
 _TIME: Final = logical.time_builder().build()
 _TIMESTAMP: Final = logical.timestamp_builder().build()
+_EXPONENT_MAX: Final = 1000  # 1e999999 is a text, not a number of a million digits
 _MAX_DEPTH: Final = 50  # headers are small; a hostile one must not exhaust the stack
 
 
@@ -202,6 +203,8 @@ def _common(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Any]]:
 
 def _number(text: str) -> SchemaAndValue | None:
     value = Decimal(text)
+    if abs(value.adjusted()) > _EXPONENT_MAX:
+        return None
     if abs(value.adjusted()) < 20 and value == int(value):
         number = int(value)
         for bits, schema in _INTEGERS:
