@@ -14,8 +14,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from klamm.connect.restart_policy import POLICY_CONFIG
 from klamm.connect.supervisor import HEARTBEAT_CONFIG
-from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of, parse_key
-from klamm_base.errors import ConfigError
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
+from klamm_base.properties import Properties, parse, suggestion
 
 log = logging.getLogger(__name__)
 
@@ -302,17 +302,13 @@ class WorkerConfig:
     values: Mapping[str, Any]
 
     @classmethod
-    def from_properties(cls, props: Mapping[str, str], where: Where = lambda _key: None) -> WorkerConfig:
-        """Check `props` (raises ConfigError with where the bad value was set); warn of what has no effect."""
-        values: dict[str, Any] = {}
-        for key in WORKER_CONFIG:
-            try:
-                values[key.name] = parse_key(key, props)
-            except ConfigError as e:
-                raise ConfigError(str(e), key=key.name, source=where(key.name)) from None
-        for name in WORKER_CONFIG.unknown(props):
-            _warn(name, where(name))
-        return cls(raw=dict(props), values=values)
+    def from_properties(cls, props: Mapping[str, str], where: Where | None = None) -> WorkerConfig:
+        """Check `props`; warn of what has no effect. Raises ConfigError: every bad value, and where it was set."""
+        given = props if isinstance(props, Properties) else Properties(props)
+        values = parse(WORKER_CONFIG, given)
+        for name in WORKER_CONFIG.unknown(given):
+            _warn(name, (where or given.source)(name))
+        return cls(raw=dict(given), values=values)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -362,4 +358,5 @@ def _warn(name: str, source: str | None) -> None:
     elif name.startswith(STORAGE_PREFIXES):
         log.warning("%s%s has no effect: internal topics are made with cleanup.policy=compact only", at, name)
     else:
-        log.warning("%s%s is not a worker property that Klamm knows; it has no effect", at, name)
+        hint = suggestion(name, [*WORKER_CONFIG.names, *IGNORED])
+        log.warning("%s%s is not a worker property; it has no effect%s", at, name, hint)

@@ -1,21 +1,270 @@
-"""One worker per `group.id`."""
+"""One worker per `group.id`: a member of the Kafka group, so that a second worker is refused and not just wrong.
+
+The worker joins the group with protocol type `connect`, as Kafka's workers do. The group's leader names one owner,
+who runs everything: the member that already runs, else the leader itself. Anybody else leaves and ends with a
+sentence that names the owner. Membership is static (by host name and REST port), so that a worker that was killed
+and started again takes its own place at once instead of waiting for its old session to end. While the broker is
+away the owner keeps running.
+
+Several workers that share the work come later; the assignment is then what changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import orjson
 
 from klamm.connect.config import WorkerConfig
+from klamm_base.errors import KlammError
+from klamm_broker.client import ClientError, Cluster
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.heartbeat import HeartbeatRequest
+from klamm_broker.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm_broker.wire.struct import Message
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_TYPE: Final = "connect"
+# Not one of Kafka's ("sessioned", "compatible", "default"): its workers and ours must not share a group.
+PROTOCOL: Final = "klamm-1"
+RETRY_S: Final = 0.5
+LEAVE_TIMEOUT_S: Final = 2.0
+# The answer to JoinGroup comes when all members have joined or the rebalance timeout has passed.
+JOIN_SLACK_S: Final = 10.0
+
+_ELSEWHERE: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
+
+class MembershipLost(KlammError):
+    """The worker may not (or no longer) run the group's connectors."""
+
+
+class _JoinAgain(Exception):
+    """The group moves on; `forget` when it does not know this member any more."""
+
+    def __init__(self, *, forget: bool = False) -> None:
+        super().__init__()
+        self.forget = forget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What a worker tells the leader of itself. `id` outlives its process."""
+
+    id: str
+    worker_id: str
+    url: str
+    running: bool
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Member:
+        return cls(**orjson.loads(data))
+
+
+def choose_owner(members: Sequence[Member], leader: Member) -> Member:
+    """Who runs everything: who already does, else the leader."""
+    return next((m for m in members if m.running), leader)
 
 
 class Membership:
-    def __init__(self, *, config: WorkerConfig, worker_id: str, url: str) -> None:
-        self._config = config
+    """See the module. `on_generation` gets the group's generation after each join."""
 
-    async def join(self) -> int:
-        return 1
+    def __init__(
+        self,
+        *,
+        config: WorkerConfig,
+        worker_id: str,
+        url: str,
+        on_generation: Callable[[int], None] = lambda _generation: None,
+    ) -> None:
+        self._config = config
+        self._group: str = config["group.id"]
+        self._worker_id = worker_id
+        self._url = url
+        self._id = f"{socket.gethostname()}:{url.rpartition(':')[2]}"
+        self._on_generation = on_generation
+        self._cluster = Cluster(",".join(config["bootstrap.servers"]), client_id="klamm-connect")
+        self._member_id = ""
+        self._generation = -1
+        self._running = False
+        self._heart: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Become the owner and keep it alive from now on. Raises MembershipLost when another worker is."""
+        protocol = self._config.raw.get("security.protocol", "PLAINTEXT").upper()
+        if protocol != "PLAINTEXT":
+            log.warning(
+                "group %s is not joined: that works with security.protocol=PLAINTEXT only, so far, not %s. "
+                "See to it that this is the group's only worker",
+                self._group,
+                protocol,
+            )
+            return
+        await self._join_until_settled()
+        self._running = True
+        self._heart = asyncio.create_task(self._beat(), name="membership")
 
     async def lost(self) -> None:
-        await asyncio.Event().wait()
+        """Wait until the membership ends; raises MembershipLost with the reason."""
+        if self._heart is None:
+            await asyncio.Event().wait()
+        else:
+            await self._heart
 
     async def leave(self) -> None:
-        return
+        """Give the place up, so that the next worker need not wait."""
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.gather(self._heart, return_exceptions=True)
+        if self._member_id:
+            await self._say_goodbye()
+        await self._cluster.close()
+
+    async def _say_goodbye(self) -> None:
+        me = MemberIdentity(member_id=self._member_id, group_instance_id=self._id, reason="the worker stops")
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._ask(LeaveGroupRequest(group_id=self._group, members=[me]))
+        except (ClientError, TimeoutError) as e:
+            log.info("group %s was not left (%s); its session ends by itself", self._group, e)
+        self._member_id = ""
+
+    # The group protocol
+
+    async def _join_until_settled(self) -> None:
+        while True:
+            try:
+                await self._join_once()
+            except _JoinAgain as again:
+                if again.forget:
+                    self._member_id = ""
+            except ClientError as e:
+                if not e.retriable:
+                    raise
+                log.warning("group %s: %s; trying again", self._group, e)
+                self._cluster.forget_coordinator(self._group)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._on_generation(self._generation)
+                return
+
+    async def _join_once(self) -> None:
+        joined = await self._ask(
+            JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=self._config["session.timeout.ms"],
+                rebalance_timeout_ms=self._config["rebalance.timeout.ms"],
+                member_id=self._member_id,
+                group_instance_id=self._id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=self._me.encode())],
+            ),
+            timeout_s=self._config["rebalance.timeout.ms"] / 1000 + JOIN_SLACK_S,
+        )
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = joined.member_id
+            raise _JoinAgain
+        await self._check(joined.error_code)
+        self._member_id, self._generation = joined.member_id, joined.generation_id
+        synced = await self._ask(
+            SyncGroupRequest(
+                group_id=self._group,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                group_instance_id=self._id,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=PROTOCOL,
+                assignments=self._assignments(joined),
+            )
+        )
+        await self._check(synced.error_code)
+        owner = Member.decode(bytes(synced.assignment)) if synced.assignment else self._me
+        if owner.id != self._id:
+            await self._say_goodbye()
+            raise MembershipLost(
+                f"worker {owner.worker_id} already runs in group {self._group} (REST at {owner.url}); several workers "
+                "in one group come later. Stop that one, or give this worker another group.id and other storage topics"
+            )
+
+    @property
+    def _me(self) -> Member:
+        return Member(id=self._id, worker_id=self._worker_id, url=self._url, running=self._running)
+
+    def _assignments(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """The leader's word: every member is told who the owner is."""
+        if joined.leader != joined.member_id or joined.skip_assignment:
+            return []
+        owner = choose_owner([_of(m) for m in joined.members], self._me).encode()
+        return [SyncGroupRequestAssignment(member_id=m.member_id, assignment=owner) for m in joined.members]
+
+    async def _beat(self) -> None:
+        """Heartbeats until the membership is lost."""
+        while True:
+            await asyncio.sleep(self._config["heartbeat.interval.ms"] / 1000)
+            try:
+                answer = await self._ask(
+                    HeartbeatRequest(
+                        group_id=self._group,
+                        generation_id=self._generation,
+                        member_id=self._member_id,
+                        group_instance_id=self._id,
+                    )
+                )
+                await self._check(answer.error_code)
+            except ClientError as e:
+                log.warning("group %s: no heartbeat (%s)", self._group, e)
+                self._cluster.forget_coordinator(self._group)
+            except _JoinAgain as again:
+                if again.forget:
+                    self._member_id = ""
+                await self._join_until_settled()
+
+    async def _ask(self, request: Message, *, timeout_s: float | None = None) -> Any:
+        connection = await self._cluster.coordinator(self._group)
+        return await connection.request(request, timeout_s=timeout_s)
+
+    async def _check(self, code: int) -> None:
+        """Raise what an error code means for this member."""
+        match code:
+            case ErrorCode.NONE:
+                return
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                raise _JoinAgain
+            case ErrorCode.ILLEGAL_GENERATION | ErrorCode.UNKNOWN_MEMBER_ID:
+                raise _JoinAgain(forget=True)
+            case ErrorCode.FENCED_INSTANCE_ID:
+                raise MembershipLost(f"another worker took the place of {self._id} in group {self._group}")
+            case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                raise MembershipLost(
+                    f"group {self._group} is used by something else than Klamm's workers (Apache Kafka Connect, or "
+                    "consumers): give this worker a group.id and storage topics of its own"
+                )
+            case _ if code in _ELSEWHERE:
+                self._cluster.forget_coordinator(self._group)
+                await asyncio.sleep(RETRY_S)
+                raise _JoinAgain
+            case _:
+                known = ErrorCode(code)
+                raise MembershipLost(f"group {self._group} cannot be joined: {known.name} ({known.message})")
+
+
+def _of(member: JoinGroupResponseMember) -> Member:
+    return Member.decode(bytes(member.metadata))

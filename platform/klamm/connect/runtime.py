@@ -172,6 +172,10 @@ class Runtime:
         answer: dict[str, Any] = await self.children.call("validate", params)
         return answer
 
+    def set_generation(self, generation: int) -> None:
+        """The group's generation, which statuses carry."""
+        self.generation = generation
+
     # Config topic
 
     async def write_config(self, records: Sequence[Record]) -> None:

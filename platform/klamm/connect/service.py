@@ -57,7 +57,7 @@ class ConnectService:
         return self._runtime.plugins
 
     async def health(self) -> str:
-        """ "healthy", "starting" (as Starting) or what is wrong (as RequestError)."""
+        """Says healthy; raises Starting, or RequestError with what is wrong."""
         if not self.ready:
             raise Starting("Worker is still starting up.")
         try:

@@ -76,9 +76,16 @@ class Worker:
         service = ConnectService(runtime)
         await self._serve(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
-        self._membership = Membership(config=self.config, worker_id=worker_id, url=self.url)
-        runtime.generation = await self._membership.join()
-        await runtime.start()
+        self._membership = Membership(
+            config=self.config, worker_id=worker_id, url=self.url, on_generation=runtime.set_generation
+        )
+        # Both take their time: joining may wait for other members, starting reads three topics.
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._membership.join())
+                both.create_task(runtime.start())
+        except ExceptionGroup as e:
+            raise e.exceptions[0] from None
         runtime.herd()
         service.ready = True
 
