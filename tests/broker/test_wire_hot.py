@@ -1,5 +1,7 @@
 """The hand-written Produce and Fetch codecs give exactly what the generated ones give."""
 
+import functools
+import gc
 from dataclasses import dataclass
 
 import pytest
@@ -260,3 +262,18 @@ def test_versions_outside_the_range():
 def test_topic_ids_are_sixteen_bytes():
     with pytest.raises(ValueError, match="16 bytes"):
         encode_produce_response(1, 13, [(b"short", [])])
+
+
+def test_errors_do_not_keep_the_receive_buffer():
+    """A view that lives on inside an error would forbid the next resize of a buffer that all connections share."""
+    buffer = bytearray(filled(ProduceRequest, 0).encode(3))
+    gc.disable()
+    try:
+        for size in range(1, len(buffer), 7):
+            for read in (parse_produce, lambda view, pos, version: ProduceRequest.decode(view, version, pos)):
+                kind, _ = outcome(functools.partial(read, memoryview(buffer)[:size], 0, 3))
+                assert kind is TruncatedMessage
+                buffer.append(0)  # BufferError while any view of it is alive
+                buffer.pop()
+    finally:
+        gc.enable()

@@ -176,7 +176,7 @@ def test_golden_bytes(message, version, text):
         (MetadataRequest, 0, "00000001 0001 ff", "topics.name", 6, "UTF-8"),
         (MetadataRequest, 9, "ffffffff07", "topics", 5, "needs more"),
         (MetadataRequest, 9, "ffffffffff01", "topics", 0, "varint"),
-        (MetadataRequest, 9, "01 01 00 00 01 05 09 61", "tags", 7, "needs more"),
+        (MetadataRequest, 9, "01 01 00 00 01 05 09 61", "unknown_tags", 7, "needs more"),
         (MetadataResponse, 0, "00000001 00000001 0009 68686868686868", "brokers.host", 10, "needs more"),
         (TransactionLogValue, 1, "00" * 8 + "0000 00000000 00 00" + "00" * 16 + "01 01 07" + "00" * 8,
          "next_producer_id", 43, "tag"),
@@ -257,6 +257,24 @@ def test_shapes_beyond_kafkas(drawn):
         message = expressible(drawn, version)
         encoded = message.encode(version)
         assert Example.decode(encoded, version) == (message, len(encoded))
+
+
+@pytest.mark.parametrize(
+    ("message", "field_name", "reason"),
+    [
+        (Example(blobs=["text"]), "blobs", "str instead of bytes"),
+        (Example(ids=["x" * 16]), "ids", "str instead of bytes"),
+        (Example(ids=[b"x"]), "ids", "16 bytes"),
+        (Example(inner=5), "inner.number", "attribute"),
+        (Example(inner=None), "inner.number", "attribute"),
+        (Example(numbers=5), "numbers", "int"),
+        (Example(unknown_tags={7: "x"}), "unknown_tags", "str"),
+    ],
+)
+def test_values_of_the_wrong_kind(message, field_name, reason):
+    with pytest.raises(UnencodableValue, match=reason) as caught:
+        message.encode(1)
+    assert caught.value.field == field_name
 
 
 def test_a_known_tag_may_not_be_among_the_unknown_ones():

@@ -221,7 +221,7 @@ class _DecoderWriter:
         for spec in plan.tagged:
             add(f"{var}.{spec.name} = {self._default(spec)}")
         count, tag, end, unknown = (self.out.name(stem) for stem in ("c", "t", "z", "w"))
-        path = prefix + "tags"
+        path = prefix + "unknown_tags"
         add(f"{var}.unknown_tags = NO_TAGS")
         self._uvarint(count, path)
         add(f"if {count}:")

@@ -56,6 +56,7 @@ class _EncoderWriter:
         self.out = Source()
         self.append = "a"
         self.out.namespace |= {
+            "BYTES": (bytearray, memoryview),
             "ERRORS": ENCODE_ERRORS,
             "NO_TAGS": NO_TAGS,
             "PACK_TAGS": pack_tags,
@@ -155,14 +156,19 @@ class _EncoderWriter:
         compact = self.flexible and spec.compact
         self._null(spec, "s", path, b"\0" if compact else b"\xff" * struct.calcsize(code))
         if spec.type == "string":
+            too_long = f"if len(s) > {STRING_BYTES_MAX}: raise ValueError(f'a string of {{len(s)}} bytes')"
             add("s = s.encode()", (path, 0))
-            add(
-                f"if len(s) > {STRING_BYTES_MAX}: raise ValueError(f'a string of {{len(s)}} bytes')",
-                (path, 0),
-            )
+            add(too_long, (path, 0))
+        else:
+            self._check_bytes(path)
         self._length(spec, "len(s)", path, code)
         add(f"{self.append}(s)")
         self.out.depth -= 1
+
+    def _check_bytes(self, path: str) -> None:
+        """The parts are joined when the encoder is done: whatever is no bytes must be noticed before."""
+        self.out.add("if type(s) is not bytes and not isinstance(s, BYTES):", (path, 0))
+        self.out.add("    raise TypeError(f'{type(s).__name__} instead of bytes')", (path, 0))
 
     def _nested(self, spec: FieldSpec, value: str, path: str) -> None:
         assert spec.struct is not None
@@ -198,6 +204,7 @@ class _EncoderWriter:
         if spec.struct:
             self._struct(spec.struct, item, path + ".")
         elif spec.type == "uuid":
+            self._check_bytes(path)
             add("if len(s) != 16: raise ValueError('a uuid is 16 bytes')", (path, 0))
             add(f"{self.append}(s)")
         else:
@@ -207,7 +214,8 @@ class _EncoderWriter:
     def _tags(self, plan: Plan, var: str, prefix: str) -> None:
         add = self.out.add
         if not plan.tagged:
-            add(f"{self.append}(b'\\0' if not {var}.unknown_tags else PACK_TAGS((), {var}.unknown_tags))")
+            add(f"s = {var}.unknown_tags", (prefix + "unknown_tags", 0))
+            add(f"{self.append}(b'\\0' if s is NO_TAGS else PACK_TAGS((), s))", (prefix + "unknown_tags", 0))
             return
         tags = self.out.name("t")
         add(f"{tags} = []")
@@ -230,5 +238,5 @@ class _EncoderWriter:
         add(
             f"{self.append}(b'\\0' if not {tags} and not {var}.unknown_tags else "
             f"PACK_TAGS({tags}, {var}.unknown_tags))",
-            (prefix + "tags", 0),
+            (prefix + "unknown_tags", 0),
         )

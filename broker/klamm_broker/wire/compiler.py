@@ -17,7 +17,6 @@ from typing import Any, Final, NoReturn
 
 from klamm_broker.wire.errors import (
     MalformedMessage,
-    ProtocolError,
     TruncatedMessage,
     UnencodableValue,
     UnsupportedVersion,
@@ -173,17 +172,17 @@ def _encode_failed(out: Source, message: str, version: int, error: Exception) ->
     title = f"{message} v{version}"
     if isinstance(error, UnsupportedVersion):
         raise UnsupportedVersion(f"{title}: {error}") from None
-    if isinstance(error, ProtocolError):
-        raise error
-    if isinstance(error, AttributeError) and not fields:
-        raise error  # not a Struct at all: a programming error that needs its traceback
     path = " or ".join(path for path, _ in fields) or "?"
-    raise UnencodableValue(title, path, str(error)) from error
+    error.__traceback__ = None  # as below
+    raise UnencodableValue(title, path, str(error)) from None
 
 
 def _decode_failed(out: Source, title: str, error: Exception) -> NoReturn:
     fields, names = out.at(error.__traceback__)
     offset, end = names.get("p", 0), names.get("n", 0)
+    error.__traceback__ = (
+        None  # it leads to the frame, whose locals lead back here and to the buffer: a cycle
+    )
     path = fields[0][0] if fields else "?"
     if isinstance(error, (struct.error, IndexError, EOFError)):
         for field, size in fields:  # of a run: the field that the end cuts
