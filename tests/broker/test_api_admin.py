@@ -48,7 +48,7 @@ def client(broker):
 
 def create(client, name=None, *, version=7, validate_only=False, **fields):
     topic = CreatableTopic(
-        name=name or new_name(), **{"num_partitions": -1, "replication_factor": -1} | fields
+        name=new_name() if name is None else name, **{"num_partitions": -1, "replication_factor": -1} | fields
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
     return client.request(request, version).topics[0]
