@@ -254,9 +254,9 @@ class SourceTask(ABC):
         """Offsets were committed. An exception is logged and the task goes on."""
 
     def stop(self) -> None:  # noqa: B027
-        """Release what `start` took. Called once, in the task's thread, after the last `poll` has returned,
+        """Release what `start` took. Called once, in the task's thread, after the last `poll` has returned.
 
-        and also after a `start` or `poll` that raised. Nothing that it does may take longer than a few
+        Also called after a `start` or a `poll` that raised. Nothing that it does may take longer than a few
         seconds: the process is killed after `task.shutdown.graceful.timeout.ms`.
         """
 

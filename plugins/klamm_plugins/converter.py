@@ -46,9 +46,9 @@ class Converter(Plugin, ABC):
     def from_connect_data_many(
         self, topic: str, schema: Schema | None, values: Sequence[Any]
     ) -> list[bytes | None]:
-        """`from_connect_data` for a list. When it raises, the runtime converts the values one by one to find
+        """`from_connect_data` for a list.
 
-        which are bad: a converter need not say.
+        When it raises, the runtime converts the values one by one to find which are bad: a converter need not say.
         """
         convert = self.from_connect_data
         return [convert(topic, schema, v) for v in values]
