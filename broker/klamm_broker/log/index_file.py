@@ -77,23 +77,18 @@ class IndexFile:
             file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
             os.ftruncate(file.fd, size)
 
-    def flush(self, *, sync: bool) -> None:
-        """Write the entries that the file does not have yet, and create the file if there is none."""
+    def flush(self) -> None:
+        """Write the entries that the file does not have yet."""
         data = self._data
-        if not isinstance(data, bytearray):
-            return
-        if self._flushed == len(data) and not sync:
+        if not isinstance(data, bytearray) or self._flushed == len(data):
             return
         file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
         while self._flushed < len(data):
             self._flushed += os.pwrite(file.fd, memoryview(data)[self._flushed :], self._flushed)
-        if sync:
-            os.fsync(file.fd)
 
     def seal(self) -> None:
         """The segment is finished: write the rest, and map the file from now on."""
-        self._writable()
-        self.flush(sync=False)
+        self.flush()
         self.release()
 
     def release(self) -> None:

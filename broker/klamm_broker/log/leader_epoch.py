@@ -22,8 +22,8 @@ UNDEFINED: Final = -1
 class LeaderEpochCache:
     """The epochs of one partition, in memory and in its checkpoint file.
 
-    Changes reach the file at once; `write(sync=True)` makes them durable (recovery rebuilds what a power
-    loss takes, from the batches after the recovery point).
+    Changes reach the file at once and the disk with the log's next flush; recovery rebuilds what a power loss
+    takes, from the batches after the recovery point.
     """
 
     __slots__ = ("_epochs", "_path", "_starts")
@@ -62,9 +62,13 @@ class LeaderEpochCache:
         """The last epoch that wrote something, or -1."""
         return self._epochs[-1] if self._epochs else UNDEFINED
 
-    def write(self, *, sync: bool) -> None:
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def write(self) -> None:
         lines = [f"{epoch} {start}" for epoch, start in self.entries]
-        write_atomically(self._path, format_lines(lines), sync=sync)
+        write_atomically(self._path, format_lines(lines), sync=False)
 
     def assign(self, epoch: int, start: int, *, write: bool = True) -> bool:
         """Note that `epoch` starts at `start`; entries that contradict it are dropped. True if that is news."""
@@ -78,7 +82,7 @@ class LeaderEpochCache:
         self._epochs.append(epoch)
         self._starts.append(start)
         if write:
-            self.write(sync=False)
+            self.write()
         return True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -104,7 +108,7 @@ class LeaderEpochCache:
             self._starts.pop()
             changed = True
         if changed:
-            self.write(sync=False)
+            self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget what is below the log start; the epoch in force there now starts there."""
@@ -113,9 +117,9 @@ class LeaderEpochCache:
             return
         del self._epochs[:keep], self._starts[:keep]
         self._starts[0] = start_offset
-        self.write(sync=False)
+        self.write()
 
     def clear(self) -> None:
         self._epochs.clear()
         self._starts.clear()
-        self.write(sync=False)
+        self.write()

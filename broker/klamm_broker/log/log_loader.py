@@ -103,7 +103,7 @@ class LogLoader:
             self._producers = ProducerState()
         self._log_start = max(self._log_start, self._segments[0].base_offset)
         if self._epochs_changed:
-            self._epochs.write(sync=False)
+            self._epochs.write()
         self._epochs.truncate_from_end(end)
         self._epochs.truncate_from_start(self._log_start)
         return Loaded(
@@ -255,6 +255,11 @@ class LogLoader:
                 segment.truncate(valid.size, valid.next_offset)
                 self._delete_segments(number + 1)
                 return valid.next_offset
+            if following is not None:
+                self._snapshot_offset = following.base_offset
+                producer_snapshot.write(
+                    self._directory, self._snapshot_offset, self._producers.entries.values(), sync=False
+                )
         return self._end_of(self._segments[-1]) if self._segments else 0
 
     def _recover_segment(self, segment: Segment, following: Segment | None) -> recovery.Valid:
@@ -315,5 +320,5 @@ def rebuild_indexes(segment: Segment) -> None:
     for position, header in headers(segment):
         segment.note_batch(position, header.size, header.last_offset, header.max_timestamp)
     segment.note_max_timestamp()
-    segment.index.flush(sync=False)
-    segment.time_index.flush(sync=False)
+    segment.index.flush()
+    segment.time_index.flush()

@@ -277,10 +277,19 @@ class LogManager:
         """Write the checkpoints (Kafka: every minute)."""
         self._write_checkpoints()
 
-    def tick_flush(self, now_ms: int) -> None:
-        """Flush the logs whose flush.ms is over."""
-        for partition_log in self._logs.values():
-            partition_log.flush_if_due(now_ms)
+    def wanting_flush(self, now_ms: int) -> list[PartitionLog]:
+        """The logs to flush now: by flush.messages and flush.ms, or because a segment was finished.
+
+        `fsync` may take long: use `begin_flush`, run the job in a thread, then `end_flush`.
+        """
+        return [partition_log for partition_log in self._logs.values() if partition_log.wants_flush(now_ms)]
+
+    def tick_flush(self, now_ms: int) -> int:
+        """Flush `wanting_flush` here and now; how many logs."""
+        wanting = self.wanting_flush(now_ms)
+        for partition_log in wanting:
+            partition_log.flush(now_ms)
+        return len(wanting)
 
     def tick_retention(self, now_ms: int) -> int:
         """Apply retention, expire producers, remove files that were deleted a while ago (Kafka: every 5 min).

@@ -11,19 +11,20 @@ from __future__ import annotations
 import logging
 import os
 import zlib
-from bisect import bisect_right
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from klamm_broker.log import files, producer_snapshot, timestamps
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError, OffsetOutOfRange, StorageError
+from klamm_broker.log.flush_job import FlushJob
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded, LogLoader, headers
 from klamm_broker.log.producer_state import BatchMetadata, ProducerState
 from klamm_broker.log.replay import apply_batch, marker_of
-from klamm_broker.log.retention import SegmentFacts, deletable
+from klamm_broker.log.retention import deletable
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from klamm_broker.log.segment_list import SegmentList
 from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
 from klamm_broker.wire.batch import patch, patch_log_append_time
@@ -78,11 +79,10 @@ class PartitionLog:
         self.sole_replica = True  # False: somebody else advances the high watermark
         self.producers: ProducerState = loaded.producers
         self.epochs: LeaderEpochCache = loaded.epochs
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._segments = SegmentList(directory, loaded.segments)
         self._snapshot_offset = loaded.snapshot_offset
         self._flushed_ms = now_ms
-        self._deleted: list[tuple[int, Path]] = []  # (when to remove it, file)
+        self._truncations = 0
         self._closed = False
 
     @classmethod
@@ -126,11 +126,11 @@ class PartitionLog:
     @property
     def size(self) -> int:
         """Bytes in the `.log` files."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size
 
     @property
     def segment_base_offsets(self) -> list[int]:
-        return list(self._bases)
+        return list(self._segments.bases)
 
     @property
     def last_stable_offset(self) -> int:
@@ -238,7 +238,7 @@ class PartitionLog:
                 self.roll(now_ms)
             if self.leader_epoch != self.epochs.latest:
                 self.epochs.assign(self.leader_epoch, self.log_end_offset)
-            self._segments[-1].append(data, rows, last_offset=last_offset)
+            self._segments.active.append(data, rows, last_offset=last_offset)
         except OSError as e:
             raise StorageError(f"{self.name}: append failed: {e}") from e
 
@@ -251,7 +251,7 @@ class PartitionLog:
                 )
                 aborted = apply_batch(self.producers, data, position, written)
                 if aborted is not None:
-                    self._segments[-1].txn_index.append(aborted)
+                    self._segments.active.txn_index.append(aborted)
         self.log_end_offset = rows[-1][1] + 1
         if self.sole_replica:
             self.high_watermark = self.log_end_offset
@@ -259,7 +259,7 @@ class PartitionLog:
     # Rolling and deleting
 
     def _roll_due(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        segment, config = self._segments[-1], self.config
+        segment, config = self._segments.active, self.config
         if segment.size + size > config.segment_bytes:
             return segment.size > 0
         if segment.index.full or segment.time_index.full:
@@ -278,22 +278,14 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> None:
         """Finish the active segment and begin one at the log end. An empty one is left as it is."""
-        active = self._segments[-1]
+        active = self._segments.active
         if active.size == 0 and active.base_offset == self.log_end_offset:
             active.index.reset()
             active.time_index.reset()
             return
         self._write_snapshot(sync=False)
-        segment = Segment.create(
-            self.directory,
-            self.log_end_offset,
-            index_interval=self.config.index_interval_bytes,
-            max_index_bytes=self.config.segment_index_bytes,
-            now_ms=now_ms,
-        )
+        self._segments.create(self.log_end_offset, self.config, now_ms)
         active.close_for_append()
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
 
     def _write_snapshot(self, *, sync: bool) -> None:
         """Write the producer state as of the log end, unless that has been done."""
@@ -305,7 +297,7 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention; how many segments were deleted. Their files stay for file.delete.delay.ms."""
         count = deletable(
-            [self._facts(number) for number in range(len(self._segments))],
+            self._segments.facts(self.log_end_offset),
             now_ms=now_ms,
             retention_ms=self.config.retention_ms,
             retention_bytes=self.config.retention_bytes,
@@ -317,38 +309,19 @@ class PartitionLog:
             return 0
         if count == len(self._segments):
             self.roll(now_ms)
-        start = self._bases[count]
+        start = self._segments.bases[count]
         self.log_start_offset = max(self.log_start_offset, start)
         self._drop_segments(0, count, now_ms)
         self.epochs.truncate_from_start(self.log_start_offset)
         log.info("%s: %d segments deleted, the log starts at %d", self.name, count, self.log_start_offset)
         return count
 
-    def _facts(self, number: int) -> SegmentFacts:
-        segment = self._segments[number]
-        last = number == len(self._segments) - 1
-        timestamp = segment.largest_timestamp if segment.size else -1
-        return SegmentFacts(
-            size=segment.size,
-            end_offset=self.log_end_offset if last else self._bases[number + 1],
-            timestamp=timestamp if timestamp >= 0 else segment.modified_ms,
-        )
-
     def _drop_segments(self, first: int, end: int, now_ms: int) -> None:
-        due = now_ms + self.config.file_delete_delay_ms
-        for segment in self._segments[first:end]:
-            self._deleted += [(due, path) for path in segment.rename_deleted()]
-            producer_snapshot.snapshot_path(self.directory, segment.base_offset).unlink(missing_ok=True)
-            segment.release()
-        del self._segments[first:end], self._bases[first:end]
+        self._segments.drop(first, end, remove_at_ms=now_ms + self.config.file_delete_delay_ms)
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files of segments that were deleted file.delete.delay.ms ago; how many files."""
-        due = [path for when, path in self._deleted if when <= now_ms]
-        self._deleted = [(when, path) for when, path in self._deleted if when > now_ms]
-        for path in due:
-            path.unlink(missing_ok=True)
-        return len(due)
+        return self._segments.remove_deleted(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that wrote nothing for producer.id.expiration.ms; how many."""
@@ -371,10 +344,11 @@ class PartitionLog:
             )
         if offset >= up_to:
             return None
-        number = bisect_right(self._bases, offset) - 1
-        while number < len(self._segments):
-            segment = self._segments[number]
-            end = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+        segments, bases = self._segments, self._segments.bases
+        number = segments.number_of(offset)
+        while number < len(segments):
+            segment = segments[number]
+            end = bases[number + 1] if number + 1 < len(bases) else self.log_end_offset
             found = segment.read(
                 offset, max_bytes, up_to=up_to, last_offset=end - 1, min_one_batch=min_one_batch
             )
@@ -386,8 +360,7 @@ class PartitionLog:
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
         """The aborted transactions with records in [first, end): what a fetch of committed records carries."""
-        number = max(bisect_right(self._bases, first) - 1, 0)
-        return [txn for s in self._segments[number:] for txn in s.txn_index.overlapping(first, end)]
+        return [txn for s in self._segments.since(first) for txn in s.txn_index.overlapping(first, end)]
 
     def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
         """(timestamp, offset, leader epoch) of the first record with at least this timestamp."""
@@ -407,46 +380,67 @@ class PartitionLog:
         unflushed = self.log_end_offset - self.recovery_point
         return unflushed >= self.config.flush_messages or now_ms - self._flushed_ms >= self.config.flush_ms
 
-    def flush_if_due(self, now_ms: int) -> None:
-        """Flush when flush.messages or flush.ms says so."""
-        if self._flush_due(now_ms):
-            self.flush(now_ms)
+    @property
+    def flush_due_after_roll(self) -> bool:
+        """Whether a finished segment is not on disk yet: recovery after a crash would check it again."""
+        return self.recovery_point < self._segments.active.base_offset
+
+    def wants_flush(self, now_ms: int) -> bool:
+        """Whether flush.messages, flush.ms or a finished segment asks for a flush."""
+        return self.recovery_point < self.log_end_offset and (
+            self.flush_due_after_roll or self._flush_due(now_ms)
+        )
+
+    def begin_flush(self, now_ms: int) -> FlushJob | None:
+        """A job that makes everything up to the log end durable; None when it is. `end_flush` must follow."""
+        self._flushed_ms = now_ms
+        if self.recovery_point >= self.log_end_offset:
+            return None
+        found: list[files.OpenFile] = []
+        try:
+            for segment in self._segments.since(self.recovery_point):
+                found += segment.files_to_sync()
+                snapshot = producer_snapshot.snapshot_path(self.directory, segment.base_offset)
+                if snapshot.exists():
+                    found.append(files.OpenFile(snapshot, os.O_RDONLY))
+            if self.epochs.path.exists():
+                found.append(files.OpenFile(self.epochs.path, os.O_RDONLY))
+            found.append(files.OpenFile(self.directory, os.O_RDONLY))
+        except OSError as e:
+            raise StorageError(f"{self.name}: flush failed: {e}") from e
+        return FlushJob(end_offset=self.log_end_offset, truncations=self._truncations, files=found)
+
+    def end_flush(self, job: FlushJob) -> None:
+        """The job has run: move the recovery point (unless the log has been truncated meanwhile)."""
+        if job.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, min(job.end_offset, self.log_end_offset))
 
     def flush(self, now_ms: int | None = None) -> None:
         """Force everything up to the log end to disk, and move the recovery point there."""
-        if now_ms is not None:
-            self._flushed_ms = now_ms
-        if self.recovery_point >= self.log_end_offset:
+        job = self.begin_flush(self._flushed_ms if now_ms is None else now_ms)
+        if job is None:
             return
-        end = self.log_end_offset
         try:
-            first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-            for segment in self._segments[first:]:
-                segment.flush(sync=True)
-                snapshot = producer_snapshot.snapshot_path(self.directory, segment.base_offset)
-                if snapshot.exists():
-                    files.sync_file(snapshot)
-            self.epochs.write(sync=True)
+            job.run()
         except OSError as e:
             raise StorageError(f"{self.name}: flush failed: {e}") from e
-        self.recovery_point = end
+        self.end_flush(job)
 
     def close(self) -> None:
         """Flush and close. Opening it again with `clean=True` finds everything."""
         if self._closed:
             return
-        active = self._segments[-1]
+        active = self._segments.active
         active.note_max_timestamp()
         self.flush()
-        active.flush(sync=False)
+        active.write_indexes()
         self._write_snapshot(sync=True)
         self.release()
 
     def release(self) -> None:
         """Let go of all files without writing anything."""
         self._closed = True
-        for segment in self._segments:
-            segment.release()
+        self._segments.release()
 
     # Truncation
 
@@ -454,10 +448,11 @@ class PartitionLog:
         """Drop everything from the batch that holds `offset` on; the log end is then that batch's start."""
         if offset >= self.log_end_offset:
             return
-        if offset < self._bases[0]:
+        self._truncations += 1
+        if offset < self._segments.bases[0]:
             self.truncate_fully(offset, now_ms=now_ms)
             return
-        number = bisect_right(self._bases, offset) - 1
+        number = self._segments.number_of(offset)
         segment = self._segments[number]
         head = segment.find(offset)
         self._drop_segments(number + 1, len(self._segments), now_ms)
@@ -473,18 +468,10 @@ class PartitionLog:
 
     def truncate_fully(self, offset: int, *, now_ms: int) -> None:
         """Drop everything; the log goes on, empty, at `offset`."""
+        self._truncations += 1
         self._drop_segments(0, len(self._segments), now_ms)
         self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
-        self._segments.append(
-            Segment.create(
-                self.directory,
-                offset,
-                index_interval=self.config.index_interval_bytes,
-                max_index_bytes=self.config.segment_index_bytes,
-                now_ms=now_ms,
-            )
-        )
-        self._bases.append(offset)
+        self._segments.create(offset, self.config, now_ms)
         self.epochs.clear()
         self._reload_producers()
 
@@ -500,7 +487,7 @@ class PartitionLog:
                 self.producers = ProducerState(producer_snapshot.read(self.directory, found))
                 start = self._snapshot_offset = found
                 break
-        for segment in self._segments[max(bisect_right(self._bases, start) - 1, 0) :]:
+        for segment in self._segments.since(start):
             for position, header in headers(segment):
                 if header.base_offset >= start:
                     apply_batch(self.producers, self._read_batch(segment, position, header.size), 0, header)

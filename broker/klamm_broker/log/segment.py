@@ -141,14 +141,16 @@ class Segment:
         os.ftruncate(self.file.fd, self.size)
         self._dirty_tail = False
 
-    def flush(self, *, sync: bool) -> None:
-        """Write the indexes and, with `sync`, force everything to disk."""
-        if sync and self._file is not None:
-            os.fsync(self._file.fd)
-        self.index.flush(sync=sync)
-        self.time_index.flush(sync=sync)
-        if sync:
-            self.txn_index.sync()
+    def write_indexes(self) -> None:
+        """Write the index entries that are only in memory."""
+        self.index.flush()
+        self.time_index.flush()
+
+    def files_to_sync(self) -> list[OpenFile]:
+        """The segment's files, indexes written, for somebody to force to disk."""
+        self.write_indexes()
+        paths = (self.path(suffix) for suffix in files.SEGMENT_SUFFIXES[1:])
+        return [self.file, *(OpenFile(path, os.O_RDONLY) for path in paths if path.exists())]
 
     def close_for_append(self) -> None:
         """The segment is finished: add the entry of its largest timestamp, write out and map the indexes."""

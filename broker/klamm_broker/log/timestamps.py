@@ -7,7 +7,7 @@ decoded.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from klamm_broker.log.segment import Segment
 from klamm_broker.wire.batch import Record, decode_records, read_header
@@ -16,7 +16,7 @@ Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch)"""
 
 
-def first_at_or_after(segments: Sequence[Segment], timestamp: int, *, log_start_offset: int) -> Found | None:
+def first_at_or_after(segments: Iterable[Segment], timestamp: int, *, log_start_offset: int) -> Found | None:
     """The first record from the log start on with at least this timestamp."""
     for segment in segments:
         if segment.largest_timestamp < timestamp:
@@ -32,7 +32,7 @@ def first_at_or_after(segments: Sequence[Segment], timestamp: int, *, log_start_
     return None
 
 
-def largest(segments: Sequence[Segment]) -> Found | None:
+def largest(segments: Iterable[Segment]) -> Found | None:
     """The first record with the largest timestamp of all."""
     best = max((s for s in segments if s.size), key=lambda s: s.largest_timestamp, default=None)
     if best is None or best.largest_timestamp < 0:

@@ -77,8 +77,3 @@ class TxnIndex:
         """Forget everything: the index is about to be rebuilt."""
         self._entries = []
         self.path.unlink(missing_ok=True)
-
-    def sync(self) -> None:
-        if self._entries:
-            file = OpenFile(self.path, os.O_WRONLY)
-            os.fsync(file.fd)
