@@ -19,7 +19,8 @@ def create_topic(bootstrap: str, partitions: int) -> str:
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive the result
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def produce(bootstrap: str, topic: str, *, records: int, size: int, partitions: int) -> float:
