@@ -154,7 +154,7 @@ class CollectingTask(SinkTask):
     def start(self, props):
         misbehave(props, "start")
         self.props = props
-        self.file = Path(props["file"]).open("a")
+        self.file = Path(props["file"]).open("a")  # noqa: SIM115
 
     def put(self, records):
         misbehave(self.props, "put")

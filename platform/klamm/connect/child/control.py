@@ -8,6 +8,7 @@ committed comes again.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import queue
 import select
@@ -19,6 +20,8 @@ from typing import Any, Final
 from klamm.connect.channel import BlockingChannel, ChannelError, Message
 from klamm.connect.child.vitals import Vitals
 from klamm_plugins.errors import ConnectError
+
+log = logging.getLogger(__name__)
 
 REPORT_INTERVAL_S: Final = 1.0
 # How long a request to the worker may take: it may have to read the offset topic to its end first.
@@ -93,6 +96,13 @@ class Control:
         self.changed.clear()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            log.exception("the control channel broke; a task that cannot be controlled must not go on")
+            os._exit(EXIT_ORPHANED)
+
+    def _serve(self) -> None:
         due = time.monotonic() + REPORT_INTERVAL_S
         while True:
             ready, _, _ = select.select([self._channel], [], [], max(0.0, due - time.monotonic()))
