@@ -41,7 +41,7 @@ _PLACES: Final[dict[str, Callable[[Any], str]]] = {
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")],
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the first record.")

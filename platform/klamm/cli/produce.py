@@ -27,7 +27,7 @@ def produce(
     topic: Annotated[str, typer.Argument(help="Topic to write to.")],
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VALUE...]", help="Values; default: the lines of standard input."),
+        typer.Argument(metavar="[VALUE]", help="Values; default: the lines of standard input."),
     ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,

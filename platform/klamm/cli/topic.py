@@ -25,7 +25,7 @@ from klamm_base.errors import KlammError
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topic names.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 
 
 def _admin(bootstrap: str, config: Any) -> Any:
@@ -123,9 +123,7 @@ def create(
 
 @app.command()
 def describe(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Default: all topics.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]", help="Default: all topics.")] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,

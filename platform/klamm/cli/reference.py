@@ -1,0 +1,51 @@
+"""`python -m klamm.cli.reference`: the command line's reference page, from the commands themselves.
+
+A test compares docs/cli.md with it, so that the page cannot fall behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from klamm.cli.main import app
+
+HEAD = """\
+# Command line
+
+Made by `python -m klamm.cli.reference > docs/cli.md`. Exit codes: 0 done, 1 failed, 2 used wrongly. Errors are one
+sentence on standard error. `klamm --install-completion` installs completion for your shell.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    root = typer.main.get_command(app)
+    return HEAD + "".join(_section(path, command) for path, command in walk(root, ("klamm",)))
+
+
+def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that lead to it."""
+    children = getattr(command, "commands", None)
+    if not children:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from walk(child, (*path, name))
+
+
+def _section(path: tuple[str, ...], command: Any) -> str:
+    context = command.make_context(path[-1], [], resilient_parsing=True)
+    words = [path[0] if len(path) == 1 else " ".join(path), *command.collect_usage_pieces(context)]
+    lines = ["", f"## {' '.join(path)}", "", f"    {' '.join(words)}", "", (command.help or "").strip(), ""]
+    rows = [record for p in command.get_params(context) if (record := p.get_help_record(context)) is not None]
+    for option, text in rows:
+        lines.append(f"- `{option.strip()}`: {' '.join(text.split())}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

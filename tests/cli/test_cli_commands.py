@@ -1,0 +1,112 @@
+"""Topic, produce and consume commands against a real broker; errors, exit codes and output formats."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from support.broker import new_name, new_topic
+from support.klamm import klamm
+
+from klamm_base.version import __version__
+
+
+def test_version():
+    result = klamm("--version")
+    assert (result.returncode, result.stdout) == (0, f"klamm {__version__}\n")
+
+
+def test_topic_life(broker):
+    name, at = new_name(), ["-b", broker.bootstrap]
+    assert (
+        klamm("topic", "create", name, "-p", "3", "-c", "retention.ms=-1", *at).stdout == f"created {name}\n"
+    )
+    listed = json.loads(klamm("topic", "list", "--topic", name, "-o", "json", *at).stdout)
+    assert listed == [{"topic": name, "partitions": 3, "replicas": 1}]
+    described = json.loads(klamm("topic", "describe", name, "-o", "json", *at).stdout)
+    assert [(r["partition"], r["end_offset"], r["configs"]) for r in described] == [
+        (p, 0, {"retention.ms": "-1"}) for p in range(3)
+    ]
+    again = klamm("topic", "create", name, *at)
+    assert again.returncode == 1
+    assert "already exists" in again.stderr
+    assert klamm("topic", "create", name, "--if-not-exists", *at).returncode == 0
+    assert klamm("topic", "delete", name, *at).stdout == f"deleted {name}\n"
+    absent = klamm("topic", "describe", name, *at)
+    assert (absent.returncode, absent.stderr) == (1, f"klamm: no topic {name} at {broker.bootstrap}\n")
+    assert klamm("topic", "delete", name, "--if-exists", *at).returncode == 0
+
+
+def test_produce_and_consume(broker):
+    topic, at = new_topic(broker), ["-b", broker.bootstrap]
+    sent = klamm(
+        "produce", topic, "-H", "h=1", "--property", "parse.key=true", *at, stdin="a\tone\nb\tzwölf\n"
+    )
+    assert (sent.returncode, sent.stderr) == (0, "2 records acknowledged\n")
+    assert klamm("produce", topic, "-k", "a", "--tombstone", "-z", "zstd", *at).returncode == 0
+    shown = klamm("consume", topic, "--from-beginning", "-e", "-f", "%o %k=%v %h %V\\n", *at)
+    assert shown.stdout == "0 a=one h=1 3\n1 b=zwölf h=1 6\n2 a=null  -1\n"
+    tail = klamm("consume", topic, "--offset", "-1", "-e", "-o", "json", *at)
+    assert json.loads(tail.stdout) | {"timestamp": 0} == {
+        "topic": topic, "partition": 0, "offset": 2, "timestamp": 0, "key": "a", "value": None, "headers": [],
+    }  # fmt: skip
+
+
+def test_a_group_goes_on_where_it_was(broker):
+    topic, group = new_topic(broker), new_name("group")
+    args = ["consume", topic, "-g", group, "--from-beginning", "-n", "1", "-b", broker.bootstrap]
+    klamm("produce", topic, "one", "two", "-b", broker.bootstrap)
+    assert [klamm(*args).stdout for _ in range(2)] == ["one\n", "two\n"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["topic", "create", "x", "-c", "retention.ms"], 2, "'retention.ms' is not key=value"),
+        (["consume", "x", "-f", "%y"], 2, "%y is not one of"),
+        (["consume", "x", "--from-beginning", "--offset", "3"], 2, "not both"),
+        (["produce", "x", "--tombstone"], 2, "a tombstone has a --key"),
+        (["produce", "x", "v", "--property", "parse.keys=true"], 2, "'parse.keys' is not one of"),
+        (["--log-level", "LOUD", "topic", "list"], 2, "'LOUD' is not one of"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_wrong_use_is_said_and_exits_2(args, code, said):
+    result = klamm(*args)
+    assert result.returncode == code
+    assert said in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_no_broker_is_one_sentence():
+    with socket.socket() as s:  # bound, not listening: nobody answers there
+        s.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{s.getsockname()[1]}"
+        result = klamm("topic", "list", "-b", address)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"klamm: no answer from a broker at {address}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_no_worker_is_one_sentence():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{s.getsockname()[1]}"
+        result = klamm("connector", "list", "--url", url)
+    assert result.returncode == 1
+    assert (
+        result.stderr == f"klamm: no answer from a Connect worker at {url}: [Errno 111] Connection refused\n"
+    )
+
+
+def test_a_bad_property_names_file_line_and_key(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("# broker\n\nnum.partitions=many\n")
+    result = klamm("broker", "start", str(path))
+    assert result.returncode == 2
+    assert (
+        f"{path}:3: Invalid value many for configuration num.partitions: Not a number of type INT"
+        in result.stderr
+    )
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,75 @@
+"""`klamm up`: ready line, orderly stop, ports, lock, restart of what dies, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+
+import psutil
+import pytest
+from support.broker import wait_until
+from support.klamm import Server, gone, klamm
+
+
+def up(data_dir, *args):
+    return Server("up", "--data-dir", str(data_dir), "--broker-port", "0", "--rest-port", "0", *args)
+
+
+def children(server, word):
+    """Pids below the server whose command line has the word, the fork server's children left out."""
+    found = psutil.Process(server.process.pid).children(recursive=False)
+    return [p.pid for p in found if word in p.cmdline()]
+
+
+def test_up_serves_and_leaves_nothing_behind(tmp_path):
+    server = up(tmp_path / "data")
+    pids = [p.pid for p in psutil.Process(server.process.pid).children(recursive=True)]
+    assert klamm("topic", "list", "-b", server.ready["broker"]).returncode == 0
+    assert klamm("connector", "list", "--url", server.ready["rest"]).returncode == 0
+    assert server.stop(signal.SIGINT) == 0
+    assert len(pids) >= 3
+    assert all(gone(pid, 5) for pid in pids)
+    assert (tmp_path / "data/broker/.kafka_cleanshutdown").exists()
+
+
+def test_a_second_up_on_the_same_data_is_told_who_has_it(tmp_path):
+    with up(tmp_path / "data") as first:
+        second = klamm("up", "--data-dir", str(tmp_path / "data"), "--broker-port", "0", "--rest-port", "0")
+        assert second.returncode == 1
+        assert f"in use by another klamm up (pid {first.process.pid})" in second.stderr
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = klamm("up", "--data-dir", str(tmp_path), "--broker-port", port)
+    assert result.returncode == 1
+    assert f"--broker-port {port}: the port is taken" in result.stderr
+
+
+@pytest.mark.fault
+def test_what_dies_is_started_again(tmp_path):
+    with up(tmp_path / "data") as server:
+        (broker,) = children(server, "broker")
+        klamm("produce", "t", "kept", "-b", server.ready["broker"])
+        os.kill(broker, signal.SIGKILL)
+        wait_until(
+            lambda: children(server, "broker") not in ([], [broker]), "a new broker process", timeout_s=20
+        )
+        wait_until(
+            lambda: klamm("topic", "list", "-b", server.ready["broker"]).returncode == 0,
+            "an answer",
+            timeout_s=30,
+        )
+        shown = klamm("consume", "t", "--from-beginning", "-e", "-b", server.ready["broker"])
+        assert shown.stdout == "kept\n"
+    assert any("the broker ended (signal SIGKILL)" in line for line in server.errors)
+
+
+@pytest.mark.fault
+def test_what_it_started_ends_when_it_is_killed(tmp_path):
+    server = up(tmp_path / "data")
+    pids = [p.pid for p in psutil.Process(server.process.pid).children(recursive=True)]
+    server.stop(signal.SIGKILL)
+    assert all(gone(pid) for pid in pids)

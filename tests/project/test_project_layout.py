@@ -1,0 +1,88 @@
+"""Rules about the tree itself: layout, sizes, documents that must agree with the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE_ROOTS = ("platform", "broker", "plugins", "connectors", "mirror", "spark_sinks")
+MODULES = [
+    p
+    for root in SOURCE_ROOTS
+    for p in (ROOT / root).rglob("*.py")
+    if "wire/messages/" not in p.as_posix()  # generated tables
+]
+LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+
+@pytest.mark.parametrize("folder", [*SOURCE_ROOTS, "tests"])
+def test_no_folder_is_itself_a_package(folder):
+    assert not (ROOT / folder / "__init__.py").exists()
+
+
+def test_the_standard_librarys_platform_is_not_shadowed():
+    code = "import platform; print(platform.system())"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_modules_are_small_and_swallow_nothing(path):
+    source = path.read_text()
+    assert source.count("\n") <= LINES_MAX
+    tree = ast.parse(source)
+    assert ast.get_docstring(tree), "a module says what it is"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+        if isinstance(node, ast.ExceptHandler):
+            broad = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+            assert not (broad and isinstance(node.body[0], ast.Pass)), (
+                f"line {node.lineno} swallows everything"
+            )
+
+
+def test_every_command_and_option_is_documented():
+    import typer
+
+    from klamm.cli.main import app
+    from klamm.cli.reference import walk
+
+    page = (ROOT / "docs/cli.md").read_text()
+    for path, command in walk(typer.main.get_command(app), ("klamm",)):
+        title = f"## {' '.join(path)}\n"
+        assert title in page
+        section = page.split(title, 1)[1].split("\n## ", 1)[0]
+        for parameter in command.params:
+            for option in parameter.opts if parameter.param_type_name == "option" else []:
+                assert option in section, f"{title.strip()}: {option}"
+
+
+def test_the_readmes_commands_exist():
+    readme = (ROOT / "README.md").read_text()
+    usage = subprocess.run([str(ROOT / "dev"), "help"], capture_output=True, text=True, check=True).stdout
+    commands = set(re.findall(r"^\./dev (\w+)", readme, re.MULTILINE))
+    assert commands == {"demo", "test"}
+    assert all(re.search(rf"^  {c}\b", usage, re.MULTILINE) for c in commands)
+
+
+def test_the_readmes_links_lead_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_import_costs_of_a_broker():
+    """What `klamm broker start` loads must not bring the heavy libraries."""
+    code = "import sys, klamm.cli.main, klamm_broker.server.main; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"aiohttp", "confluent_kafka", "rich", "sqlalchemy", "pyspark", "structlog"} & set(loaded)
