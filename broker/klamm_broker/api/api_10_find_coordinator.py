@@ -2,8 +2,9 @@
 
 Behaviour: this broker, for every group; the first question creates `__consumer_offsets`.
 Versions: 4 asks for several keys.
-Not supported: coordinators of transactions (UNSUPPORTED_VERSION with a sentence: clients give up instead of asking
-again) and of share groups (INVALID_REQUEST, as Kafka without share groups).
+Not supported: share groups (INVALID_REQUEST, as Kafka without them). Transactions are not there yet either, but their
+coordinator is found: librdkafka takes any refusal here for a passing one, while that of InitProducerId reaches the
+user.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.coordinator.producer_ids import TRANSACTIONS_UNSUPPORTED
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.find_coordinator import (
@@ -58,5 +58,5 @@ def _problem(broker: Broker, key_type: int) -> tuple[ErrorCode, str | None]:
             "The offsets topic could not be created; see the broker's log.",
         )
     if key_type == _TRANSACTION:
-        return TRANSACTIONS_UNSUPPORTED, "This broker does not support transactions yet."
+        return ErrorCode.NONE, None
     return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."

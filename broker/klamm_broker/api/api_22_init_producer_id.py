@@ -2,7 +2,8 @@
 
 Behaviour: a new producer id with epoch 0, never handed out before, restarts included. A request that brings its
 producer id and epoch gets a new id as well, as from Kafka (only transactions bump an epoch here).
-Not supported: transactional ids. UNSUPPORTED_VERSION: clients fail at once and say so.
+Not supported: transactional ids. They get UNSUPPORTED_VERSION: Java's producer fails at once, librdkafka's when the
+time of `init_transactions` is over, and both say why.
 """
 
 from __future__ import annotations

@@ -27,8 +27,10 @@ NO_PRODUCER_EPOCH: Final = -1
 _ID_MAX: Final = 2**63 - 1
 
 TRANSACTIONS_UNSUPPORTED: Final = ErrorCode.UNSUPPORTED_VERSION
-"""What a request with a transactional id is answered. Retriable codes would make clients repeat it until
-their time-out and authorization codes would send their users to the wrong place."""
+"""What a request with a transactional id is answered. Tried on librdkafka 2.16: it repeats the request for every
+code but the authorization ones and INVALID_TRANSACTION_TIMEOUT, which would send users to the wrong place, until
+the time of `init_transactions` is over, and then raises this code. Java's producer fails at once with any code
+that is not retriable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
