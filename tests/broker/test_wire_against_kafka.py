@@ -15,7 +15,7 @@ from klamm_broker.wire.batch import (
     read_header,
 )
 from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.errors import ErrorCode, UnencodableValue, UnsupportedVersion
 
 pytestmark = pytest.mark.kafka
 
@@ -66,10 +66,10 @@ def test_kafka_reads_what_we_write_and_writes_it_again():
         for version in versions_of(cls):
             for seed in (0, 1):
                 encoded = expressible(filled(cls, seed), version).encode(version).hex()
-                questions.append(f"message {java_name(cls)} {version} {encoded}")
+                questions.append(f"message {java_name(cls)} {version} {version} {encoded}")
                 expected.append(encoded)
             encoded = cls().encode(version).hex()
-            questions.append(f"message {java_name(cls)} {version} {encoded}")
+            questions.append(f"message {java_name(cls)} {version} {version} {encoded}")
             expected.append(encoded)
     answers = ask(questions)
     wrong = [
@@ -80,13 +80,55 @@ def test_kafka_reads_what_we_write_and_writes_it_again():
     assert wrong == []
 
 
+def with_one_field(cls):
+    """(path, instance) for every field at every depth: the instance has that field set, and nothing else."""
+    for spec in cls.FIELDS:
+        full = getattr(filled(cls, 0), spec.name)
+        yield spec.name, cls(**{spec.name: full})
+        if spec.nullable != "none":
+            yield f"{spec.name}=null", cls(**{spec.name: None})
+        for path, inner in with_one_field(spec.struct) if spec.struct else ():
+            yield f"{spec.name}.{path}", cls(**{spec.name: [inner] if spec.array else inner})
+
+
+def ours(message, version):
+    try:
+        return message.encode(version).hex()
+    except UnsupportedVersion:
+        return "error org.apache.kafka.common.errors.UnsupportedVersionException"
+    except UnencodableValue:
+        return "error java.lang.NullPointerException"
+
+
+def test_what_older_versions_cannot_say():
+    """A value goes to Kafka in the newest version; written in each older one it is dropped or refused as by us."""
+    questions, expected, paths = [], [], []
+    for cls in all_messages():
+        newest = cls.MAX_VERSION
+        for path, drawn in with_one_field(cls):
+            message = expressible(drawn, newest)
+            encoded = message.encode(newest).hex()
+            for version in versions_of(cls):
+                questions.append(f"message {java_name(cls)} {newest} {version} {encoded}")
+                expected.append(ours(message, version))
+                paths.append(f"{cls.__name__}.{path} v{newest} as v{version}")
+    answers = ask(questions)
+    assert {answer.split(" ")[0] for answer in answers} >= {"error"}
+    wrong = [
+        f"{path}: kafka {answer[:90]}, ours {right[:90]}"
+        for path, answer, right in zip(paths, answers, expected, strict=True)
+        if answer.partition(": ")[0] != right
+    ]
+    assert wrong == []
+
+
 def test_batches_both_ways_and_error_codes():
-    ours = [encode_batch(ROWS, base_offset=40, compression=c, producer_id=5, producer_epoch=1, base_sequence=9)
+    written = [encode_batch(ROWS, base_offset=40, compression=c, producer_id=5, producer_epoch=1, base_sequence=9)
             for c in Compression]  # fmt: skip
     marker = encode_end_txn_marker(
         committed=True, producer_id=5, producer_epoch=1, coordinator_epoch=0, timestamp=9, base_offset=3
     )
-    questions = [f"batch {batch.hex()}" for batch in [*ours, marker]]
+    questions = [f"batch {batch.hex()}" for batch in [*written, marker]]
     questions += [f"build {codec.name.lower()}" for codec in Compression]
     *answers, errors = ask([*questions, "errors"])
     rows = " ".join(show([row._replace(offset=40 + i) for i, row in enumerate(ROWS)]))

@@ -266,7 +266,7 @@ def test_topic_ids_are_sixteen_bytes():
 
 def test_errors_do_not_keep_the_receive_buffer():
     """A view that lives on inside an error would forbid the next resize of a buffer that all connections share."""
-    buffer = bytearray(filled(ProduceRequest, 0).encode(3))
+    buffer = bytearray(expressible(filled(ProduceRequest, 0), 3).encode(3))
     gc.disable()
     try:
         for size in range(1, len(buffer), 7):

@@ -197,6 +197,9 @@ def test_field_that_the_version_lacks():
     message = MetadataRequest(include_topic_authorized_operations=True)
     with pytest.raises(UnsupportedVersion, match=r"MetadataRequest v7: include_topic_authorized_operations"):
         message.encode(7)
+    tagged = MetadataRequest(topics=[MetadataRequestTopic(name="t", unknown_tags={9: b""})])
+    with pytest.raises(UnsupportedVersion, match=r"MetadataRequest v8: topics\.unknown_tags"):
+        tagged.encode(8)
     ignorable = MetadataResponse(throttle_time_ms=9, cluster_id="c")
     assert ignorable.encode(0) == MetadataResponse().encode(0)
 

@@ -8,7 +8,6 @@ import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
-import org.apache.kafka.common.protocol.types.RawTaggedField;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.RecordBatch;
@@ -27,7 +26,7 @@ public class WireOracle {
             String answer;
             try {
                 answer = switch (words[0]) {
-                    case "message" -> message(words[1], Short.parseShort(words[2]), HEX.parseHex(words[3]));
+                    case "message" -> message(words[1], Short.parseShort(words[2]), Short.parseShort(words[3]), HEX.parseHex(words[4]));
                     case "batch" -> batch(HEX.parseHex(words[1]));
                     case "build" -> build(words[1]);
                     case "errors" -> errors();
@@ -41,12 +40,13 @@ public class WireOracle {
         System.out.print(out);
     }
 
-    static String message(String name, short version, byte[] bytes) throws Exception {
+    /** Reads a message in one version and writes it in another. */
+    static String message(String name, short from, short to, byte[] bytes) throws Exception {
         var message = (Message) Class.forName(name).getDeclaredConstructor().newInstance();
         var buffer = ByteBuffer.wrap(bytes);
-        message.read(new ByteBufferAccessor(buffer), version);
+        message.read(new ByteBufferAccessor(buffer), from);
         if (buffer.hasRemaining()) return "left over " + buffer.remaining();
-        var written = MessageUtil.toByteBufferAccessor(message, version).buffer();
+        var written = MessageUtil.toByteBufferAccessor(message, to).buffer();
         var again = new byte[written.remaining()];
         written.get(again);
         return HEX.formatHex(again);

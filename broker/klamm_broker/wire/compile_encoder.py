@@ -97,6 +97,11 @@ class _EncoderWriter:
         self._run(run, var)
         if self.flexible:
             self._tags(plan, var, prefix)
+        else:
+            path = prefix + "unknown_tags"
+            text = repr(f"{path} are set, but this version has no tagged fields")
+            self.out.add(f"s = {var}.unknown_tags", (path, 0))
+            self.out.add(f"if s is not NO_TAGS and s: raise UnsupportedVersion({text})", (path, 0))
 
     def _differs(self, spec: FieldSpec, value: str) -> str:
         """The expression that is true when the value is not the default."""
