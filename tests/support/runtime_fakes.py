@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 from confluent_kafka import KafkaError
+
 from klamm.connect.channel import BlockingChannel, Decoder
 from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import Converters

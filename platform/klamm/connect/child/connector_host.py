@@ -48,13 +48,18 @@ def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
     cls = connector_class(PluginManager.load(), spec.config)
     secrets += secret_values(cls, spec.config)
     control.notify("version", version=cls.version())
-    _Host(control, spec, cls).run()
+    _Host(control, spec, cls, secrets).run()
 
 
 class _Host:
     def __init__(
-        self, control: Control, spec: ConnectorSpec, cls: type[SourceConnector] | type[SinkConnector]
+        self,
+        control: Control,
+        spec: ConnectorSpec,
+        cls: type[SourceConnector] | type[SinkConnector],
+        secrets: list[str],
     ) -> None:
+        self._secrets = secrets
         self._control = control
         self._spec = spec
         self._cls = cls
@@ -105,7 +110,7 @@ class _Host:
                 request = self._control.requests.get_nowait()
             except queue.Empty:
                 return
-            answer_safely(self._control, request, partial(self._task_configs, request))
+            answer_safely(self._control, request, partial(self._task_configs, request), self._secrets)
 
     def _task_configs(self, request: Message) -> list[dict[str, str]]:
         if request["method"] != "task_configs":

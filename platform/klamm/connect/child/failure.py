@@ -47,10 +47,13 @@ def trace(error: BaseException, secrets: Iterable[str] = ()) -> str:
         parts.append(("Caused by: " if parts else "") + _one(current))
         suppressed = current.__suppress_context__
         current = current.__cause__ or (None if suppressed else current.__context__)
-    text = "".join(parts)
+    return _hidden("".join(parts), secrets)[:TRACE_CHARS_MAX]
+
+
+def _hidden(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted({s for s in secrets if len(s) >= _SECRET_CHARS_MIN}, key=len, reverse=True):
         text = text.replace(secret, Password.HIDDEN)
-    return text[:TRACE_CHARS_MAX]
+    return text
 
 
 def _one(error: BaseException) -> str:
@@ -63,4 +66,8 @@ def _one(error: BaseException) -> str:
 
 def notice(error: BaseException, secrets: Iterable[str] = ()) -> dict[str, Any]:
     """The fields of the `failed` event."""
-    return {"error": classify(error).value, "message": str(error), "trace": trace(error, secrets)}
+    return {
+        "error": classify(error).value,
+        "message": _hidden(str(error), secrets),
+        "trace": trace(error, secrets),
+    }

@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from klamm.connect.channel import BlockingChannel, Message
@@ -126,11 +126,13 @@ def _set_name(label: str) -> None:
         _LIBC.prctl(_PR_SET_NAME, ctypes.c_char_p(label.encode()[-15:]), 0, 0, 0)
 
 
-def answer_safely(control: Control, request: Message, work: Callable[[], Any]) -> None:
+def answer_safely(
+    control: Control, request: Message, work: Callable[[], Any], secrets: Iterable[str] = ()
+) -> None:
     """Answer a request with what `work` returns, or with the sentence of what it raises."""
     try:
         result = work()
     except Exception as e:
-        control.answer(request, error=failure.notice(e))
+        control.answer(request, error=failure.notice(e, secrets))
     else:
         control.answer(request, result=result)
