@@ -7,7 +7,7 @@ directory that holds the definitions as *.json. A development tool: the tables a
 take over are facts (names, types, versions, tags, defaults), not Kafka's sentences.
 
 Rules: names become snake_case; a struct whose name both messages of a module use gets its message's name in
-front; values that are secrets by their nature (see SECRETS) are marked so that repr hides them.
+front; values that are secrets by their nature (see SECRETS and SECRETS_OF) are marked so that repr hides them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ BRIEFS = {
     "end_txn_marker": "The value of the control record that ends a transaction.",
 }
 SECRETS = {"auth_bytes", "salted_password", "hmac", "password"}
+SECRETS_OF = {  # values that may hold anything, passwords too
+    "AlterConfigsRequest": {"value"},
+    "IncrementalAlterConfigsRequest": {"value"},
+}
 PYTHON_TYPES = {
     "bool": "bool",
     "string": "str",
@@ -130,7 +134,8 @@ class Table:
         arguments += [f"{k}={quoted(v)}" for k, v in options.items() if v is not None or k == "default"]
         arguments += ["ignorable=True"] if item.get("ignorable") else []
         arguments += ["compact=False"] if item.get("flexibleVersions") == "none" else []
-        arguments += ["secret=True"] if name in SECRETS else []
+        secrets = SECRETS | SECRETS_OF.get(self.document["name"], set())
+        arguments += ["secret=True"] if name in secrets else []
         line = f"    {name}: {annotation} = field({', '.join(arguments)})"
         if len(line) > WIDTH:
             line = f"    {name}: {annotation} = field(\n        {', '.join(arguments)}\n    )"

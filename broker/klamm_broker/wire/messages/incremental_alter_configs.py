@@ -11,7 +11,7 @@ from klamm_broker.wire.struct import Message, Struct, field
 class AlterableConfig(Struct):
     name: str = field("string", "0+")
     config_operation: int = field("int8", "0+")
-    value: str | None = field("string", "0+", nullable="0+")
+    value: str | None = field("string", "0+", nullable="0+", secret=True)
 
 
 class AlterConfigsResource(Struct):
