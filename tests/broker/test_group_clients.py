@@ -337,13 +337,16 @@ async def test_aiokafka(broker):
         await c.stop()
 
 
-def test_kafka_python(broker):
-    kafka = pytest.importorskip("kafka")
-    topic, group = new_topic(broker, 4), new_name("group")
-    produce(broker, topic, 40, 4)
+class KafkaPythonMember:
+    """A kafka-python consumer that polls in a thread.
 
-    def member():
-        return kafka.KafkaConsumer(
+    Its poll must not be short: one that times out while the group is being joined loses the assignment
+    (kafka-python 3.0.12).
+    """
+
+    def __init__(self, kafka, broker, group: str, topic: str) -> None:
+        self.values: list[int] = []
+        self.consumer = kafka.KafkaConsumer(
             topic,
             bootstrap_servers=broker.bootstrap,
             group_id=group,
@@ -351,33 +354,41 @@ def test_kafka_python(broker):
             enable_auto_commit=False,
             heartbeat_interval_ms=100,
         )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll)
+        self._thread.start()
 
-    a, b = member(), member()
-    values: list[int] = []
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            for records in self.consumer.poll(timeout_ms=1000).values():
+                self.values += [int(r.value) for r in records]
 
-    def poll(*consumers, stop=None):
-        for consumer in consumers:
-            for records in consumer.poll(timeout_ms=50).values():
-                values.extend(int(r.value) for r in records)
+    def owns(self) -> int:
+        return len(self.consumer.assignment())
 
-    def share():
-        threads = [threading.Thread(target=poll, args=(c,)) for c in (a, b)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return len(a.assignment()) == len(b.assignment()) == 2
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
 
+    def close(self) -> None:
+        self.stop()
+        self.consumer.close()
+
+
+def test_kafka_python(broker):
+    kafka = pytest.importorskip("kafka")
+    topic, group = new_topic(broker, 4), new_name("group")
+    produce(broker, topic, 40, 4)
+    a = KafkaPythonMember(kafka, broker, group, topic)
+    b = KafkaPythonMember(kafka, broker, group, topic)
     try:
-        wait_until(share, "two members share", timeout_s=20)
+        wait_until(lambda: a.owns() == b.owns() == 2, "two members share", timeout_s=20)
         b.close()
-        wait_until(lambda: poll(a) or len(a.assignment()) == 4, "one member inherits", timeout_s=20)
-        values.clear()
-        a.seek_to_beginning()
-        wait_until(lambda: poll(a) or set(values) == set(range(40)), "everything was read", timeout_s=20)
-        a.commit()
-        tp = kafka.TopicPartition(topic, 0)
-        assert a.committed(tp) == 10
+        wait_until(lambda: a.owns() == 4, "one member inherits", timeout_s=20)
+        wait_until(lambda: set(a.values) == set(range(40)), "everything was read", timeout_s=20)
+        a.stop()
+        a.consumer.commit()
+        assert a.consumer.committed(kafka.TopicPartition(topic, 0)) == 10
     finally:
         a.close()
         b.close()
