@@ -17,6 +17,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.server.config import BrokerConfig, Listener
+from klamm_broker.server.flusher import Flusher
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
 
@@ -46,6 +47,7 @@ class Broker:
         self.waiting = WaitingRoom(loop)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.logs: LogManager
+        self._flusher: Flusher
         self.groups: GroupShell
 
     @property
@@ -78,12 +80,14 @@ class Broker:
         self.groups.open()
         self._every("log.flush.offset.checkpoint.interval.ms", self.logs.tick_checkpoints)
         self._every("log.retention.check.interval.ms", lambda: self.logs.tick_retention(self.now_ms()))
-        self._every("log.flush.scheduler.interval.ms", lambda: self.logs.tick_flush(self.now_ms()))
+        self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
+        self._flusher.start(self.loop)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
         for timer in self._timers.values():
             timer.cancel()
+        await self._flusher.stop()
         self.groups.close()
         self.logs.close()
 

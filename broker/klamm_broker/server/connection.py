@@ -70,7 +70,7 @@ class Connection:
     """Reads frames, dispatches them, writes answers. `last_active` is the loop time of the last bytes in."""
 
     __slots__ = (
-        "_buf", "_end", "_fd", "_need", "_out", "_parked", "_peak", "_processing", "_reading", "_start", "_view",
+        "_buf", "_end", "_fd", "_need", "_out", "_parked", "_peak", "_processing", "_quiet", "_reading", "_start", "_view",
         "_writing", "broker", "closed", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
         "sock",
     )  # fmt: skip
@@ -92,7 +92,7 @@ class Connection:
         self._need = 4  # bytes from `_start` that make the next step possible: a size field or a whole frame
         self._parked: deque[Slot] = deque()
         self._out: list[Piece] = []
-        self._writing = self._processing = False
+        self._writing = self._processing = self._quiet = False
         self._reading = True
         self.loop.add_reader(self._fd, self._on_readable)
 
@@ -259,7 +259,7 @@ class Connection:
         self._resume()
 
     def _blocked(self) -> bool:
-        return bool(self._out) or len(self._parked) >= MAX_PARKED
+        return bool(self._out) or len(self._parked) >= MAX_PARKED or self._quiet
 
     def _resume(self) -> None:
         """Go on with requests that are already in the buffer, then read again."""
@@ -277,6 +277,16 @@ class Connection:
         self._reading = want
 
     # ---- end
+
+    def quiesce(self) -> None:
+        """Take no more requests, also none that are in the buffer; answers still leave."""
+        self._quiet = True
+        self._update_reading()
+
+    @property
+    def sending(self) -> bool:
+        """An answer waits for its peer."""
+        return bool(self._out)
 
     @property
     def busy(self) -> bool:

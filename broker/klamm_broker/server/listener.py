@@ -78,13 +78,18 @@ class Server:
             sock.close()
         self._sockets.clear()
 
-    async def drain(self, timeout_s: float) -> None:
-        """Stop accepting, wait until what was asked is answered, then close every connection."""
+    def quiesce(self) -> None:
+        """Take no more connections and no more requests; answers still leave."""
         self.close_listeners()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for connection in self.connections:
+            connection.quiesce()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until answers have left, then close every connection. Parked group requests end with theirs."""
         deadline = self.loop.time() + timeout_s
-        while self.loop.time() < deadline and any(c.busy for c in self.connections):  # noqa: ASYNC110
+        while self.loop.time() < deadline and any(c.sending for c in self.connections):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)

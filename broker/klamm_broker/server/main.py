@@ -20,7 +20,7 @@ from klamm_broker.server.listener import Server
 log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 5.0
-"""How long a stop waits for parked requests. Long polls end by themselves; a dead peer must not hold us."""
+"""How long a stop waits for peers to take their last answers: a dead one must not hold us."""
 
 
 def run(config: BrokerConfig, *, ready: Callable[[str], None] | None = None) -> None:
@@ -54,10 +54,12 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         await stop.wait()
         log.info("stopping")
         broker.groups.drain()
+        server.quiesce()
+        broker.waiting.finish_all()
         await server.drain(DRAIN_S)
     finally:
         server.close_listeners()
-        broker.close()
+        await broker.close()
     log.info("stopped")
 
 

@@ -21,7 +21,7 @@ class Waiter:
     `complete(final)` tries to answer and says whether it did; with `final` it must.
     """
 
-    __slots__ = ("_complete", "_timer", "missing", "partitions")
+    __slots__ = ("_complete", "_room", "_timer", "missing", "partitions")
 
     def __init__(
         self, partitions: Sequence[Partition], missing: int, complete: Callable[[bool], bool]
@@ -30,10 +30,13 @@ class Waiter:
         self.missing = missing
         self._complete = complete
         self._timer: asyncio.TimerHandle | None = None
+        self._room: WaitingRoom
 
     def enter(self, room: WaitingRoom, timeout_s: float) -> None:
         for partition in self.partitions:
             partition.waiters[self] = None
+        room.enter(self)
+        self._room = room
         self._timer = room.loop.call_later(timeout_s, self.finish)
 
     def finish(self) -> None:
@@ -50,6 +53,7 @@ class Waiter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._room.leave(self)
         for partition in self.partitions:
             partition.waiters.pop(self, None)
 
@@ -57,10 +61,11 @@ class Waiter:
 class WaitingRoom:
     """Wakes waiters. One per broker."""
 
-    __slots__ = ("_due", "loop")
+    __slots__ = ("_due", "_waiting", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self._waiting: set[Waiter] = set()
         self._due: dict[Waiter, None] = {}
 
     def advanced(self, partition: Partition, size: int) -> None:
@@ -75,6 +80,17 @@ class WaitingRoom:
     def gone(self, partition: Partition) -> None:
         """The partition is deleted: nobody may wait for it any longer."""
         for waiter in list(partition.waiters):
+            waiter.finish()
+
+    def enter(self, waiter: Waiter) -> None:
+        self._waiting.add(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        self._waiting.discard(waiter)
+
+    def finish_all(self) -> None:
+        """Answer every waiter with what there is."""
+        for waiter in list(self._waiting):
             waiter.finish()
 
     def _wake(self) -> None:

@@ -1,0 +1,58 @@
+"""Forces finished segments, and logs whose flush.messages or flush.ms is over, to disk in the background.
+
+`fsync` waits for the disk and needs no interpreter, so it runs in a thread; everything else stays on the loop. One
+log at a time: a disk that is slow is not helped by more at once. What is on disk is not read again by the recovery
+after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from klamm_broker.log.errors import LogError
+from klamm_broker.log.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 5.0
+"""A finished segment waits at most this long: what recovery reads again stays at about a segment a partition."""
+PAUSE_S_MIN: Final = 0.05
+
+
+class Flusher:
+    """Started and stopped by `Broker`."""
+
+    def __init__(self, logs: LogManager, *, interval_ms: int) -> None:
+        self._logs = logs
+        self._pause_s = max(min(interval_ms / 1000, PAUSE_S), PAUSE_S_MIN)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Begin no further flush. An fsync that is under way ends by itself and changes nothing."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s)
+            for partition_log in self._logs.wanting_flush(_now_ms()):
+                try:
+                    job = partition_log.begin_flush(_now_ms())
+                    if job is not None:
+                        await asyncio.shield(asyncio.to_thread(job.run))
+                        partition_log.end_flush(job)
+                except (LogError, OSError):
+                    log.exception(
+                        "%s: flush failed; it is not on disk and will be tried again", partition_log.name
+                    )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
