@@ -45,11 +45,14 @@ def worker_properties(bootstrap: str, group: str, **more: str) -> dict[str, str]
 class WorkerProcess:
     """A worker; `log` is its standard error so far."""
 
-    def __init__(self, properties: dict[str, str], directory: Path) -> None:
+    def __init__(self, properties: dict[str, str], directory: Path, *, python_path: str = "") -> None:
         self._log_path = directory / f"worker-{time.monotonic_ns()}.log"
         self._err = self._log_path.open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _RUN, json.dumps(properties)], stdout=subprocess.PIPE, stderr=self._err
+            [sys.executable, "-c", _RUN, json.dumps(properties)],
+            stdout=subprocess.PIPE,
+            stderr=self._err,
+            env=os.environ | {"PYTHONPATH": python_path},
         )
         self.port = 0
 
@@ -107,6 +110,11 @@ class WorkerProcess:
             lambda: self.state(name) == list(states), lambda: f"{self.state(name)}\n{self.log}", timeout_s
         )
 
+    def create(self, name: str, **config: str) -> Response:
+        """POST a connector; dots in keys are written as double underscores."""
+        given = {key.replace("__", "."): value for key, value in config.items()}
+        return self.request("POST", "/connectors", {"name": name, "config": given})
+
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> int:
         """Send a signal and wait for the end; the exit code."""
         if self.process.poll() is None:
@@ -121,6 +129,17 @@ class WorkerProcess:
             self._err.close()
             assert self.process.stdout is not None
             self.process.stdout.close()
+
+    def end(self) -> None:
+        """Whatever state it is in: gone afterwards."""
+        self.stop(signal.SIGKILL)
+
+    def wait_exit(self, timeout_s: float = 20) -> int:
+        """Wait for a worker that ends by itself."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker goes on:\n{self.log}") from None
 
 
 class Response:

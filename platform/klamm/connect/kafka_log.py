@@ -72,6 +72,11 @@ class TopicSettings:
     replication_factor: int
 
 
+def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
+    """An admin client. It does not log connection errors by itself: each call fails with a sentence."""
+    return AdminClient({**client_config, "log_level": 2})
+
+
 def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
     """Create the topic if it is missing; refuse one that deletes records by age or size.
 
@@ -193,7 +198,7 @@ class KafkaBasedLog:
         self._progress = asyncio.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._admin = AdminClient(self._client_config)
+        self._admin = make_admin(client_config)
         self._consumer: Consumer | None = None
 
     async def start(self) -> None:

@@ -14,8 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from confluent_kafka.admin import AdminClient
-
 from klamm.connect import herder as do
 from klamm.connect.config import WorkerConfig
 from klamm.connect.herder import Action, Herder, Target
@@ -25,6 +23,7 @@ from klamm.connect.kafka_log import (
     LogProducer,
     TopicSettings,
     ensure_compacted_topic,
+    make_admin,
 )
 from klamm.connect.model import ConnectorSpec, PluginInfo, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.plugins import PluginRegistry
@@ -81,7 +80,7 @@ class Runtime:
         self.statuses = StatusState(worker_id)
         self.plugins = PluginRegistry()
         self.children = make_children(self)
-        self.admin = AdminClient(dict(client))
+        self.admin = make_admin(client)
         self.producer = LogProducer(client)
         self.herder = Herder(worker=config.for_tasks(), find_plugin=self._find_plugin)
         self.config_log = KafkaBasedLog(config["config.storage.topic"], client, self._on_config)

@@ -43,7 +43,7 @@ def run(control_fd: int, output_fd: int, *, parent: int) -> int:
         return EXIT_ORPHANED
     _set_name(order["label"])
     control = Control(channel)
-    _reset_signals(control)
+    _reset_signals(control.signals_fd)
     control.start()
     return _be(order, control)
 
@@ -87,14 +87,17 @@ def _first_message(channel: BlockingChannel) -> Message | None:
     return None
 
 
-def _reset_signals(control: Control) -> None:
+def _reset_signals(signals_fd: int) -> None:
     """The fork server's settings are not ours. SIGTERM (a service manager's, to all processes) stops
     gracefully; SIGINT (a terminal's) is for the worker to act on.
+
+    The control thread acts on SIGTERM: a handler in the main thread might wait for a lock that it holds itself.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: control.ask_to_stop())
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(signals_fd, warn_on_full_buffer=False)
 
 
 def _redirect_output(output_fd: int) -> None:

@@ -1,0 +1,206 @@
+"""A worker's life: it goes on where it was, takes no second worker beside it, waits for its broker."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
+
+from klamm.testing import EmbeddedBroker
+
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def name() -> str:
+    return f"w{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def start(bootstrap: str, tmp_path: Path, name: str) -> Iterator[Start]:
+    """Starts workers of one group; those that still run at the end are killed."""
+    started: list[WorkerProcess] = []
+
+    def make(**more: Any) -> WorkerProcess:
+        properties = worker_properties(more.pop("bootstrap", bootstrap), name, **more)
+        started.append(WorkerProcess(properties, tmp_path))
+        return started[-1]
+
+    yield make
+    for worker in started:
+        worker.end()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def pipe(worker: WorkerProcess, name: str, directory: Path) -> None:
+    """in.txt -> topic -> out.txt."""
+    source = {"connector__class": "FileStreamSource", "file": str(directory / "in.txt"), "topic": name}
+    sink = {"connector__class": "FileStreamSink", "file": str(directory / "out.txt"), "topics": name}
+    for kind, config in ((f"{name}-src", source), (f"{name}-snk", sink)):
+        answer = worker.create(kind, value__converter=STRING, key__converter=STRING, **config)
+        assert answer.status == 201, answer.body
+
+
+def feed(directory: Path, first: int, count: int) -> None:
+    with (directory / "in.txt").open("a") as f:
+        f.writelines(f"line {i}\n" for i in range(first, first + count))
+
+
+def lines_out(directory: Path) -> list[str]:
+    path = directory / "out.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_lines(directory: Path, count: int, worker: WorkerProcess) -> None:
+    expected = {f"line {i}" for i in range(count)}
+    wait_for(
+        lambda: expected <= set(lines_out(directory)),
+        lambda: f"{len(set(lines_out(directory)))} of {count} lines\n{worker.log}",
+    )
+
+
+def test_rest_worker_that_was_stopped_goes_on_where_it_was(start: Start, name: str, tmp_path: Path) -> None:
+    feed(tmp_path, 0, 100)
+    first = start().wait_ready()
+    pipe(first, name, tmp_path)
+    wait_lines(tmp_path, 100, first)
+    first.request("PUT", f"/connectors/{name}-snk/pause")
+    first.wait_state(f"{name}-snk", "PAUSED", "PAUSED")
+    assert first.stop() == 0, first.log
+    feed(tmp_path, 100, 50)
+    second = start().wait_ready()
+    second.wait_state(f"{name}-src", "RUNNING", "RUNNING")
+    second.wait_state(f"{name}-snk", "PAUSED", "PAUSED")
+    assert second.get("/connectors") == [f"{name}-src", f"{name}-snk"]
+    assert len(lines_out(tmp_path)) == 100
+    second.request("PUT", f"/connectors/{name}-snk/resume")
+    wait_lines(tmp_path, 150, second)
+    # A clean stop commits: nothing comes twice.
+    assert len(lines_out(tmp_path)) == 150
+    status = second.get(f"/connectors/{name}-src/status")
+    assert status["tasks"][0]["progress"]["records"] == 50
+    assert status["tasks"][0]["progress"]["last_ack_ms"] <= time.time() * 1000
+    assert second.stop() == 0, second.log
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: str, tmp_path: Path) -> None:
+    port = free_port()  # the same port: the worker takes its own place in the group at once
+    # The broker's lowest: the sink's next task waits until the killed one's session has ended.
+    more = {"listeners": f"http://127.0.0.1:{port}", "consumer.session.timeout.ms": "6000"}
+    worker = start(**more).wait_ready()
+    pipe(worker, name, tmp_path)
+    sent = 0
+    for _ in range(2):
+        feed(tmp_path, sent, 200)
+        sent += 200
+        wait_for(lambda: len(lines_out(tmp_path)) > sent - 200, lambda: worker.log)
+        worker.stop(signal.SIGKILL)
+        began = time.monotonic()
+        worker = start(**more).wait_ready()
+        assert time.monotonic() - began < 8, f"a restarted worker waited for its old session\n{worker.log}"
+    wait_lines(tmp_path, sent, worker)
+    assert worker.stop() == 0, worker.log
+
+
+def test_rest_second_worker_of_a_group_is_refused_and_the_first_goes_on(
+    start: Start, name: str, tmp_path: Path
+) -> None:
+    first = start(**{"heartbeat.interval.ms": "200"}).wait_ready()
+    pipe(first, name, tmp_path)
+    second = start()
+    assert second.wait_exit() == 1, second.log
+    assert f"worker 127.0.0.1:{first.port} already runs in group {name}" in second.log
+    feed(tmp_path, 0, 10)
+    wait_lines(tmp_path, 10, first)
+    assert first.process.poll() is None
+    assert first.stop() == 0
+    third = start().wait_ready()  # the place is free again
+    assert third.stop() == 0
+
+
+def test_rest_answers_while_the_worker_waits_for_its_broker(start: Start, tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path / "late", port=free_port())
+    rest = free_port()
+    worker = start(bootstrap=broker.bootstrap, listeners=f"http://127.0.0.1:{rest}")
+    worker.port = rest
+
+    def health() -> int:
+        try:
+            return worker.request("GET", "/health").status
+        except OSError:
+            return 0
+
+    wait_for(lambda: health() == 503, lambda: worker.log)
+    answer = worker.request("GET", "/connectors")
+    assert (answer.status, answer.message) == (503, "Worker is still starting up.")
+    wait_for(lambda: f"waiting for the broker at {broker.bootstrap}" in worker.log, lambda: worker.log)
+    with broker:
+        worker.wait_ready()
+        assert worker.get("/health")["status"] == "healthy"
+        assert worker.stop() == 0, worker.log
+
+
+@pytest.mark.fault
+def test_rest_worker_survives_its_broker(start: Start, name: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "data", config={"num.partitions": "1"}) as broker:
+        worker = start(bootstrap=broker.bootstrap).wait_ready()
+        pipe(worker, name, tmp_path)
+        feed(tmp_path, 0, 10)
+        wait_lines(tmp_path, 10, worker)
+        broker.kill()
+        assert worker.get(f"/connectors/{name}-src/status")["connector"]["state"] == "RUNNING"
+        assert worker.request("GET", "/connectors").status == 200
+        feed(tmp_path, 10, 10)
+        broker.start()
+        wait_lines(tmp_path, 20, worker)
+        # and it can still write its topics
+        assert worker.request("PUT", f"/connectors/{name}-src/pause").status == 202
+        worker.wait_state(f"{name}-src", "PAUSED", "PAUSED")
+        assert worker.stop() == 0, worker.log
+
+
+def test_rest_worker_refuses_a_topic_that_deletes_records(start: Start, bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(f"{name}-status", 1, 1, config={"cleanup.policy": "delete"})
+    admin.create_topics([topic])[f"{name}-status"].result(10)
+    worker = start()
+    assert worker.wait_exit() == 1
+    assert f"Topic '{name}-status' supplied via the 'status.storage.topic' property" in worker.log
+    assert "cleanup.policy=delete" in worker.log
+    assert "Traceback" not in worker.log
+
+
+def test_rest_worker_refuses_a_config_topic_of_several_partitions(
+    start: Start, bootstrap: str, name: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(f"{name}-config", 2, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])[f"{name}-config"].result(10)
+    worker = start()
+    assert worker.wait_exit() == 1
+    assert "required to have a single partition, but it has 2" in worker.log
+
+
+def test_rest_worker_names_a_port_that_is_taken(start: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        worker = start(listeners=f"http://127.0.0.1:{port}")
+        assert worker.wait_exit() == 1
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in worker.log

@@ -1,0 +1,237 @@
+"""Single requests: what is wrong is said with place and remedy, plugins cannot hold REST up, secrets stay secret."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
+from support.runtime import SOURCE, install_plugins
+
+SECRET = "hunter2-do-not-show"
+FILE_SOURCE = {"connector.class": "FileStreamSource", "file": "/nowhere", "topic": "t"}
+
+
+@pytest.fixture(scope="module")
+def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    directory = tmp_path_factory.mktemp("requests")
+    properties = worker_properties(bootstrap, f"requests-{time.monotonic_ns()}", **{"task.restart.max": "0"})
+    process = WorkerProcess(properties, directory, python_path=install_plugins(directory / "plugins"))
+    yield process.wait_ready()
+    assert process.stop() == 0, process.log
+
+
+def counting(**more: str) -> dict[str, str]:
+    return {"connector.class": SOURCE, "topic": "counting", "idle": "1", "value.converter": STRING, **more}
+
+
+# (method, path, raw body, status, pattern of the message)
+WRONG: list[tuple[str, str, str | None, int, str]] = [
+    (
+        "POST",
+        "/connectors",
+        '{"name": "x", "config": []}',
+        400,
+        'Field "config" must be a JSON object of strings',
+    ),
+    ("POST", "/connectors", '{"name": [], "config": {}}', 400, 'Field "name" must be a string, not'),
+    (
+        "POST",
+        "/connectors",
+        '{"name": "x", "config": {"a": {"b": 1}}}',
+        400,
+        "The value of a must be a string, not",
+    ),
+    ("POST", "/connectors", '{"name": "x",\n "config": {"a": }}', 400, "line 2, column 18"),
+    ("POST", "/connectors", "[" * 100_000, 400, "nested too deeply"),
+    ("PUT", "/connectors/x/config", "null", 400, "The body must be a JSON object of strings, not null"),
+    ("PUT", "/connectors/x/config", "", 400, "no body"),
+    ("PATCH", "/connectors/x/config", '"a"', 400, "not a string"),
+    ("PATCH", "/connectors/x/offsets", "[]", 400, '"offsets": \\['),
+    ("PATCH", "/connectors/x/offsets", '{"offsets": [1]}', 400, r"offsets\[0\] must be an object"),
+    ("PATCH", "/connectors/x/offsets", '{"offsets": [{"part": 1}]}', 400, r"offsets\[0\].*'part'"),
+    (
+        "PATCH",
+        "/connectors/x/offsets",
+        '{"offsets": [{"partition": 1}]}',
+        400,
+        r"offsets\[0\].partition must be",
+    ),
+    ("PATCH", "/connectors/x/offsets", '{"offsets": [{"partition": {}}]}', 404, "Connector x not found"),
+    ("PUT", "/connector-plugins/FileStreamSource/config/validate", "[]", 400, "must be a JSON object"),
+    ("PUT", "/admin/loggers/root", '{"level": "LOUD"}', 404, "invalid log level 'LOUD'"),
+    ("GET", "/connectors/a/b/c", None, 404, "HTTP 404 Not Found"),
+    ("PUT", "/connectors/x/restart", "{}", 405, "HTTP 405 Method Not Allowed"),
+    ("GET", "/metrics", None, 404, "HTTP 404 Not Found"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "raw", "status", "pattern"), WRONG)
+def test_rest_says_what_is_wrong(
+    worker: WorkerProcess, method: str, path: str, raw: str | None, status: int, pattern: str
+) -> None:
+    answer = worker.request(method, path, raw=raw)
+    assert answer.status == status, answer.body
+    assert answer.json == {"error_code": status, "message": answer.message}
+    assert re.search(pattern, answer.message), answer.message
+
+
+def test_rest_body_that_is_too_large_is_refused(worker: WorkerProcess) -> None:
+    answer = worker.request("POST", "/connectors", {"name": "x", "config": {"a": "b" * (5 << 20)}})
+    assert answer.status == 413
+
+
+@pytest.mark.parametrize("name", ["sl/ash", "spa ce", "per%cent", "übergröße", "plus+dot.dash-", "a?b#c"])
+def test_rest_names_of_any_kind(worker: WorkerProcess, name: str) -> None:
+    from urllib.parse import quote
+
+    assert worker.request("POST", "/connectors", {"name": name, "config": FILE_SOURCE}).status == 201
+    path = f"/connectors/{quote(name, safe='')}"
+    assert worker.get(path)["name"] == name
+    worker.wait_state(quote(name, safe=""), "RUNNING", "RUNNING")
+    assert worker.request("DELETE", path).status == 204
+    assert worker.request("GET", path).status == 404
+
+
+def test_rest_head_and_options(worker: WorkerProcess) -> None:
+    head = worker.request("HEAD", "/connectors")
+    assert (head.status, head.body, head.headers["Content-Type"]) == (200, b"", "application/json")
+    options = worker.request("OPTIONS", "/connectors/x/config")
+    assert set(options.headers["Allow"].split(",")) == {"HEAD", "GET", "PUT", "PATCH", "OPTIONS"}
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("application/json", 200),
+        ("text/html, application/*;q=0.5", 200),
+        ("*/*", 200),
+        ("text/html", 406),
+        ("application/json;q=0", 406),
+    ],
+)
+def test_rest_accept(worker: WorkerProcess, accept: str, status: int) -> None:
+    assert worker.request("GET", "/connectors", headers={"Accept": accept}).status == status
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("errors.tolerance", "all", "Klamm does not tolerate bad records yet"),
+        ("exactly.once.support", "required", "Klamm does not write exactly once yet"),
+        ("topic.creation.groups", "g", "Klamm does not create topics with settings yet"),
+        (
+            "offsets.storage.topic",
+            "mine",
+            "Klamm keeps all source offsets in the worker's offset.storage.topic",
+        ),
+        ("transforms", "t", "Klamm does not run transforms yet"),
+        ("connector.plugin.version", "9.9", "the installed version is"),
+    ],
+)
+def test_rest_what_is_not_there_yet_is_refused_by_name(
+    worker: WorkerProcess, key: str, value: str, why: str
+) -> None:
+    answer = worker.request("POST", "/connectors", {"name": "later", "config": FILE_SOURCE | {key: value}})
+    assert answer.status == 400
+    assert f"Invalid value {value} for configuration {key}: {why}" in answer.message
+
+
+def test_rest_answers_at_once_while_a_plugin_hangs(worker: WorkerProcess) -> None:
+    """Validation that never returns, and a connector whose start never returns."""
+    hung = counting(behaviour="sleep", where="connector.start")
+    assert worker.request("POST", "/connectors", {"name": "hung", "config": hung}).status == 201
+    body = counting(behaviour="sleep", where="validate", name="v")
+    url = f"/connector-plugins/{SOURCE}/config/validate"
+    # Its answer comes after the supervisor's 30 s; this test does not wait for it.
+    threading.Thread(target=lambda: _ignore(worker, url, body), daemon=True).start()
+    wait_for(lambda: worker.get("/connectors/hung/status")["connector"]["state"] == "UNASSIGNED")
+    for path in ("/", "/connectors?expand=status&expand=info", "/health", "/connectors/hung/status"):
+        began = time.monotonic()
+        assert worker.request("GET", path).status == 200
+        assert time.monotonic() - began < 1.5
+    assert worker.request("POST", "/connectors", {"name": "ok", "config": counting()}).status == 201
+    worker.wait_state("ok", "RUNNING", "RUNNING")
+    for name in ("hung", "ok"):
+        assert worker.request("DELETE", f"/connectors/{name}").status == 204
+
+
+def _ignore(worker: WorkerProcess, url: str, body: Any) -> None:
+    try:
+        worker.request("PUT", url, body)
+    except OSError:
+        return
+
+
+def test_rest_secrets_are_shown_to_nobody(worker: WorkerProcess) -> None:
+    config = counting(**{"db.password": SECRET, "behaviour": "connect", "where": "task_configs"})
+    assert worker.request("POST", "/connectors", {"name": "sec", "config": config}).status == 201
+    wait_for(lambda: worker.state("sec")[:1] == ["FAILED"], lambda: worker.log)
+    status = worker.get("/connectors/sec/status")
+    assert "cannot log in with" in status["connector"]["trace"]
+    validated = worker.request(
+        "PUT", f"/connector-plugins/{SOURCE}/config/validate", config | {"name": "sec"}
+    )
+    no_class = worker.request("POST", "/connectors", {"name": "x", "config": {"db.password": SECRET}})
+    bad = worker.request(
+        "POST",
+        "/connectors",
+        {"name": "x", "config": counting(**{"db.password": SECRET, "tasks.max": "none"})},
+    )
+    assert no_class.status == bad.status == 400
+    for text in (json.dumps(status), validated.body.decode(), no_class.message, bad.message, worker.log):
+        assert SECRET not in text
+    assert "[hidden]" in validated.body.decode()
+    # The one exception: the config itself, as Kafka has it, because clients PUT back what they GET.
+    assert worker.get("/connectors/sec/config")["db.password"] == SECRET
+    assert worker.request("DELETE", "/connectors/sec").status == 204
+
+
+def test_rest_status_says_progress(worker: WorkerProcess, tmp_path: Path) -> None:
+    config = counting(limit="250", idle="") | {"topic": "progress"}
+    assert worker.request("POST", "/connectors", {"name": "p", "config": config}).status == 201
+
+    def progress() -> dict[str, Any]:
+        tasks = worker.get("/connectors/p/status")["tasks"]
+        return tasks[0].get("progress", {}) if tasks else {}
+
+    wait_for(lambda: progress().get("records") == 250, lambda: f"{progress()} {worker.log}")
+    found = progress()
+    assert set(found) == {"records", "last_ack_ms", "lag", "waiting_for"}
+    assert abs(found["last_ack_ms"] - time.time() * 1000) < 60_000
+    assert worker.request("PUT", "/connectors/p/offsets").status == 405
+    running = worker.request("DELETE", "/connectors/p/offsets")
+    assert (running.status, "STOPPED state" in running.message) == (400, True)
+    assert worker.request("PUT", "/connectors/p/stop").status == 204
+    refused = worker.request(
+        "PATCH", "/connectors/p/offsets", {"offsets": [{"partition": {"task": "0"}, "offset": {"n": "x"}}]}
+    )
+    assert (refused.status, "n must be a number" in refused.message) == (400, True)
+    moved = {"offsets": [{"partition": {"task": "0"}, "offset": {"n": 200}}]}
+    assert worker.request("PATCH", "/connectors/p/offsets", moved).status == 200
+    assert worker.get("/connectors/p/offsets") == moved
+    assert worker.request("PUT", "/connectors/p/resume").status == 202
+    wait_for(lambda: progress().get("records") == 50, lambda: f"{progress()} {worker.log}")
+    assert worker.request("DELETE", "/connectors/p").status == 204
+
+
+def test_rest_many_clients_at_once_leave_one_connector(worker: WorkerProcess) -> None:
+    statuses: list[int] = []
+
+    def create() -> None:
+        statuses.append(worker.request("POST", "/connectors", {"name": "race", "config": FILE_SOURCE}).status)
+
+    threads = [threading.Thread(target=create) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [201, 409, 409, 409, 409]
+    worker.wait_state("race", "RUNNING", "RUNNING")
+    assert worker.request("DELETE", "/connectors/race").status == 204
