@@ -14,6 +14,7 @@ from typing import Any
 
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
+from klamm_base.properties import parse, suggestion
 from klamm_broker.server import topic_config
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED, parse_listener
 
@@ -57,7 +58,7 @@ class BrokerConfig:
 
 
 def _load(props: Mapping[str, str]) -> BrokerConfig:
-    values = BROKER_CONFIG.parse(props)
+    values = parse(BROKER_CONFIG, props)
     originals = {name: str(value) for name, value in props.items() if name in BROKER_CONFIG}
     listeners = _listeners("listeners", values["listeners"], _protocols(values))
     advertised = listeners
@@ -135,10 +136,10 @@ def _warn(props: Mapping[str, str]) -> None:
     for name in BROKER_CONFIG.unknown(props):
         source = _source(props, name)
         at = f"{source}: " if source else ""
-        if name.startswith(NOT_IMPLEMENTED):
-            log.warning("%sconfiguration %s has no effect: not implemented", at, name)
-        else:
-            log.warning("%sconfiguration %s is unknown and ignored", at, name)
+        why = (
+            "has no effect: not implemented" if name.startswith(NOT_IMPLEMENTED) else "is unknown and ignored"
+        )
+        log.warning("%sconfiguration %s %s%s", at, name, why, suggestion(name, BROKER_CONFIG.names))
 
 
 def _source(props: Mapping[str, str], key: str | None) -> str | None:

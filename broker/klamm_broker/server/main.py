@@ -19,7 +19,7 @@ from klamm_broker.server.listener import Server
 
 log = logging.getLogger(__name__)
 
-DRAIN_S: Final = 5.0
+DRAIN_S: Final = 2.0
 """How long a stop waits for peers to take their last answers: a dead one must not hold us."""
 
 
