@@ -205,8 +205,13 @@ class _Server:
 
     async def fork(self, child: Child, on_message: Callable[[Message], None]) -> None:
         ours, theirs = socket.socketpair()
+        try:
+            child.channel = await AsyncChannel.open(ours, on_message, child.on_closed)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
         output_r, output_w = os.pipe()
-        child.channel = await AsyncChannel.open(ours, on_message, child.on_closed)
         output = OutputLog(child.label, output_r)
         child.exited.add_done_callback(lambda _: output.finish())
         self._children[child.id] = child

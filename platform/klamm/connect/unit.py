@@ -235,7 +235,7 @@ class Unit:
                 if self._state is State.RUNNING:
                     self._emit(State.RUNNING)
             case "reconfigure":
-                self._around.on_task_configs_changed(str(self.key))
+                self._tell(self._around.on_task_configs_changed, str(self.key))
             case "failed":
                 self._failure = Failure(
                     error=ErrorClass(message["error"]), trace=message["trace"], message=message["message"]
@@ -264,7 +264,7 @@ class Unit:
     def _progressed(self, progress: Progress) -> None:
         self.progress = progress
         if isinstance(self.key, TaskId):
-            self._around.on_progress(self.key, progress)
+            self._tell(self._around.on_progress, self.key, progress)
 
     def _on_call(self, message: Message) -> None:
         if "method" in message:
@@ -310,19 +310,27 @@ class Unit:
 
     def _emit(self, state: State, *, trace: str | None = None, attempt: int = 0) -> None:
         self._state = state
+        self._tell(self._around.on_event, self._event(state, trace, attempt))
+
+    def _tell(self, hear: Callable[..., None], *said: Any) -> None:
+        """The listener's errors are its own: they must not end a task."""
+        try:
+            hear(*said)
+        except Exception:
+            log.exception("[%s] what happened could not be noted", self.key)
+
+    def _event(self, state: State, trace: str | None, attempt: int) -> StateEvent:
         name, number = (
             (self.key.connector, self.key.task) if isinstance(self.key, TaskId) else (self.key, None)
         )
-        self._around.on_event(
-            StateEvent(
-                connector=name,
-                task=number,
-                state=state,
-                trace=trace,
-                attempt=attempt,
-                version=self._version,
-                topics=self._topics,
-            )
+        return StateEvent(
+            connector=name,
+            task=number,
+            state=state,
+            trace=trace,
+            attempt=attempt,
+            version=self._version,
+            topics=self._topics,
         )
 
 

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import select
+import signal
 import threading
 import time
 from concurrent.futures import Future
@@ -34,7 +35,7 @@ class Control:
     """Orders, requests and reports. Made in the main thread; `start` begins to listen.
 
     `stopping` is what plugins see as `context.stopping`. `requests` holds the worker's requests for the main
-    thread; `answer` replies. `changed` is set by every order, for a main thread that has nothing else to do.
+    thread; `answer` replies. Signals that are caught are written to `signals_fd`. `changed` is set by every order, for a main thread that has nothing else to do.
     """
 
     def __init__(self, channel: BlockingChannel) -> None:
@@ -43,6 +44,8 @@ class Control:
         self.changed = threading.Event()
         self.paused = False
         self.requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._signals_r, self.signals_fd = os.pipe()
+        os.set_blocking(self.signals_fd, False)
         self._stop_asked_at: float | None = None
         self._stop_within_s = _DEFAULT_STOP_S
         self._channel = channel
@@ -104,12 +107,15 @@ class Control:
 
     def _serve(self) -> None:
         due = time.monotonic() + REPORT_INTERVAL_S
+        sources: list[BlockingChannel | int] = [self._channel, self._signals_r]
         while True:
-            ready, _, _ = select.select([self._channel], [], [], max(0.0, due - time.monotonic()))
+            ready, _, _ = select.select(sources, [], [], max(0.0, due - time.monotonic()))
             if time.monotonic() >= due:
                 due = time.monotonic() + REPORT_INTERVAL_S
                 self.notify("progress", **self.vitals.report())
-            if ready:
+            if self._signals_r in ready and signal.SIGTERM in os.read(self._signals_r, 64):
+                self.ask_to_stop()
+            if self._channel in ready:
                 self._listen()
 
     def _listen(self) -> None:

@@ -86,6 +86,7 @@ class SinkRunner:
         self._safe: dict[TopicPartition, int] = {}  # where to go on after a failed flush
         self._batch: list[SinkRecord] = []
         self._after_batch: dict[TopicPartition, int] = {}
+        self._parked: set[TopicPartition] = set()  # paused by the loop, not by the task
         self._retry_at: float | None = None
         self._retry_s = _RETRY_MIN_S
         self._shown_paused = False
@@ -120,16 +121,15 @@ class SinkRunner:
 
     def _step(self) -> None:
         self._follow_pause()
-        if self._held:
-            self._retry()
+        if self._held or self._shown_paused:
+            self._stay_in_group()
         else:
-            self._vitals.enter(self._idle_phase())
+            self._vitals.enter("input" if self.context.assigned else "assignment")
             messages = self._consume()
             if messages:
                 self._vitals.moved()
             self._take(messages)
-            if not self._shown_paused:
-                self._deliver()
+            self._deliver()
         self._apply_context()
         now = time.monotonic()
         if now >= self._commit_due or self.context.take_commit_request():
@@ -138,11 +138,6 @@ class SinkRunner:
         if now >= self._lag_due:
             self._lag_due = now + _LAG_INTERVAL_S
             self._vitals.lag = self._lag()
-
-    def _idle_phase(self) -> str:
-        if self._shown_paused:
-            return "paused"
-        return "input" if self.context.assigned else "assignment"
 
     @property
     def _held(self) -> bool:
@@ -195,7 +190,7 @@ class SinkRunner:
         if self._held:
             self._retry_at = None
             self._retry_s = _RETRY_MIN_S
-            self._resume(list(self.context.assigned))
+            self._resume()
 
     def _hold(self, error: RetriableError) -> None:
         """Keep the batch, stop fetching, come back after a while."""
@@ -203,20 +198,26 @@ class SinkRunner:
         wait_s = self._retry_s if asked_s is None else asked_s
         self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
         log.warning("put failed, %d records again in %.1f s: %s", len(self._batch), wait_s, error)
-        if not self._held:
-            self._consumer.pause(_kafka(self.context.assigned))
+        self._park()
         self._retry_at = time.monotonic() + wait_s
 
-    def _retry(self) -> None:
+    def _stay_in_group(self) -> None:
+        """Poll while nothing may be delivered (a batch is held, or the task is paused)."""
         self._vitals.enter("paused" if self._shown_paused else "target")
         stray = self._consumer.poll(_RETRY_POLL_S)
+        self._park()  # what a rebalance has brought meanwhile
         if stray is not None and self._usable(stray):
-            # Fetched for a partition in the moment of its assignment: it comes again after the batch.
-            place = _place(stray)
-            self._seek({place: stray.offset() or 0})
-            self._consumer.pause(_kafka([place]))
+            # Fetched between assignment and pause: it must come again when its partition is resumed.
+            self._seek({_place(stray): stray.offset() or 0})
         if self._held and not self._shown_paused and time.monotonic() >= (self._retry_at or 0):
             self._deliver()
+
+    def _park(self) -> None:
+        """Stop fetching for all partitions that are ours now."""
+        new = self.context.assigned - self._parked
+        if new:
+            self._consumer.pause(_kafka(new))
+            self._parked |= new
 
     def _follow_pause(self) -> None:
         if self._control.paused == self._shown_paused:
@@ -224,25 +225,26 @@ class SinkRunner:
         self._shown_paused = self._control.paused
         if self._shown_paused:
             self._commit(list(self._delivered), rewind=True)
-            self._consumer.pause(_kafka(self.context.assigned))
+            self._park()
             self._control.notify("state", state="PAUSED")
         else:
-            if not self._held:
-                self._resume(list(self.context.assigned))
+            self._resume()
             self._control.notify("state", state="RUNNING")
 
-    def _resume(self, places: list[TopicPartition]) -> None:
-        """All but those that the task itself has paused."""
-        if not self._shown_paused:
-            self._consumer.resume(_kafka(set(places) - self.context.paused))
+    def _resume(self) -> None:
+        """Fetch again, but for partitions that the task itself has paused."""
+        if self._held or self._shown_paused:
+            return
+        self._parked.clear()
+        self._consumer.resume(_kafka(self.context.assigned - self.context.paused))
 
     def _apply_context(self) -> None:
         """What the task asked for by its context during the last call."""
         pauses, resumes, rewinds = self.context.take_changes()
         if pauses:
             self._consumer.pause(_kafka(pauses))
-        if resumes and not self._held:
-            self._resume(list(resumes))
+        if resumes - self._parked:
+            self._consumer.resume(_kafka(resumes - self._parked))
         self._seek(rewinds)
 
     def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -266,7 +268,7 @@ class SinkRunner:
             if rewind:
                 self._batch, self._after_batch, self._retry_at = [], {}, None
                 self._seek({p: self._safe[p] for p in delivered})
-                self._resume(list(self.context.assigned))
+                self._resume()
             return
         offsets = {p: o for p, o in wanted.items() if self._committable(p, o, delivered)}
         if not offsets:
@@ -291,10 +293,6 @@ class SinkRunner:
     def _on_assign(self, _: object, partitions: list[KafkaPartition]) -> None:
         places = [TopicPartition(p.topic, p.partition) for p in partitions]
         self.context.assigned |= set(places)
-        if self._held or self._shown_paused:
-            # Effective once the assignment is: `_retry` catches what slips through.
-            self._consumer.incremental_assign(partitions)
-            self._consumer.pause(partitions)
         self._task.open(places)
         self._apply_context()
 
@@ -312,6 +310,7 @@ class SinkRunner:
         gone = set(places)
         self.context.assigned -= gone
         self.context.paused -= gone
+        self._parked -= gone
         self._batch = [r for r in self._batch if r.topic_partition not in gone]
         for place in gone:
             for known in (self._delivered, self._safe, self._after_batch):

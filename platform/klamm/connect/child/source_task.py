@@ -208,6 +208,8 @@ class SourceRunner:
                     record.topic, value, key, partition, callback, callback, record.timestamp or 0, headers
                 )
             except BufferError:
+                if self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0:
+                    raise _StoppedWaiting from None
                 self._wait_for_broker()
             except KafkaException as e:
                 raise _refused(e.args[0], record.topic) from e
@@ -218,9 +220,12 @@ class SourceRunner:
 
     def _wait_for_broker(self) -> None:
         """Until there is room again, or the task must stop: then what is not sent comes again."""
-        while len(self._producer) > IN_FLIGHT_MAX // 2:
+        while True:
             self._vitals.enter("broker")
+            # At least once: the queue may be full by bytes with few records in it.
             self._serve(_DRAIN_STEP_S)
+            if len(self._producer) <= IN_FLIGHT_MAX // 2:
+                break
             if self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0:
                 raise _StoppedWaiting
         self._vitals.enter("input")
