@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 ENV_PREFIX: Final = "KLAMM_"
 # Settings of Klamm's own commands: not properties of a broker or a worker.
-ENV_RESERVED: Final = frozenset({"KLAMM_DEBUG", "KLAMM_LOG_LEVEL", "KLAMM_PROFILE", "KLAMM_BOOTSTRAP_SERVER"})
+ENV_RESERVED: Final = frozenset(
+    {"KLAMM_DEBUG", "KLAMM_LOG_LEVEL", "KLAMM_PROFILE", "KLAMM_BOOTSTRAP_SERVER", "KLAMM_REST_URL"}
+)
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -181,7 +183,7 @@ def parse(definition: ConfigDef, props: Mapping[str, str]) -> dict[str, Any]:
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise ConfigError("\n".join(str(p) for p in problems), key=problems[0].key)
+        raise ConfigError("\n".join(str(p) for p in problems))
     return values
 
 

@@ -33,5 +33,5 @@ def start(
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.main import run
 
-    with reported():
+    with reported(server=True):
         run(BrokerConfig.load(layered(config, override or [])))

@@ -6,6 +6,7 @@ Only typer is imported here; whatever a command needs it imports when it runs, b
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_REST: Final = "http://127.0.0.1:8083"
+ANSWER_S: Final = 5.0  # for a first sign of life from a broker
 REQUEST_S: Final = 30.0
 
 
@@ -54,16 +56,28 @@ OverrideOption = Annotated[
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Turn what can go wrong into one sentence on standard error and an exit code."""
+def reported(*, server: bool = False) -> Iterator[None]:
+    """Turn what can go wrong into one sentence on standard error and an exit code.
+
+    What nobody foresaw is `main`'s to report; a `server` logs it with its traceback.
+    """
     try:
         yield
+    except (typer.Exit, typer.BadParameter):
+        raise
     except KlammError as e:
         fail(str(e), EXIT_USAGE if isinstance(e, ConfigError) else EXIT_FAILED)
     except BrokenPipeError:
         # The reader went away (`klamm consume … | head`); point stdout elsewhere so that the exit flush is quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
+    except Exception:
+        if not server:
+            raise
+        logging.getLogger("klamm").critical(
+            "stopped by an error that should not have happened", exc_info=True
+        )
+        raise typer.Exit(EXIT_FAILED) from None
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> None:

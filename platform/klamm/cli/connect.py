@@ -33,6 +33,6 @@ def distributed(
     from klamm.connect.worker import main
     from klamm_base.properties import layered
 
-    with reported():
+    with reported(server=True):
         props = layered(config, override or [])
         raise typer.Exit(main(WorkerConfig.from_properties(props, props.source)))

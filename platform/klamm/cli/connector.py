@@ -18,7 +18,7 @@ from klamm.cli.common import (
     print_rows,
     reported,
 )
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 app = typer.Typer(help="Make, watch and delete connectors.", no_args_is_help=True)
 
@@ -32,6 +32,8 @@ def call(url: str, method: str, path: str, body: Any = None) -> Any:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url {url}: write http://HOST:PORT")
     data = None if body is None else json.dumps(body).encode()
     request = Request(url.rstrip("/") + path, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
     try:
@@ -41,7 +43,10 @@ def call(url: str, method: str, path: str, body: Any = None) -> Any:
         raise KlammError(_message(e.read()) or f"{method} {path}: HTTP {e.code} {e.reason}") from None
     except (URLError, http.client.HTTPException, OSError) as e:
         raise KlammError(f"no answer from a Connect worker at {url}: {getattr(e, 'reason', e)}") from None
-    return json.loads(text) if text else None
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        raise KlammError(f"{method} {url}{path}: the answer is not JSON; is that a Connect worker?") from None
 
 
 def _message(body: bytes) -> str | None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from klamm.cli.common import (
+    ANSWER_S,
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     CommandConfigOption,
@@ -20,23 +21,24 @@ from klamm.cli.common import (
     kafka_error,
     reported,
 )
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 DEFAULT_FORMAT: Final = "%v\\n"
-_PLACES: Final[dict[str, Callable[[Any], str]]] = {
-    "t": lambda m: m.topic(),
-    "p": lambda m: str(m.partition()),
-    "o": lambda m: str(m.offset()),
-    "k": lambda m: text(m.key()),
-    "v": lambda m: text(m.value()),
-    "d": lambda m: str(m.timestamp()[1]),
-    "h": lambda m: ",".join(f"{name}={text(value)}" for name, value in m.headers() or []),
-    "H": lambda m: str(len(m.headers() or [])),
-    "K": lambda m: str(-1 if m.key() is None else len(m.key())),
-    "V": lambda m: str(-1 if m.value() is None else len(m.value())),
-    "T": lambda m: str(len(m.topic())),
-    "e": lambda m: str(m.leader_epoch()),
-    "%": lambda m: "%",
+Piece = Callable[[Any], bytes]
+_PLACES: Final[dict[str, Piece]] = {
+    "t": lambda m: m.topic().encode(),
+    "p": lambda m: b"%d" % m.partition(),
+    "o": lambda m: b"%d" % m.offset(),
+    "k": lambda m: _or_null(m.key()),
+    "v": lambda m: _or_null(m.value()),
+    "d": lambda m: b"%d" % m.timestamp()[1],
+    "h": lambda m: b",".join(name.encode() + b"=" + _or_null(value) for name, value in m.headers() or []),
+    "H": lambda m: b"%d" % len(m.headers() or []),
+    "K": lambda m: b"%d" % (-1 if m.key() is None else len(m.key())),
+    "V": lambda m: b"%d" % (-1 if m.value() is None else len(m.value())),
+    "T": lambda m: b"%d" % len(m.topic()),
+    "e": lambda m: b"%d" % m.leader_epoch(),
+    "%": lambda m: b"%",
 }
 
 
@@ -101,39 +103,51 @@ def consume(
             consumer.close()
 
 
-def text(data: bytes | None) -> str:
-    """Bytes as text: UTF-8, else with escapes; a tombstone is `null`."""
-    return "null" if data is None else data.decode(errors="backslashreplace")
+def _or_null(data: bytes | None) -> bytes:
+    """The bytes as they are, so that what is piped on is what was in the topic; a tombstone is `null`."""
+    return b"null" if data is None else data
 
 
-def formatter(pattern: str) -> Callable[[Any], str]:
+def _json_value(data: bytes | None) -> str | dict[str, str] | None:
+    """Text; what is not UTF-8 as `{"base64": ...}`, because JSON has no bytes."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        import base64
+
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def formatter(pattern: str) -> Piece:
     """A function that prints a message by a format string (kcat's and rpk's letters). Usage error when bad."""
-    pieces: list[Callable[[Any], str]] = []
+    pieces: list[Piece] = []
     for literal, letter in re.findall(r"([^%]+)|%(.?)", pattern):
         if literal:
-            pieces.append(lambda _m, s=_backslashes(literal): s)  # type: ignore[misc]
+            pieces.append(lambda _m, s=_backslashes(literal).encode(): s)  # type: ignore[misc]
         elif letter in _PLACES:
             pieces.append(_PLACES[letter])
         else:
             raise typer.BadParameter(f"%{letter} is not one of %{' %'.join(_PLACES)}", param_hint="--format")
-    return lambda message: "".join(piece(message) for piece in pieces)
+    return lambda message: b"".join([piece(message) for piece in pieces])
 
 
 def _backslashes(literal: str) -> str:
     return literal.replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r").replace("\\0", "\0")
 
 
-def _as_json(m: Any) -> str:
+def _as_json(m: Any) -> bytes:
     record = {
         "topic": m.topic(),
         "partition": m.partition(),
         "offset": m.offset(),
         "timestamp": m.timestamp()[1],
-        "key": None if m.key() is None else text(m.key()),
-        "value": None if m.value() is None else text(m.value()),
-        "headers": [[name, None if value is None else text(value)] for name, value in m.headers() or []],
+        "key": _json_value(m.key()),
+        "value": _json_value(m.value()),
+        "headers": [[name, _json_value(value)] for name, value in m.headers() or []],
     }
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def _open(
@@ -146,12 +160,15 @@ def _open(
 ) -> Any:
     from confluent_kafka import Consumer, KafkaException
 
-    consumer = Consumer(config)
+    try:
+        consumer = Consumer(config)
+    except KafkaException as e:
+        raise ConfigError(str(kafka_error(e, "client settings"))) from None
     if group is not None:
         consumer.subscribe(topics)
         return consumer
     try:
-        metadata = consumer.list_topics(timeout=10).topics
+        metadata = consumer.list_topics(timeout=ANSWER_S).topics
         absent = [t for t in topics if t not in metadata]
         if absent:
             raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
@@ -188,7 +205,7 @@ def _position(consumer: Any, topic: str, partition: int, start: str) -> Any:
 
 
 def _print_all(
-    consumer: Any, show: Callable[[Any], str], limit: int | None, timeout_ms: int | None, *, exit_at_end: bool
+    consumer: Any, show: Piece, limit: int | None, timeout_ms: int | None, *, exit_at_end: bool
 ) -> None:
     from confluent_kafka import KafkaError
 
@@ -199,14 +216,14 @@ def _print_all(
         for message in messages:
             error = message.error()
             if error is None:
-                sys.stdout.write(show(message))
+                sys.stdout.buffer.write(show(message))
                 printed += 1
                 last = time.monotonic()
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 ended.add((message.topic(), message.partition()))
             else:
                 raise KlammError(f"cannot read {message.topic()}: {error.str()}")
-        sys.stdout.flush()
+        sys.stdout.buffer.flush()
         if exit_at_end and ended and ended >= {(a.topic, a.partition) for a in consumer.assignment()}:
             return
         if timeout_ms is not None and (time.monotonic() - last) * 1000 > timeout_ms:

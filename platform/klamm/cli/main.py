@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -58,8 +59,17 @@ app.add_typer(connector.app, name="connector")
 
 
 def main() -> None:
-    """Entry point of the `klamm` script."""
-    app()
+    """Entry point of the `klamm` script. What no command foresaw is one sentence too, unless KLAMM_DEBUG is set."""
+    try:
+        app()
+    except Exception as e:
+        if os.environ.get("KLAMM_DEBUG"):
+            raise
+        what = " ".join(str(e).split()) or "no message"
+        sys.stderr.write(
+            f"klamm: unexpected {type(e).__name__}: {what} (KLAMM_DEBUG=1 shows where; please report it)\n"
+        )
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
@@ -18,6 +19,8 @@ from klamm.cli.common import (
     reported,
 )
 from klamm_base.errors import ConfigError, KlammError
+
+Pair = tuple[bytes | None, bytes | None]
 
 FLUSH_S: Final = 60.0
 PROPERTIES: Final = ("parse.key", "key.separator", "null.marker")
@@ -63,7 +66,8 @@ def produce(
         raise typer.BadParameter(
             f"{unknown[0]!r} is not one of {', '.join(PROPERTIES)}", param_hint="--property"
         )
-    records = iter([(key, None)]) if tombstone else _records(values, key, properties)
+    fixed = None if key is None else os.fsencode(key)
+    records = iter([(fixed, None)]) if tombstone else _records(values, fixed, properties)
     headers: list[tuple[str, str | bytes | None]] = list(pairs(header, "--header").items())
     with reported():
         config = client_config(bootstrap, command_config, "producer")
@@ -77,32 +81,44 @@ def produce(
         typer.echo(f"{sent} record{'s' if sent != 1 else ''} acknowledged", err=True)
 
 
-def _records(
-    values: list[str] | None, key: str | None, properties: Mapping[str, str]
-) -> Iterator[tuple[str | None, str | None]]:
-    lines = iter(values) if values else (line.rstrip("\n") for line in sys.stdin)
+def _records(values: list[str] | None, key: bytes | None, properties: Mapping[str, str]) -> Iterator[Pair]:
+    """Key and value of each record. Bytes stay as they are: a line need not be UTF-8."""
+    lines = (os.fsencode(v) for v in values) if values else (_line(raw) for raw in sys.stdin.buffer)
     parse_key = properties.get("parse.key", "false").lower() == "true"
-    separator = properties.get("key.separator", "\t").encode().decode("unicode_escape")
-    null = properties.get("null.marker")
+    separator = _separator(properties.get("key.separator", "\t"))
+    null = os.fsencode(properties["null.marker"]) if "null.marker" in properties else None
     for number, line in enumerate(lines, 1):
         found, value = key, line
         if parse_key:
             found, mark, value = line.partition(separator)
             if not mark:
-                raise KlammError(f"line {number}: no key separator {separator!r} in {line[:40]!r}")
+                text = line[:40].decode(errors="backslashreplace")
+                raise KlammError(f"line {number}: no key separator {separator.decode()!r} in {text!r}")
         yield found, None if null is not None and value == null else value
+
+
+def _line(raw: bytes) -> bytes:
+    return raw.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _separator(text: str) -> bytes:
+    """The separator's bytes; a tab may be written as backslash t, which shells pass on as they are."""
+    if not text:
+        raise typer.BadParameter("key.separator is empty", param_hint="--property")
+    return text.replace("\\t", "\t").encode()
 
 
 def _send(
     config: Mapping[str, Any],
     topic: str,
-    records: Iterator[tuple[str | None, str | None]],
+    records: Iterator[Pair],
     headers: list[tuple[str, str | bytes | None]],
     partition: int,
 ) -> int:
+    """Send all; the number acknowledged. Whatever ends it, what was taken in is waited for and counted."""
     from confluent_kafka import KafkaException, Producer
 
-    failed: list[Any] = []
+    problems: list[str] = []
     acknowledged = 0
 
     def delivered(error: Any, _message: Any) -> None:
@@ -110,24 +126,39 @@ def _send(
         if error is None:
             acknowledged += 1
         else:
-            failed.append(error)
+            problems.append(str(kafka_error(error, "a record failed")))
 
     try:
         producer = Producer(dict(config))
     except KafkaException as e:
         raise ConfigError(str(kafka_error(e, "client settings"))) from None
-    for key, value in records:
-        if failed:
-            break
-        while True:
-            try:
-                producer.produce(topic, value, key, partition, delivered, headers=headers)
+    try:
+        for key, value in records:
+            if problems:
                 break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
+            _enqueue(producer, topic, value, key, partition, delivered, headers=headers)
+    except KafkaException as e:
+        problems.append(str(kafka_error(e, "a record was refused")))
+    except KlammError as e:
+        problems.append(str(e))
+    except KeyboardInterrupt:
+        problems.append("Ctrl-C")
     left = producer.flush(FLUSH_S)
-    if failed or left:
-        why = kafka_error(failed[0], "the first error") if failed else f"no answer within {FLUSH_S:g} s"
-        raise KlammError(f"{acknowledged} records acknowledged, {len(failed) + left} not: {why}")
+    if left:
+        problems.append(f"{left} records have no answer after {FLUSH_S:g} s")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise KlammError(f"{acknowledged} records acknowledged, then {problems[0]}{more}")
     return acknowledged
+
+
+def _enqueue(producer: Any, *args: Any, **rest: Any) -> None:
+    """Hand a record over, waiting while the queue is full."""
+    while True:
+        try:
+            producer.produce(*args, **rest)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return

@@ -18,10 +18,14 @@ def up(
         "klamm-data"
     ),
     broker_port: Annotated[
-        int | None, typer.Option("--broker-port", help=f"Broker; default {BROKER_PORT}, 0: any free.")
+        int | None,
+        typer.Option("--broker-port", min=0, max=65535, help=f"Broker; default {BROKER_PORT}, 0: any free."),
     ] = None,
     rest_port: Annotated[
-        int | None, typer.Option("--rest-port", help=f"Connect's REST; default {REST_PORT}, 0: any free.")
+        int | None,
+        typer.Option(
+            "--rest-port", min=0, max=65535, help=f"Connect's REST; default {REST_PORT}, 0: any free."
+        ),
     ] = None,
 ) -> None:
     """Run a broker and a Connect worker on loopback until Ctrl-C, which stops both cleanly.
@@ -33,7 +37,7 @@ def up(
 
     from klamm.up import embedded, ports, supervisor
 
-    with reported():
+    with reported(server=True):
         broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
         rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))
         for said in filter(None, (said_broker, said_rest)):
