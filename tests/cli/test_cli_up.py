@@ -19,7 +19,7 @@ def up(data_dir, *args):
 def children(server, word):
     """Pids below the server whose command line has the word, the fork server's children left out."""
     found = psutil.Process(server.process.pid).children(recursive=False)
-    return [p.pid for p in found if word in p.cmdline()]
+    return [p.pid for p in found if p.status() != psutil.STATUS_ZOMBIE and word in p.cmdline()]
 
 
 def test_up_serves_and_leaves_nothing_behind(tmp_path):

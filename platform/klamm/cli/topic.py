@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from klamm.cli.common import (
+    ANSWER_S,
     DEFAULT_BOOTSTRAP,
     REQUEST_S,
     BootstrapOption,
@@ -38,7 +39,7 @@ def _metadata(admin: Any, bootstrap: str) -> Any:
     from confluent_kafka import KafkaException
 
     try:
-        return admin.list_topics(timeout=REQUEST_S / 3)
+        return admin.list_topics(timeout=ANSWER_S)
     except KafkaException as e:
         raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
 

@@ -61,7 +61,7 @@ def _topic(bootstrap: str) -> Digest:
         consumer.assign([partition])
         lines, digest = 0, hashlib.sha256()
         while lines < end:
-            messages = consumer.consume(10_000, READ_S)
+            messages = consumer.consume(min(10_000, end - lines), READ_S)
             if not messages:
                 raise KlammError(f"the topic's end is {end}, but only {lines} records could be read")
             for message in messages:
