@@ -200,6 +200,7 @@ async def test_a_sink_delivers_in_order_commits_on_stop_and_goes_on_there(broker
     assert topic in w.last(task).topics
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_kill_9_of_a_sink_task_loses_nothing(broker, tmp_path):  # noqa: F811
     topic, out, total = new_topic(broker), tmp_path / "out", 20_000
@@ -283,6 +284,7 @@ async def test_a_poison_record_fails_the_sink_at_once_and_its_place_is_named(bro
         assert f"VALUE_CONVERTER for topic {topic}, partition 0, offset 1" in cause
 
 
+@pytest.mark.slow
 async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker, tmp_path):  # noqa: F811
     topic = new_topic(broker, 4)
     name = new_name("snk")

@@ -282,6 +282,7 @@ async def test_an_unknown_class_is_a_permanent_failure_in_kafkas_words():
         ({"transforms": "a"}, {}, "Invalid value a for configuration transforms: not supported"),
         ({"value.converter": "Nope"}, {}, "Class Nope could not be found"),
         ({"producer.override.no.such.thing": "1"}, {}, 'No such configuration property: "no.such.thing"'),
+        ({"task.heartbeat.timeout.ms": "0"}, {}, "task.heartbeat.timeout.ms: Value must be at least 1000"),
         ({"errors.tolerance": "some"}, {}, "String must be one of: none, all"),
     ],
 )

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from klamm.connect.channel import Message
 from klamm.connect.launcher import Launcher, LaunchError
-from klamm.connect.model import ConnectorSpec, Kind, Progress, StateEvent, TaskId, TaskSpec
+from klamm.connect.model import ConnectorSpec, Kind, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.unit import PluginCallError, Surroundings, Unit
 from klamm_base.configdef import ConfigDef, Importance, Type, between
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 __all__ = ["HEARTBEAT_CONFIG", "OffsetReader", "PluginCallError", "Supervisor"]
 
@@ -164,8 +164,15 @@ class Supervisor:
     async def _start(
         self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
     ) -> None:
-        heartbeat = HEARTBEAT_CONFIG.parse({**worker, **config})["task.heartbeat.timeout.ms"]
         await self._stop(key, GRACEFUL_S)
+        try:
+            heartbeat = HEARTBEAT_CONFIG.parse({**worker, **config})["task.heartbeat.timeout.ms"]
+        except ConfigError as e:
+            name, number = key if isinstance(key, TaskId) else (key, None)
+            self._around.on_event(
+                StateEvent(connector=name, task=number, state=State.FAILED, trace=f"ConfigError: {e}")
+            )
+            return
         self._begin(Unit(key, order, self._around, heartbeat_timeout_ms=heartbeat))
 
     def _begin(self, unit: Unit) -> None:

@@ -1,0 +1,363 @@
+"""The sink task's loop with a consumer in the test's hand: rebalances, held batches, pauses, commits."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from support.runtime import task_spec
+from support.runtime_fakes import RecordingControl, string_converters
+
+from klamm.connect.child.sink_task import SinkRunner, subscription
+from klamm.connect.model import Kind
+from klamm_plugins.connector import SinkTask
+from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
+from klamm_plugins.records import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Partition:
+    """librdkafka's TopicPartition, as callbacks get it."""
+
+    def __init__(self, place):
+        self.topic, self.partition = place
+
+
+class FakeMessage:
+    def __init__(self, place, offset, error=None):
+        self._place, self._offset, self._error = place, offset, error
+
+    def topic(self):
+        return self._place.topic
+
+    def partition(self):
+        return self._place.partition
+
+    def offset(self):
+        return self._offset
+
+    def key(self):
+        return None
+
+    def value(self):
+        return str(self._offset).encode()
+
+    def timestamp(self):
+        return 1, 5
+
+    def headers(self):
+        return None
+
+    def error(self):
+        return self._error
+
+
+# FakeMessage is grouped by `Message.topic`, which takes real messages only.
+@pytest.fixture(autouse=True)
+def _messages(monkeypatch):
+    monkeypatch.setattr("klamm.connect.child.sink_records.Message", FakeMessage)
+
+
+class FakeConsumer:
+    """A log per partition; `script` runs one step per poll. Positions and pauses behave as librdkafka's."""
+
+    def __init__(self, script):
+        self.script = list(script)
+        self.logs = {P0: list(range(100)), P1: list(range(100))}
+        self.positions, self.paused, self.commits = {}, set(), []
+        self.committed = {}
+        self.closed = False
+        self.commit_error = None
+
+    def subscribe(self, topics, *, on_assign, on_revoke, on_lost):
+        self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost
+
+    def assign(self, *places):
+        for place in places:
+            self.positions[place] = self.committed.get(place, 0)
+        self.on_assign(self, [Partition(p) for p in places])
+
+    def revoke(self, *places, lost=False):
+        (self.on_lost if lost else self.on_revoke)(self, [Partition(p) for p in places])
+        for place in places:
+            del self.positions[place]
+            self.paused.discard(place)
+
+    def poll(self, timeout):
+        if self.script:
+            step = self.script.pop(0)
+            if callable(step):
+                step()
+        return next(iter(self.consume(1, 0)), None)
+
+    def consume(self, count, timeout):
+        found = []
+        while len(found) < min(count, 5):
+            open_ = [p for p, at in self.positions.items() if p not in self.paused and at < 100]
+            if not open_:
+                break
+            place = min(open_, key=self.positions.__getitem__)
+            found.append(FakeMessage(place, self.positions[place]))
+            self.positions[place] += 1
+        return found
+
+    def pause(self, partitions):
+        self.paused |= {TopicPartition(p.topic, p.partition) for p in partitions}
+
+    def resume(self, partitions):
+        self.paused -= {TopicPartition(p.topic, p.partition) for p in partitions}
+
+    def seek(self, partition):
+        self.positions[TopicPartition(partition.topic, partition.partition)] = partition.offset
+
+    def commit(self, *, offsets, asynchronous):
+        assert asynchronous is False
+        if self.commit_error:
+            raise KafkaException(KafkaError(self.commit_error))
+        for p in offsets:
+            self.committed[TopicPartition(p.topic, p.partition)] = p.offset
+        self.commits.append({TopicPartition(p.topic, p.partition): p.offset for p in offsets})
+
+    def get_watermark_offsets(self, partition, *, cached):
+        return 0, 100
+
+    def close(self):
+        self.closed = True
+
+
+class Collecting(SinkTask):
+    """Remembers what it was called with; `fail` holds errors for the next puts or flushes."""
+
+    def __init__(self):
+        self.calls, self.seen = [], {P0: [], P1: []}
+        self.put_errors, self.flush_errors = [], []
+
+    def start(self, props):
+        pass
+
+    def open(self, partitions):
+        self.calls.append(("open", set(partitions)))
+
+    def close(self, partitions):
+        self.calls.append(("close", set(partitions)))
+
+    def put(self, records):
+        if records and self.put_errors:
+            raise self.put_errors.pop(0)
+        for r in records:
+            assert r.value == str(r.offset)
+            self.seen[r.topic_partition].append(r.offset)
+
+    def flush(self, offsets):
+        self.calls.append(("flush", dict(offsets)))
+        if self.flush_errors:
+            raise self.flush_errors.pop(0)
+
+
+class Rig:
+    def __init__(self, control, interval_s=60.0, task=None):
+        self.control, self.task = control, task or Collecting()
+        self.consumer = FakeConsumer([])
+        self.runner = SinkRunner(
+            control=control,
+            spec=task_spec("snk", {}, kind=Kind.SINK),
+            task=self.task,
+            converters=string_converters(),
+            consumer=self.consumer,
+            topics=["t"],
+            commit_interval_s=interval_s,
+        )
+        self.task.initialize(self.runner.context)
+
+    def run(self, *script):
+        self.consumer.script = [*script, lambda: self.control.ask_to_stop(1)]
+        self.runner.run()
+        assert self.consumer.closed
+
+    def assign(self, *places):
+        return lambda: self.consumer.assign(*places)
+
+    def revoke(self, *places, lost=False):
+        return lambda: self.consumer.revoke(*places, lost=lost)
+
+
+@pytest.fixture
+def control():
+    made = RecordingControl()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rig(control):
+    return Rig(control)
+
+
+def contiguous(offsets):
+    return offsets == list(range(len(offsets)))
+
+
+def test_it_delivers_and_commits_what_was_flushed_when_it_stops(rig):
+    rig.run(rig.assign(P0, P1), None, None)
+    assert rig.task.seen[P0]
+    assert contiguous(rig.task.seen[P0])
+    delivered = {p: len(seen) for p, seen in rig.task.seen.items() if seen}
+    assert rig.consumer.commits == [delivered]
+    assert rig.task.calls[0] == ("open", {P0, P1})
+    assert rig.task.calls[-2:] == [("flush", delivered), ("close", {P0, P1})]
+    assert rig.control.vitals.records == sum(delivered.values())
+
+
+def test_a_revoked_partition_is_committed_and_closed_and_no_more_of_it_delivered(rig):
+    rig.run(rig.assign(P0), None, rig.revoke(P0), rig.assign(P1), None)
+    reached = len(rig.task.seen[P0])
+    assert rig.consumer.commits[0] == {P0: reached}
+    closes = [c for c in rig.task.calls if c[0] == "close"]
+    assert closes == [("close", {P0}), ("close", {P1})]
+
+
+def test_a_lost_partition_is_closed_without_a_commit(rig):
+    rig.run(rig.assign(P0), None, rig.revoke(P0, lost=True))
+    assert rig.consumer.commits == []
+    assert ("close", {P0}) in rig.task.calls
+    assert not [c for c in rig.task.calls if c[0] == "flush"]
+
+
+class Hurried(Collecting):
+    """Asks for its batch again at once."""
+
+    def put(self, records):
+        self.context.timeout(0)
+        super().put(records)
+
+
+def test_a_held_batch_comes_again_before_anything_else(control):
+    rig = Rig(control, task=Hurried())
+    rig.task.put_errors = [RetriableError("busy"), RetriableError("busy")]
+    rig.run(rig.assign(P0), *[None] * 8)
+    assert contiguous(rig.task.seen[P0])
+    assert rig.consumer.commits == [{P0: len(rig.task.seen[P0])}]
+    assert rig.consumer.paused == set()
+
+
+def test_records_of_a_partition_that_goes_while_its_batch_is_held_are_left_to_others(control):
+    rig = Rig(control)  # half a second of back-off: the revocation comes first
+    rig.task.put_errors = [RetriableError("busy")]
+    rig.run(rig.assign(P0), rig.revoke(P0), rig.assign(P1), None, None)
+    assert rig.task.seen[P0] == []
+    assert P0 not in rig.consumer.committed
+
+
+def test_a_partition_that_comes_while_a_batch_is_held_loses_nothing(control):
+    rig = Rig(control, task=Hurried())
+
+    class Stubborn(RetriableError):
+        pass
+
+    rig.task.put_errors = [Stubborn("busy")] * 4
+    rig.run(rig.assign(P0), rig.assign(P1), *[None] * 12)
+    assert rig.task.seen[P1]
+    assert contiguous(rig.task.seen[P0])
+    assert contiguous(rig.task.seen[P1])
+
+
+def test_a_pause_commits_stops_delivery_and_loses_nothing(control):
+    rig = Rig(control)
+    seen_paused = []
+
+    def pause():
+        control.paused = True
+
+    def look():
+        seen_paused.append(list(rig.task.seen[P0]))
+
+    def resume():
+        control.paused = False
+
+    # A partition that arrives during the pause is fetched from once before it can be paused.
+    rig.run(rig.assign(P0), pause, look, rig.assign(P1), look, resume, None, None)
+    assert seen_paused[0] == seen_paused[1]
+    assert rig.consumer.commits[0] == {P0: len(seen_paused[0])}
+    assert contiguous(rig.task.seen[P0])
+    assert contiguous(rig.task.seen[P1])
+    assert rig.task.seen[P1]
+    assert [n["state"] for n in control.notices("state")] == ["PAUSED", "RUNNING"]
+
+
+def test_a_failed_flush_commits_nothing_and_goes_back(control, caplog):
+    rig = Rig(control, interval_s=0)
+    rig.task.flush_errors = [ConnectError("disk full")]
+    rig.run(rig.assign(P0), None, None)
+    assert rig.task.seen[P0][:6] == [0, 1, 2, 3, 4, 5]
+    assert rig.task.seen[P0].count(0) == 2, "delivered again"
+    assert all(c[P0] <= max(rig.task.seen[P0]) + 1 for c in rig.consumer.commits)
+    assert "flush failed, nothing is committed; rewinding" in caplog.text
+
+
+def test_a_commit_that_the_group_refuses_is_made_again(control, caplog):
+    rig = Rig(control, interval_s=0)
+    rig.consumer.commit_error = KafkaError.REBALANCE_IN_PROGRESS
+
+    def recover():
+        rig.consumer.commit_error = None
+
+    rig.run(rig.assign(P0), None, recover)
+    assert "offsets could not be committed" in caplog.text
+    assert rig.consumer.committed == {P0: len(rig.task.seen[P0])}
+
+
+def test_after_an_error_what_was_delivered_before_is_committed(rig):
+    rig.task.put_errors = []
+
+    def break_down():
+        rig.task.put_errors = [ConnectError("gone")]
+
+    rig.consumer.script = [rig.assign(P0), break_down]
+    with pytest.raises(ConnectError, match="gone"):
+        rig.runner.run()
+    assert rig.consumer.committed == {P0: len(rig.task.seen[P0])}
+    assert rig.consumer.closed
+
+
+def test_an_error_of_the_consumer_fails_the_task(rig):
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    rig.consumer.poll = lambda timeout: FakeMessage(P0, 0, error)
+    with pytest.raises(ConnectError, match=r"The consumer failed: .*TOPIC_AUTHORIZATION_FAILED"):
+        rig.runner.run()
+
+
+class Choosy(Collecting):
+    """Starts at an offset of its own, pauses a partition, asks for a commit, claims too much."""
+
+    def open(self, partitions):
+        self.context.offset({P0: 40})
+
+    def put(self, records):
+        super().put(records)
+        if records:
+            self.context.pause(P0)
+            self.context.request_commit()
+
+    def pre_commit(self, offsets):
+        return {P0: offsets[P0] - 1, P1: 99}
+
+
+def test_a_task_may_choose_where_to_start_pause_commit_early_and_what_to_commit(control, caplog):
+    rig = Rig(control, task=Choosy())
+    rig.run(rig.assign(P0), None, None, None)
+    assert rig.task.seen[P0][0] == 40
+    assert P0 in rig.consumer.paused
+    assert rig.consumer.committed == {P0: max(rig.task.seen[P0])}
+    assert "pre_commit returned offset 99 of t-1, which was not delivered; ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [({"topics": "a, b"}, ["a", "b"]), ({"topics.regex": "log.*|x"}, ["^(log.*|x)$"])],
+)
+def test_subscriptions(config, expected):
+    assert subscription(config) == expected
+
+
+@pytest.mark.parametrize("config", [{}, {"topics": "a", "topics.regex": "b"}, {"topics.regex": "("}])
+def test_bad_subscriptions_are_refused(config):
+    with pytest.raises(ConfigError):
+        subscription(config)
