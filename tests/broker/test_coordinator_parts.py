@@ -136,6 +136,7 @@ def test_offset_records_round_trip(group, topic, partition, offset, epoch, metad
         metadata=metadata,
         commit_timestamp_ms=commit,
         expire_timestamp_ms=expire,
+        topic_id=b"t" * 16 if expire == -1 else bytes(16),
     )
     assert records.decode(*records.committed_offset(group, at, committed)) == records.OffsetRecord(
         group, at, committed
@@ -144,15 +145,18 @@ def test_offset_records_round_trip(group, topic, partition, offset, epoch, metad
 
 
 def test_record_bytes():
-    """Written out by hand from the field tables, so that reader and writer cannot be wrong together."""
-    at = TopicPartition("tp", 7)
-    key, value = records.committed_offset(
-        "grp", at, CommittedOffset(offset=5, metadata="m", commit_timestamp_ms=9)
+    """Written by Apache Kafka 4.3.1 for the same commits."""
+    at = TopicPartition("topic-a46a184727", 0)
+    topic_id = bytes.fromhex("82974a97e98e47b6a805cc38d3249472")
+    plain = CommittedOffset(offset=3, leader_epoch=3, commit_timestamp_ms=0x1A1FD51D6C2, topic_id=topic_id)
+    key, value = records.committed_offset("rett9", at, plain)
+    assert key == b"\x00\x01\x00\x05rett9\x00\x10topic-a46a184727\x00\x00\x00\x00"
+    assert value == bytes.fromhex("0004 0000000000000003 00000003 01 000001a1fd51d6c2 01 00 10") + topic_id
+    expiring = CommittedOffset(
+        offset=3, commit_timestamp_ms=0x1A1FD51D6B6, expire_timestamp_ms=0x1A20347B7B6, topic_id=topic_id
     )
-    assert key == b"\x00\x01\x00\x03grp\x00\x02tp\x00\x00\x00\x07"
-    assert value == b"\x00\x03" + (5).to_bytes(8, "big") + b"\xff\xff\xff\xff\x00\x01m" + (9).to_bytes(
-        8, "big"
-    )
+    _, value = records.committed_offset("rett4", at, expiring)
+    assert value == bytes.fromhex("0001 0000000000000003 0000 000001a1fd51d6b6 000001a20347b7b6")
     assert records.group_tombstone("grp") == (b"\x00\x02\x00\x03grp", None)
 
 

@@ -70,6 +70,8 @@ async def sync(conn, group, joined, *, version=5, assignments=None):
         group_id=group,
         generation_id=joined.generation_id,
         member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
         assignments=[
             sync_group.SyncGroupRequestAssignment(member_id=m, assignment=a)
             for m, a in (assignments or {}).items()
@@ -142,6 +144,12 @@ async def test_join_and_sync(conn, version):
     assert refused.protocol_name == (None if version >= 7 else "")
 
 
+async def test_sync_must_name_its_protocol(conn):
+    request = sync_group.SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+    assert (await conn.request(request, version=5)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert (await conn.request(request, version=4)).error_code == E.UNKNOWN_MEMBER_ID
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
 async def test_heartbeat(conn, version):
     group = new_name("group")
@@ -193,10 +201,18 @@ async def test_commit_and_fetch(conn, topic, version):
     )
     answer = await conn.request(request, version=version)
     unknown = E.UNKNOWN_TOPIC_ID if version >= 10 else E.UNKNOWN_TOPIC_OR_PARTITION
-    assert [[p.error_code for p in t.partitions] for t in answer.topics] == [
-        [E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION],
-        [unknown] * 3,
-    ]
+    errors = {
+        (t.topic_id if version >= 10 else t.name, p.partition_index): p.error_code
+        for t in answer.topics
+        for p in t.partitions
+    }
+    here, nowhere = (topic_id, b"x" * 16) if version >= 10 else (name, "none")
+    assert errors == {
+        (here, 0): E.NONE,
+        (here, 1): E.NONE,
+        (here, 2): E.UNKNOWN_TOPIC_OR_PARTITION,
+        **{(nowhere, p): unknown for p in (0, 1, 2)},
+    }
     for fetch_version in versions(ApiKey.OFFSET_FETCH):
         await _check_fetch(conn, group, topic, fetch_version, epoch=3 if version >= 6 else -1)
 

@@ -217,6 +217,16 @@ def test_offsets_of_deleted_partitions_go():
     assert sim.offsets() == {T1: 2} == sim.restarted().offsets()
 
 
+def test_offsets_of_a_topic_that_was_replaced_go_after_loading():
+    old, new = b"o" * 16, b"n" * 16
+    sim = Sim()
+    sim.commit({T0: OffsetToCommit(1, topic_id=old), ("kept", 0): OffsetToCommit(2, topic_id=new), T1: 3})
+    loaded = sim.restarted()
+    loaded.forget_deleted_topics({"t": new, "kept": new})
+    expected = {("kept", 0): 2, T1: 3}
+    assert loaded.offsets() == expected == loaded.restarted().offsets()
+
+
 # Expiry
 
 

@@ -97,6 +97,9 @@ class Sim:
             sim.run(sim.coordinator.finish_loading(partition, sim.now))
         return sim
 
+    def forget_deleted_topics(self, topic_ids: dict[str, bytes]) -> None:
+        self.run(self.coordinator.forget_deleted_topics(topic_ids, self.now))
+
     # Requests: each returns its token
 
     def token(self, what: str) -> str:

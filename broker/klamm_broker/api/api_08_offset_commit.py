@@ -76,7 +76,9 @@ class _Partitions:
         for p in asked.partitions:
             if topic is not None and 0 <= p.partition_index < count:
                 self._names[asked.topic_id] = topic.name
-                offset = OffsetToCommit(p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
+                offset = OffsetToCommit(
+                    p.committed_offset, p.committed_leader_epoch, p.committed_metadata, topic.id
+                )
                 self.offsets[TopicPartition(topic.name, p.partition_index)] = offset
             else:
                 self._refused[self._key(asked), p.partition_index] = unknown

@@ -1,27 +1,33 @@
 """SyncGroup, key 14: versions 0 to 5.
 
 Behaviour: parked until the leader's assignment is in `__consumer_offsets`.
-Versions: 3 brings static membership; 5 checks protocol type and name.
+Versions: 3 brings static membership; from 5 on protocol type and name must be there and be the group's.
 """
 
 from __future__ import annotations
 
 from asyncio import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import SyncRequest, SyncResult
 from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
+
+PROTOCOL_FROM: Final = 5
 
 
 @handles(ApiKey.SYNC_GROUP, versions=(0, 5))
 def sync_group(
     broker: Broker, ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Future[SyncGroupResponse]:
+    nameless = request.protocol_type is None or request.protocol_name is None
+    if ctx.api_version >= PROTOCOL_FROM and nameless:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     sync = SyncRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,

@@ -25,6 +25,7 @@ from klamm_broker.coordinator.group_state import GroupState
 from klamm_broker.coordinator.loading import Loader
 from klamm_broker.coordinator.membership import Membership
 from klamm_broker.coordinator.model import (
+    NO_TOPIC_ID,
     UNKNOWN_MEMBER_ID,
     CommitRequest,
     CommitResult,
@@ -211,10 +212,25 @@ class GroupCoordinator:
         self._turn.begin(now)
         gone = set(partitions)
         for group in self.groups.values():
-            targets = [at for at in self._offsets.known(group) if at in gone]
-            if targets and not group.deleting:
-                self._offsets.delete(group, targets, lambda _: None)
+            self._forget(group, [at for at in self._offsets.known(group) if at in gone])
         return self._turn.end()
+
+    def forget_deleted_topics(self, topic_ids: Mapping[str, bytes], now: Now) -> list[Effect]:
+        """After loading: offsets of topics that were deleted, or replaced under their name, before a crash."""
+        self._turn.begin(now)
+        for group in self.groups.values():
+            stale = [
+                at
+                for at, committed in group.offsets.items()
+                if committed.topic_id not in (NO_TOPIC_ID, topic_ids.get(at.topic))
+            ]
+            self._forget(group, stale)
+        return self._turn.end()
+
+    def _forget(self, group: ClassicGroup, partitions: Sequence[TopicPartition]) -> None:
+        if partitions and not group.deleting:
+            log.info("group %s: offsets of %d deleted partitions go", group.group_id, len(partitions))
+            self._offsets.delete(group, partitions, lambda _: None)
 
     # Groups
 

@@ -17,6 +17,7 @@ NO_GENERATION: Final = -1
 """The generation of a commit from outside group management."""
 INVALID_OFFSET: Final = -1
 """The committed offset of a partition that has none."""
+NO_TOPIC_ID: Final = bytes(16)
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
 
@@ -140,12 +141,15 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
     """When set (OffsetCommit v2-4 with a retention time) it decides, not offsets.retention.minutes."""
+    topic_id: bytes = NO_TOPIC_ID
+    """Which topic of that name it was; zeros where nobody said (older records)."""
 
 
 class OffsetToCommit(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str | None = None
+    topic_id: bytes = NO_TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,6 +85,7 @@ class Offsets:
             offset=offset.offset,
             leader_epoch=offset.leader_epoch,
             metadata=offset.metadata or "",
+            topic_id=offset.topic_id,
             commit_timestamp_ms=now_ms,
             expire_timestamp_ms=-1 if request.retention_ms is None else now_ms + request.retention_ms,
         )

@@ -4,8 +4,8 @@ Key and value are an int16 version and then the message's body. The version of a
 record it is: 0 and 1 a committed offset, 2 a classic group; 3 and above belong to Kafka's newer group types,
 which this broker does not have: they are skipped, and whoever loads counts them. No value is a tombstone.
 
-Versions written are those that Kafka 4.3 writes: group metadata 3, offsets 3 (1 where the commit brought its
-own expiry, as nothing newer can hold it). All versions are read.
+Versions written are those that Kafka 4.3 writes: group metadata 3, offsets 4 with the topic's id (1 where the
+commit brought its own expiry, as nothing newer can hold it). All versions are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION: Final = Struct(">h")
 _OFFSET_KEY: Final = 1
 _OFFSET_KEYS: Final = (0, 1)
 _GROUP_KEY: Final = 2
-_OFFSET_VALUE: Final = 3
+_OFFSET_VALUE: Final = 4
 _OFFSET_VALUE_WITH_EXPIRY: Final = 1
 _GROUP_VALUE: Final = 3
 
@@ -92,6 +92,7 @@ def committed_offset(group_id: str, at: TopicPartition, committed: CommittedOffs
         metadata=committed.metadata,
         commit_timestamp=committed.commit_timestamp_ms,
         expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
     )
     return KeyValue(_offset_key(group_id, at), _VERSION.pack(version) + value.encode(version))
 
@@ -136,6 +137,7 @@ def _decode_offset(value: bytes) -> CommittedOffset:
         metadata=stored.metadata,
         commit_timestamp_ms=stored.commit_timestamp,
         expire_timestamp_ms=stored.expire_timestamp,
+        topic_id=stored.topic_id,
     )
 
 

@@ -51,6 +51,8 @@ async def _load_all(shell: GroupShell, partitions: Sequence[Partition]) -> None:
             log.error("%s cannot be read, its groups stay unavailable: %s", partition, e)  # noqa: TRY400
             continue
         shell.run(shell.coordinator.finish_loading(partition.index, shell.now()))
+    topic_ids = {topic.name: topic.id for topic in shell.broker.topics}
+    shell.run(shell.coordinator.forget_deleted_topics(topic_ids, shell.now()))
     took_ms = (time.monotonic() - started) * 1000
     log.info("loaded %d groups from %d records in %d ms", len(shell.coordinator.groups), records, took_ms)
 

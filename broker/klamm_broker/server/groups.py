@@ -56,7 +56,7 @@ class GroupShell:
     """See the module's docstring. `coordinator` is for handlers that only read."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        self.broker = broker
         self._loop = broker.loop
         self.coordinator = GroupCoordinator(_group_config(broker.config, _existing_partitions(broker)))
         self.producer_ids = open_producer_ids(broker.config.log_dir)
@@ -68,7 +68,7 @@ class GroupShell:
 
     def open(self) -> None:
         """Start to load what `__consumer_offsets` holds; until it is, its groups answer that they load."""
-        topic = self._broker.topics.by_name.get(OFFSETS_TOPIC)
+        topic = self.broker.topics.by_name.get(OFFSETS_TOPIC)
         partitions = [] if topic is None else topic.partitions
         self._loading = load(self, partitions, self._loop)
         self._set_timer()
@@ -145,7 +145,7 @@ class GroupShell:
             [Record(timestamp=now_ms, key=key, value=value) for key, value in append.records]
         )
         try:
-            self._broker.append(partition, batch, now_ms=now_ms, origin="coordinator")
+            self.broker.append(partition, batch, now_ms=now_ms, origin="coordinator")
         except LogError as e:
             log.error("%s: %d records could not be written: %s", partition, len(append.records), e)  # noqa: TRY400
             return e.code
@@ -155,15 +155,15 @@ class GroupShell:
         return self.offsets_partition(index) if self.ensure_topic() else None
 
     def offsets_partition(self, index: int) -> Partition | None:
-        return self._broker.partition(OFFSETS_TOPIC, index)
+        return self.broker.partition(OFFSETS_TOPIC, index)
 
     def ensure_topic(self) -> bool:
         """Create `__consumer_offsets` when it is not there; whether it is there then."""
-        if OFFSETS_TOPIC in self._broker.topics.by_name:
+        if OFFSETS_TOPIC in self.broker.topics.by_name:
             return True
-        config = self._broker.config
+        config = self.broker.config
         try:
-            self._broker.create_topic(
+            self.broker.create_topic(
                 OFFSETS_TOPIC,
                 partitions=self.coordinator.config.offsets_topic_partitions,
                 overrides={

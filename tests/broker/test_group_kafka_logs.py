@@ -1,0 +1,69 @@
+"""`__consumer_offsets` in both directions: ours reads what Apache Kafka wrote, Kafka's tool reads ours."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support import kafka_oracle
+from support.broker import new_topic
+
+from klamm.testing import EmbeddedBroker
+
+FIXTURES = Path(__file__).parent.parent / "fixtures/kafka-4.3.1"
+
+
+@pytest.mark.parametrize("archive", ["clean", "killed"])
+def test_committed_offsets_of_a_kafka_are_ours(tmp_path, archive):
+    data = tmp_path / "data"
+    with tarfile.open(FIXTURES / f"{archive}.tar.xz") as tar:
+        tar.extractall(data, filter="data")
+    with EmbeddedBroker(data) as broker:
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "fixture-group", "log_level": 0}
+        )
+        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=10)
+        assert (found.offset, found.metadata) == (42, "half way")
+        consumer.commit(offsets=[TopicPartition("codecs", 0, 43)], asynchronous=False)
+        broker.kill()
+        broker.start()
+        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=10)
+        assert found.offset == 43
+        consumer.close()
+
+
+@pytest.mark.kafka
+def test_kafka_decodes_our_records(tmp_path):
+    oracle = kafka_oracle.require()
+    with EmbeddedBroker(tmp_path / "data", config={"offsets.topic.num.partitions": "1"}) as broker:
+        topic = new_topic(broker, 1)
+        config = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "dumped",
+            "group.instance.id": "i",
+            "client.id": "me",
+            "log_level": 0,
+        }
+        consumer = Consumer(config)
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.05)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 7, "note")], asynchronous=False)
+        consumer.close()
+    log = tmp_path / "data/__consumer_offsets-0/00000000000000000000.log"
+    dump = oracle.run(kafka_oracle.DUMP_LOG, "--offsets-decoder", "--deep-iteration", "--files", str(log))
+    assert dump.returncode == 0, dump.stderr
+    lines = [line for line in dump.stdout.splitlines() if "payload:" in line]
+    assert len(lines) == 2, dump.stdout
+    group, offset = lines
+    for text in (
+        '"group":"dumped"',
+        '"groupInstanceId":"i"',
+        '"protocol":"range"',
+        '"clientHost":"/127.0.0.1"',
+    ):
+        assert text in group
+    for text in (f'"topic":"{topic}"', '"offset":7', '"metadata":"note', '"topicId":"'):
+        assert text in offset
