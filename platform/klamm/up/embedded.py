@@ -34,19 +34,29 @@ WORKER: Final = {
 
 
 def children(data_dir: Path, broker_port: int, rest_port: int) -> list[ChildSpec]:
-    """Broker first, then worker. The worker's settings are written beside the data, to be read and reused."""
-    broker = BROKER | {
+    """Broker first, then worker. Their settings are written beside the data, to be read and reused.
+
+    Addresses and directories are given as overrides too: a KLAMM_LISTENERS in the environment, which beats a file,
+    must not move a server away from where `klamm up` says that it is.
+    """
+    broker = {
         "listeners": f"PLAINTEXT://{HOST}:{broker_port}",
         "log.dirs": str((data_dir / "broker").absolute()),
     }
-    worker = WORKER | {
+    worker = {
         "bootstrap.servers": f"{HOST}:{broker_port}",
         "listeners": f"http://{HOST}:{rest_port}",
     }
+    broker_file = _write(data_dir / "broker.properties", BROKER | broker)
+    worker_file = _write(data_dir / "connect.properties", WORKER | worker)
     return [
-        ChildSpec("broker", ("broker", "start", str(_write(data_dir / "broker.properties", broker)))),
-        ChildSpec("worker", ("connect", "distributed", str(_write(data_dir / "connect.properties", worker)))),
+        ChildSpec("broker", ("broker", "start", str(broker_file), *_overrides(broker))),
+        ChildSpec("worker", ("connect", "distributed", str(worker_file), *_overrides(worker))),
     ]
+
+
+def _overrides(settings: dict[str, str]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
 
 
 def _write(path: Path, settings: dict[str, str]) -> Path:

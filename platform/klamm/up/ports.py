@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
+from pathlib import Path
 from typing import Final
 
 from klamm_base.errors import KlammError
 
 HOST: Final = "127.0.0.1"
+_LISTENING: Final = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
 def is_free(port: int) -> bool:
@@ -46,9 +49,49 @@ def choose(
     port = default if asked is None else asked
     if port not in taken and is_free(port):
         return port, None
+    who = holder(port)
+    by = f" by {who}" if who else ""
     if asked is not None:
         raise KlammError(
-            f"{option} {port}: the port is taken on {HOST}; stop who has it (ss -ltnp) or give another"
+            f"{option} {port}: the port is taken on {HOST}{by}; stop {'that' if by else 'who has it'} or give another"
         )
     other = any_free(taken)
-    return other, f"port {port} is taken on {HOST}, using {other} ({option} chooses)"
+    return other, f"port {port} is taken on {HOST}{by}, using {other} ({option} chooses)"
+
+
+def holder(port: int, proc: Path = Path("/proc")) -> str | None:
+    """Who listens on a port, as `process 123 (java)`; None where that cannot be told (not Linux, another user's)."""
+    inodes = {
+        fields[9]
+        for table in ("tcp", "tcp6")
+        for fields in _socket_rows(proc / "net" / table)
+        if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port
+    }
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in sorted(proc.glob("[0-9]*")) if wanted else []:
+        if wanted & _open_files(process):
+            return f"process {process.name} ({_name(process)})"
+    return None
+
+
+def _socket_rows(table: Path) -> list[list[str]]:
+    try:
+        return [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
+    except OSError:
+        return []
+
+
+def _open_files(process: Path) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):  # it is another user's, or it ended meanwhile
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found.add(str(link.readlink()))
+    return found
+
+
+def _name(process: Path) -> str:
+    try:
+        return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "ended meanwhile"

@@ -117,15 +117,17 @@ def _how(code: int) -> str:
 
 
 async def run(specs: list[ChildSpec], ready: Callable[[], None]) -> None:
-    """Run the children in order until SIGTERM or SIGINT; a second signal kills them."""
+    """Run the children in order until SIGTERM or SIGINT. Raises KlammError when a second signal killed them."""
     loop = asyncio.get_running_loop()
+    killed = False
     read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
     children = [Child(spec, read_end) for spec in specs]
     stop = asyncio.Event()
 
     def on_signal() -> None:
+        nonlocal killed
         if stop.is_set():
-            log.warning("second signal: killing")
+            killed = True
             for child in children:
                 child.kill()
         stop.set()
@@ -146,6 +148,8 @@ async def run(specs: list[ChildSpec], ready: Callable[[], None]) -> None:
             await child.stop()
         os.close(read_end)
         os.close(write_end)
+    if killed:
+        raise KlammError("killed by a second signal: the next start recovers what was not closed")
 
 
 async def _first(start: Coroutine[Any, Any, str], stop: asyncio.Event) -> bool:

@@ -1,0 +1,151 @@
+"""`klamm up` where things go wrong: the environment, taken ports, a worker that hangs, bytes that are no text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from support.broker import new_topic
+from support.klamm import KLAMM, Server, gone, klamm
+
+from klamm.up import ports
+from klamm_base.errors import KlammError
+
+
+def up(data_dir):
+    return Server("up", "--data-dir", str(data_dir), "--broker-port", "0", "--rest-port", "0")
+
+
+def test_the_environment_does_not_move_a_server_away_from_its_ready_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("KLAMM_LISTENERS", "PLAINTEXT://127.0.0.1:1")
+    monkeypatch.setenv("KLAMM_NUM_PARTITIONS", "3")
+    with up(tmp_path / "data") as server:
+        klamm("produce", "t", "v", "-b", server.ready["broker"])
+        listed = json.loads(
+            klamm("topic", "list", "--topic", "t", "-o", "json", "-b", server.ready["broker"]).stdout
+        )
+    assert listed[0]["partitions"] == 3  # the environment counts where `up` has nothing to say
+
+
+@pytest.mark.fault
+def test_a_second_signal_ends_what_hangs(tmp_path):
+    server = up(tmp_path / "data")
+    (worker,) = [c for c in psutil.Process(server.process.pid).children() if "distributed" in c.cmdline()]
+    pids = [p.pid for p in psutil.Process(server.process.pid).children(recursive=True)]
+    os.kill(worker.pid, signal.SIGSTOP)
+    server.process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.process.wait(0.5)  # it waits for the worker
+    assert server.stop(signal.SIGINT, timeout_s=5) == 1
+    assert all(gone(pid, 5) for pid in pids)
+    assert "killed by a second signal" in server.errors[-1]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="no /proc/net/tcp here")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_who_has_a_port_is_named(host):
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        port = taken.getsockname()[1]
+        who = ports.holder(port)
+        assert who is not None
+        assert who.startswith(f"process {os.getpid()} (")
+    assert ports.holder(port) is None
+
+
+def test_where_nobody_can_tell_who_has_a_port_it_is_still_refused(tmp_path, monkeypatch):
+    assert ports.holder(1, proc=tmp_path) is None  # no such files: not Linux
+    monkeypatch.setattr(ports, "holder", lambda _port: None)
+    with socket.create_server((ports.HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(KlammError, match=f"--rest-port {port}: the port is taken on .*; stop who has it"):
+            ports.choose(port, 8083, "--rest-port")
+        chosen, said = ports.choose(None, port, "--rest-port")
+    assert chosen != port
+    assert said == f"port {port} is taken on 127.0.0.1, using {chosen} (--rest-port chooses)"
+
+
+def test_bytes_that_are_no_text_go_through_unchanged(broker):
+    topic, data = new_topic(broker), b"k\xfe\tv\xff\xc3\n"
+    at = ["-b", broker.bootstrap]
+    sent = subprocess.run(
+        [str(KLAMM), "produce", topic, "--property", "parse.key=true", *at],
+        input=data,
+        check=True,
+        timeout=60,
+    )
+    assert sent.returncode == 0
+    shown = subprocess.run(
+        [str(KLAMM), "consume", topic, "--from-beginning", "-e", "-f", "%k\\t%v\\n", *at],
+        stdout=subprocess.PIPE, check=True, timeout=60,
+    )  # fmt: skip
+    assert shown.stdout == data
+    record = json.loads(klamm("consume", topic, "--from-beginning", "-e", "-o", "json", *at).stdout)
+    assert record["value"] == {"base64": base64.b64encode(b"v\xff\xc3").decode()}
+
+
+def test_a_bad_line_does_not_hide_what_was_sent_before_it(broker):
+    topic, at = new_topic(broker), ["-b", broker.bootstrap]
+    result = klamm("produce", topic, "--property", "parse.key=true", *at, stdin="a\tone\nno separator\n")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        "klamm: 1 records acknowledged, then line 2: no key separator '\\t' in 'no separator'\n"
+    )
+    assert klamm("consume", topic, "--from-beginning", "-e", *at).stdout == "one\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(broker):
+    topic, at = new_topic(broker), ["-b", broker.bootstrap]
+    klamm("produce", topic, *at, stdin="x" * 200 + "\n" + "line\n" * 50_000)
+    consume = subprocess.Popen(
+        [str(KLAMM), "consume", topic, "--from-beginning", "-e", *at],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert consume.stdout is not None
+    assert consume.stderr is not None
+    consume.stdout.readline()
+    consume.stdout.close()
+    assert consume.wait(30) == 0
+    assert consume.stderr.read() == b""
+    consume.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["connector", "list", "--url", "nonsense"], 2, "--url nonsense: write http://HOST:PORT"),
+        (["up", "--broker-port", "99999"], 2, "--broker-port"),
+        (["consume", "t", "--isolation-level", "dirty"], 2, '"dirty"'),
+        (["produce", "t", "v", "-z", "zip"], 2, '"zip"'),
+        (["consume", "t", "--command-config", "/nonexistent"], 2, "/nonexistent: cannot be read"),
+        (["produce", "t", "--property", "key.separator="], 2, "key.separator is empty"),
+    ],
+)
+def test_bad_values_are_named(args, code, said):
+    result = klamm(*args)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert said in " ".join(result.stderr.split())
+
+
+def test_what_nobody_foresaw_is_a_sentence_unless_asked(monkeypatch, capsys):
+    from klamm.cli import main
+
+    def boom():
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.delenv("KLAMM_DEBUG", raising=False)
+    monkeypatch.setattr(main, "app", boom)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("klamm: unexpected RuntimeError: two lines (KLAMM_DEBUG=1")
+    monkeypatch.setenv("KLAMM_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        main.main()
