@@ -8,6 +8,7 @@ connection with one log line and touches nothing else. Runs on the event loop's 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import struct
@@ -15,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.server import outgoing
+from klamm_broker.server import outgoing, residency
 from klamm_broker.server.dispatch import BadRequest, dispatch
-from klamm_broker.server.outgoing import Piece, Reply
+from klamm_broker.server.outgoing import Cold, Piece, Reply
 
 if TYPE_CHECKING:
     from klamm_broker.server.listener import Server
@@ -244,19 +245,42 @@ class Connection:
         except OSError as e:
             self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
             return
-        if self._out and not self._writing:
+        if not self._out:
+            return
+        if isinstance(self._out, Cold):
+            self._warm(self._out[0])
+        elif not self._writing:
             self._writing = True
-            self.loop.add_writer(self._fd, self._on_writable)
+            self.loop.add_writer(self._fd, self._go_on)
 
-    def _on_writable(self) -> None:
+    def _go_on(self) -> None:
+        """The socket takes more, or what was cold is in memory."""
         pieces, self._out = self._out, []
         self.last_active = self.loop.time()
         self._flush(pieces)
-        if self._out or self.closed:
+        if self.closed:
             return
-        self._writing = False
-        self.loop.remove_writer(self._fd)
-        self._resume()
+        if self._writing and (not self._out or isinstance(self._out, Cold)):
+            self._writing = False
+            self.loop.remove_writer(self._fd)
+        if not self._out:
+            self._resume()
+
+    def _warm(self, cold: Piece) -> None:
+        """Have a thread read from the disk what is next to be sent, then go on."""
+        assert isinstance(cold, outgoing.RestOfRange)
+
+        def done(future: asyncio.Future[int]) -> None:
+            error = future.exception()
+            if self.closed:
+                return
+            if error is not None:
+                self.close(f"reading a segment failed: {error}", level=logging.ERROR)
+                return
+            cold.warm_until = cold.position + future.result()
+            self._go_on()
+
+        self.loop.run_in_executor(None, residency.bring_in, cold).add_done_callback(done)
 
     def _blocked(self) -> bool:
         return bool(self._out) or len(self._parked) >= MAX_PARKED or self._quiet

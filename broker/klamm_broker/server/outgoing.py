@@ -1,6 +1,7 @@
 """Pieces of an answer on their way to a socket: bytes, and ranges of segment files for sendfile.
 
-`send` pushes as much as the socket takes and gives back the rest. A file range keeps its file open for as long as
+`send` pushes as much as the socket takes and gives back the rest. It does not wait for the disk either: at a range
+that is not in memory it stops and says so. A file range keeps its file open for as long as
 it is held, so that retention can drop a segment while an answer from it waits.
 """
 
@@ -11,6 +12,8 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
+
+from klamm_broker.server import residency
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -27,14 +30,19 @@ class FileRange(Protocol):
 
 
 class RestOfRange:
-    """What is left of a file range of which a part has been sent."""
+    """What is left of a file range of which a part has been sent.
 
-    __slots__ = ("_whole", "position", "size")
+    Up to `warm_until` it was brought into memory for us: it is sent without asking again, so that a machine that is
+    short of memory gets on all the same.
+    """
+
+    __slots__ = ("_whole", "position", "size", "warm_until")
 
     def __init__(self, whole: FileRange, position: int, size: int) -> None:
         self._whole = whole
         self.position = position
         self.size = size
+        self.warm_until: int = whole.warm_until if isinstance(whole, RestOfRange) else 0
 
     @property
     def fd(self) -> int:
@@ -46,8 +54,15 @@ Reply = Sequence[Piece]
 """A whole answer, size prefix included, in pieces that leave in order."""
 
 
+class Cold(list[Piece]):
+    """What is left to send, when the first piece is a file range that is not in memory."""
+
+
 def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
-    """Send until the socket is full; returns what is left. Raises OSError when the connection is broken."""
+    """Send until the socket is full or a range is cold; returns what is left (a `Cold` in the second case).
+
+    Raises OSError when the connection is broken.
+    """
     if len(pieces) == 1 and type(pieces[0]) is bytes:
         left = _send_bytes(sock, pieces[0], more=False)
         return [] if left is None else [left]
@@ -62,9 +77,9 @@ def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
         run = []
         if left is not None:
             return [left, piece, *rest]
-        stuck = _send_file(sock, piece)
+        stuck, cold = _send_file(sock, piece)
         if stuck is not None:
-            return [stuck, *rest]
+            return Cold([stuck, *rest]) if cold else [stuck, *rest]
     left = _send_run(sock, run, more=False)
     return [] if left is None else [left]
 
@@ -83,16 +98,21 @@ def _send_bytes(sock: socket.socket, data: bytes | memoryview, *, more: bool) ->
     return None if sent == len(data) else memoryview(data)[sent:]
 
 
-def _send_file(sock: socket.socket, piece: FileRange) -> RestOfRange | None:
+def _send_file(sock: socket.socket, piece: FileRange) -> tuple[RestOfRange | None, bool]:
+    """(what is left, whether because it is not in memory)."""
     out, fd = sock.fileno(), piece.fd
     position, left = piece.position, piece.size
+    warm_until = piece.warm_until if isinstance(piece, RestOfRange) else 0
     while left:
+        window = min(left, residency.WINDOW_BYTES)
+        if position >= warm_until and not residency.resident(fd, position, window):
+            return RestOfRange(piece, position, left), True
         try:
-            sent = os.sendfile(out, fd, position, left)
+            sent = os.sendfile(out, fd, position, window)
         except (BlockingIOError, InterruptedError):
-            return RestOfRange(piece, position, left)
+            return RestOfRange(piece, position, left), False
         if sent == 0:
             raise OSError(f"the segment file ends {left} bytes before the answer that was begun")
         position += sent
         left -= sent
-    return None
+    return None, False

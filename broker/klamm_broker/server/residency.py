@@ -1,0 +1,58 @@
+"""Whether file ranges are in the page cache, and bringing them there.
+
+`sendfile` from a page that is not in memory waits for the disk, and with it every connection of the broker.
+`resident` asks without waiting (preadv with RWF_NOWAIT, on Linux); `bring_in` waits and is for a thread: it touches
+pages and copies nothing. Where the system cannot tell, everything counts as resident.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_broker.server.outgoing import FileRange
+
+log = logging.getLogger(__name__)
+
+WINDOW_BYTES: Final = 1 << 20
+"""What is checked, and then sent, at a time."""
+STEP_BYTES: Final = 256 << 10
+"""Pages are read ahead and dropped in runs, so one page of this many bytes speaks for the others."""
+AHEAD_BYTES: Final = 4 << 20
+"""What a thread brings in at once: a reader that is behind goes on reading in order."""
+
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_byte: Final = [bytearray(1)]
+_unsupported: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_can_tell: Final = [_NOWAIT != 0 and hasattr(os, "preadv")]
+
+
+def resident(fd: int, position: int, size: int) -> bool:
+    """Whether `size` bytes (at most a window) can be read without waiting. About a microsecond a step."""
+    if not _can_tell[0]:
+        return True
+    last = position + size - 1
+    try:
+        for at in (*range(position, last, STEP_BYTES), last):
+            os.preadv(fd, _byte, at, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as e:
+        if e.errno not in _unsupported:
+            raise
+        log.info("the file system of the log directory does not say what is in memory: %s", e.strerror)
+        _can_tell[0] = False
+    return True
+
+
+def bring_in(range_: FileRange) -> int:
+    """Read the beginning of a range from the disk into the page cache; how many bytes. For a thread."""
+    fd, position, size = range_.fd, range_.position, min(range_.size, AHEAD_BYTES)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+    for at in (*range(position, position + size, STEP_BYTES // 2), position + size - 1):
+        os.pread(fd, 1, at)
+    return size

@@ -1,0 +1,120 @@
+"""Answers on their way out: order and completeness under small socket buffers, and ranges that are not in memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+
+import pytest
+from support.broker import new_topic
+from support.raw import RawClient, batch, fetch_request, produce_request
+
+from klamm.testing import EmbeddedBroker
+from klamm_broker.server import outgoing, residency
+
+
+class Range:
+    def __init__(self, fd, position, size):
+        self.fd, self.position, self.size = fd, position, size
+
+
+@pytest.fixture
+def data_file(tmp_path):
+    content = random.Random(1).randbytes(3 << 20)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    fd = os.open(path, os.O_RDONLY)
+    yield fd, content
+    os.close(fd)
+
+
+@pytest.fixture
+def pair():
+    left, right = socket.socketpair()
+    left.setblocking(False)
+    with left, right:
+        yield left, right
+
+
+def send_all(left, right, pieces):
+    """Send, and read whenever the socket is full; the bytes that came and how often it was full or cold."""
+    got, stops, colds = bytearray(), 0, 0
+    while True:
+        pieces = outgoing.send(left, pieces)
+        if not pieces:
+            break
+        stops += 1
+        if isinstance(pieces, outgoing.Cold):
+            colds += 1
+            pieces[0].warm_until = pieces[0].position + residency.bring_in(pieces[0])
+        else:
+            got += right.recv(100_000)
+    left.close()
+    while part := right.recv(1 << 20):
+        got += part
+    return bytes(got), stops, colds
+
+
+def test_pieces_leave_whole_and_in_order(pair, data_file):
+    fd, content = data_file
+    pieces = [
+        b"head",
+        b"er",
+        Range(fd, 10, 1_500_000),
+        b"between",
+        memoryview(b"views"),
+        Range(fd, 0, 5),
+        b"",
+        Range(fd, 7, 2_000_000),
+        b"tail",
+    ]
+    want = b"header" + content[10:1_500_010] + b"betweenviews" + content[:5] + content[7:2_000_007] + b"tail"
+    got, stops, _ = send_all(*pair, pieces)
+    assert got == want
+    assert stops > 3, "the socket was full several times"
+
+
+def test_cold_ranges_are_told_and_then_sent(pair, data_file):
+    fd, content = data_file
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if residency.resident(fd, 1 << 20, 1 << 20):
+        pytest.skip("this file system keeps the pages, or cannot tell")
+    got, _, colds = send_all(*pair, [b"x", Range(fd, 0, len(content)), b"y"])
+    assert got == b"x" + content + b"y"
+    assert colds >= 1
+
+
+def test_a_file_that_is_too_short_is_an_error(pair, data_file):
+    fd, content = data_file
+    with pytest.raises(OSError, match="ends 10 bytes before"):
+        send_all(*pair, [Range(fd, len(content) - 5, 15)])
+
+
+def test_system_that_cannot_tell_counts_everything_as_resident(data_file, monkeypatch):
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(residency.os, "preadv", refuse)
+    monkeypatch.setattr(residency, "_can_tell", [True])
+    assert residency.resident(data_file[0], 0, 1 << 20)
+    assert residency._can_tell == [False]
+
+
+def test_fetch_of_records_that_are_not_in_memory(tmp_path):
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        topic = new_topic(broker)
+        sent = [random.Random(i).randbytes(900_000) for i in range(12)]
+        with RawClient(broker.port) as client:
+            for value in sent:
+                client.request(produce_request(topic, batch(value)), 9)
+        broker.stop()  # what is on disk can be dropped from memory
+        fd = os.open(tmp_path / "data" / f"{topic}-0" / f"{0:020}.log", os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+        broker.start()
+        with RawClient(broker.port) as client:
+            records = bytes(client.request(fetch_request(topic), 11).responses[0].partitions[0].records)
+        for value in sent:
+            assert value in records
