@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from klamm_base.errors import ConfigError
-from klamm_broker.log import checkpoints
+from klamm_broker.log import checkpoints, files
+from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.log_dir import uuid_to_bytes
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch
+from klamm_broker.wire.batch import Record, encode_batch, iter_headers
 
 NOW = 1_800_000_000_000
+IS_LINUX = sys.platform == "linux"
 
 
 def batch(value: bytes = b"v") -> bytearray:
@@ -151,8 +155,6 @@ def test_deleted_partitions_are_renamed_and_removed_later(start):
     manager.tick_retention(NOW + 50)
     assert not list(manager.directory.glob("*-delete"))
     assert (manager.directory / "t-0").exists()
-    import os
-
     assert len(os.pread(piece.fd, piece.size, piece.position)) == piece.size, "a fetch in flight goes on"
     manager.close()
     assert checkpoints.read_offsets(manager.directory / checkpoints.RECOVERY_POINT) == {("t", 0): 0}
@@ -263,8 +265,6 @@ def test_a_second_broker_is_refused(tmp_path, start):
         "LogManager(Path(sys.argv[1]), now_ms=0)"
     )
     command = [sys.executable, "-c", code, str(manager.directory)]
-    import os
-
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert second.returncode != 0
     assert f"in use by process {os.getpid()} " in second.stderr
@@ -314,8 +314,6 @@ def test_a_damaged_recovery_point_costs_a_check_of_the_log(start, content):
 
 
 def test_a_lost_partition_directory_is_reported_and_made_again(start, caplog):
-    import shutil
-
     manager = start()
     manager.create_topic("t", 2, now_ms=NOW)
     manager.close()
@@ -331,12 +329,49 @@ def test_a_directory_that_cannot_be_written_to_says_so(tmp_path):
         LogManager(tmp_path / "file", now_ms=NOW)
 
 
+def test_open_files_stay_within_the_process_limit(start):
+    manager = start()
+    manager.create_topic("t", 20, now_ms=NOW)
+    capacity, files.SEGMENT_FILES.capacity = files.SEGMENT_FILES.capacity, 5
+    try:
+        for n in range(3):
+            for log in manager:
+                assert log.append(batch(b"%d" % n), now_ms=NOW).first_offset == n
+        assert len(files.SEGMENT_FILES) <= 5
+        open_now = (
+            [p.readlink() for p in Path("/proc/self/fd").iterdir() if p.is_symlink()] if IS_LINUX else []
+        )
+        assert sum(path.suffix == ".log" and manager.directory in path.parents for path in open_now) <= 5
+        for log in manager:
+            piece = log.read(0, 1000, up_to=3)
+            data = os.pread(piece.fd, piece.size, piece.position)
+            assert [header.base_offset for _, header in iter_headers(data)] == [0, 1, 2]
+    finally:
+        files.SEGMENT_FILES.capacity = capacity
+
+
+def test_what_is_held_of_indexes_is_bounded(start):
+    manager = start()
+    manager.create_topic("t", 1, now_ms=NOW)
+    log = manager.get("t", 0)
+    log.config = LogConfig(segment_bytes=1000, index_interval_bytes=0)
+    for _ in range(200):
+        log.append(batch(), now_ms=NOW)
+    capacity, files.INDEX_BYTES.capacity = files.INDEX_BYTES.capacity, 500
+    try:
+        for offset in [*range(200), *range(199, -1, -1)]:
+            assert log.read(offset, 1, up_to=200) is not None
+        held = [s for s in log._segments if isinstance(s.index._data, bytes)]
+        assert 0 < len(held) < 10 < len(log.segment_base_offsets)
+    finally:
+        files.INDEX_BYTES.capacity = capacity
+
+
 def test_a_thousand_partitions_start_quickly(start):
     manager = start()
     manager.create_topic("many", 1000, now_ms=NOW)
     for log in manager:
         log.append(batch(), now_ms=NOW)
-        log.config = log.config  # what is under test is the start
     manager.close()
     began = time.perf_counter()
     manager = start()

@@ -186,6 +186,25 @@ def test_lost_and_damaged_helper_files_are_rebuilt(tmp_path, suffix, damage, cle
     log.release()
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "torn"])
+def test_indexes_of_finished_segments_are_rebuilt_too(tmp_path, suffix, damage, clean):
+    log = open_log(tmp_path, CONFIG, clean=True)
+    fill(log)
+    log.close()
+    before = {p.name: p.read_bytes() for p in tmp_path.glob("*index")}
+    path = min(p for p in tmp_path.glob(f"*{suffix}") if p.stat().st_size)
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-5])
+    log = open_log(tmp_path, CONFIG, clean=clean, recovery_point=log.log_end_offset)
+    assert len(list(every_record(log))) == log.log_end_offset
+    log.close()
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("*index")} == before
+
+
 def every_record(log: PartitionLog):
     offset = log.log_start_offset
     while piece := log.read(offset, 1, up_to=log.log_end_offset):

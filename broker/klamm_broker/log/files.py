@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -111,3 +112,48 @@ class OpenFile:
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:  # bound early: os may be gone
         if hasattr(self, "fd"):
             _close(self.fd)
+
+
+class Releasable(Protocol):
+    """Holds something that it can get back at any time."""
+
+    def let_go(self) -> None: ...
+
+
+class OpenLimit:
+    """Bounds what is held open: what came first is let go first, and gets it back when it needs it.
+
+    First-in-first-out, so that using what is open costs nothing.
+    """
+
+    __slots__ = ("_held", "_used", "capacity")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._held: dict[Releasable, int] = {}
+        self._used = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, item: Releasable, weight: int = 1) -> None:
+        self.remove(item)
+        self._held[item] = weight
+        self._used += weight
+        while self._used > self.capacity and len(self._held) > 1:
+            oldest = next(iter(self._held))
+            self.remove(oldest)
+            oldest.let_go()
+
+    def remove(self, item: Releasable) -> None:
+        self._used -= self._held.pop(item, 0)
+
+
+def segment_files_max() -> int:
+    """Half of what the process may open: the rest is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(soft // 2, 16)
+
+
+SEGMENT_FILES: Final = OpenLimit(segment_files_max())
+INDEX_BYTES: Final = OpenLimit(32 << 20)  # of finished segments; one of 1 GiB has 2 MiB at most by default

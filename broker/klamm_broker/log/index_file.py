@@ -1,20 +1,19 @@
 """A sorted file of fixed-size entries: what the offset and the time index share.
 
 The entries of a segment that is written to live in a bytearray and reach the file with `flush()`; those of a
-finished segment are mapped when somebody looks. Losing the unwritten tail loses nothing: recovery rebuilds
+finished segment are read when somebody looks, and kept within a limit. Losing the unwritten tail loses nothing: recovery rebuilds
 the indexes of every segment after the recovery point. Entries are big-endian, as in Kafka's files.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar
 
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import OpenFile
+from klamm_broker.log.files import INDEX_BYTES, OpenFile
 
 
 class IndexFile:
@@ -26,7 +25,7 @@ class IndexFile:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.layout.size
-        self._data: bytearray | mmap.mmap | bytes | None = None
+        self._data: bytearray | bytes | None = None
         self._flushed = 0  # bytes of a bytearray that the file has
 
     def __len__(self) -> int:
@@ -34,32 +33,34 @@ class IndexFile:
 
     @property
     def full(self) -> bool:
-        """Kafka leaves the last slot of a full index to the entry that closes the segment."""
-        return len(self) >= self.max_entries - 1
+        """Whether the segment must be finished because there is no room for another entry."""
+        return len(self) >= self.max_entries
 
-    def _entries(self) -> bytearray | mmap.mmap | bytes:
+    def _entries(self) -> bytearray | bytes:
         data = self._data
-        return data if data is not None else self._map()
+        return data if data is not None else self._load()
 
-    def _map(self) -> mmap.mmap | bytes:
-        file = OpenFile(self.path, os.O_RDONLY)
-        size = os.fstat(file.fd).st_size
-        self._data = mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) if size else b""
-        return self._data
+    def _load(self) -> bytes:
+        self._data = data = self.path.read_bytes()
+        INDEX_BYTES.add(self, len(data))
+        return data
+
+    def let_go(self) -> None:
+        """Memory is short: forget what the file has. Only ever called for a finished segment's index."""
+        self._data = None
 
     def _writable(self) -> bytearray:
         data = self._data
         if isinstance(data, bytearray):
             return data
-        try:
-            self._data = data = bytearray(self.path.read_bytes())
-        except FileNotFoundError:
-            self._data = data = bytearray()
+        INDEX_BYTES.remove(self)
+        self._data = data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
         self._flushed = len(data)
         return data
 
     def reset(self) -> None:
         """Forget all entries, in memory and in the file: the index is about to be rebuilt."""
+        INDEX_BYTES.remove(self)
         self._data = bytearray()
         self._flushed = 0
         file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
@@ -87,12 +88,13 @@ class IndexFile:
             self._flushed += os.pwrite(file.fd, memoryview(data)[self._flushed :], self._flushed)
 
     def seal(self) -> None:
-        """The segment is finished: write the rest, and map the file from now on."""
+        """The segment is finished: write the rest, and look into the file from now on."""
         self.flush()
         self.release()
 
     def release(self) -> None:
-        """Give back memory or mapping; the file holds everything that was flushed."""
+        """Give the memory back; the file holds everything that was flushed."""
+        INDEX_BYTES.remove(self)
         self._data = None
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,8 @@ class LogLoader:
         names = self._list()
         self._open_segments(names)
         recover_from = self._first_to_recover()
+        for segment in self._segments[:recover_from]:
+            self._check_indexes(segment, names, active=segment is self._segments[-1])
         self._load_epochs(recover_from)
         self._snapshots = producer_snapshot.offsets(names)
         self._load_producers(recover_from)
@@ -106,6 +108,9 @@ class LogLoader:
             self._epochs.write()
         self._epochs.truncate_from_end(end)
         self._epochs.truncate_from_start(self._log_start)
+        if self._clean:  # most will not be used for a while: open files and memory come with the first use
+            for segment in self._segments:
+                segment.release()
         return Loaded(
             segments=self._segments,
             epochs=self._epochs,
@@ -147,9 +152,6 @@ class LogLoader:
                 size=sizes[files.offset_name(base, files.LOG)],
             )
             self._segments.append(segment)
-        if self._clean:
-            for segment in self._segments:
-                self._check_indexes(segment, sizes, active=segment is self._segments[-1])
 
     def _check_indexes(self, segment: Segment, sizes: dict[str, int], *, active: bool) -> None:
         """Rebuild indexes that are missing or damaged; those of finished segments are judged by their size."""
@@ -176,8 +178,9 @@ class LogLoader:
             log.warning("%s: rebuilding the leader epochs from the log", e)
             self._epochs = LeaderEpochCache(path)
             for segment in self._segments[:recover_from]:
-                for _, header in headers(segment):
-                    self._note_epoch(header)
+                with mapped(segment) as data:
+                    for _, header in _headers(data, 0):
+                        self._note_epoch(header)
 
     def _note_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._epochs.latest:
@@ -226,12 +229,9 @@ class LogLoader:
 
     def _replay(self, segment: Segment, start: int) -> None:
         with mapped(segment) as data:
-            position = segment.index.lookup(start)
-            while position < segment.size:
-                header = read_header(data, position)
+            for position, header in _headers(data, segment.index.lookup(start)):
                 if header.base_offset >= start:
                     apply_batch(self._producers, data, position, header)
-                position += header.size
 
     def _end_of(self, segment: Segment) -> int:
         """The offset after the last batch of a segment that is known to be intact."""
@@ -258,7 +258,7 @@ class LogLoader:
             if following is not None:
                 self._snapshot_offset = following.base_offset
                 producer_snapshot.write(
-                    self._directory, self._snapshot_offset, self._producers.entries.values(), sync=False
+                    self._directory, self._snapshot_offset, self._producers.entries.values()
                 )
         return self._end_of(self._segments[-1]) if self._segments else 0
 
@@ -302,23 +302,43 @@ class LogLoader:
         del self._segments[first:]
 
 
-def headers(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of all batches of a segment that is known to be intact."""
-    with mapped(segment) as data:
-        position = 0
-        while position < segment.size:
-            header = read_header(data, position)
-            yield position, header
-            position += header.size
-
-
 def rebuild_indexes(segment: Segment) -> None:
     """Write the offset and time index of an intact segment anew."""
     segment.index.reset()
     segment.time_index.reset()
     segment.max_timestamp = -1
-    for position, header in headers(segment):
-        segment.note_batch(position, header.size, header.last_offset, header.max_timestamp)
+    with mapped(segment) as data:
+        for position, header in _headers(data, 0):
+            segment.note_batch(position, header.size, header.last_offset, header.max_timestamp)
     segment.note_max_timestamp()
     segment.index.flush()
     segment.time_index.flush()
+
+
+def reload_producers(
+    directory: Path, since: Callable[[int], list[Segment]], end_offset: int
+) -> tuple[ProducerState, int]:
+    """The producer state before `end_offset`, and the offset of the snapshot that it started from.
+
+    Snapshots beyond `end_offset` are removed: the log has been truncated. `since` finds segments by offset.
+    """
+    producers, start = ProducerState(), 0
+    for offset in reversed(producer_snapshot.offsets(path.name for path in directory.iterdir())):
+        if offset <= end_offset:
+            producers, start = ProducerState(producer_snapshot.read(directory, offset)), offset
+            break
+        producer_snapshot.snapshot_path(directory, offset).unlink()
+    for segment in since(start):
+        with mapped(segment) as data:
+            for position, header in _headers(data, 0):
+                if header.base_offset >= start:
+                    apply_batch(producers, data, position, header)
+    return producers, start
+
+
+def _headers(data: memoryview, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches in bytes that are known to be intact."""
+    while position < len(data):
+        header = read_header(data, position)
+        yield position, header
+        position += header.size

@@ -17,7 +17,14 @@ from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import CorruptFile, DirectoryError
-from klamm_broker.log.files import delete_dir_name, is_delete_dir, parse_partition_dir, sync_directory
+from klamm_broker.log.files import (
+    SEGMENT_FILES,
+    delete_dir_name,
+    is_delete_dir,
+    parse_partition_dir,
+    segment_files_max,
+    sync_directory,
+)
 from klamm_broker.log.leader_epoch import FILE_NAME as EPOCH_FILE
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_dir import DirectoryLock, MetaProperties, new_uuid, uuid_to_bytes
@@ -53,6 +60,7 @@ class LogManager:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise DirectoryError(f"log directory {directory} cannot be made: {e}") from e
+        SEGMENT_FILES.capacity = segment_files_max()
         self._lock = DirectoryLock(directory)
         try:
             self.meta: MetaProperties = log_dir.claim(directory, node_id=node_id, cluster_id=cluster_id)

@@ -19,7 +19,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError, OffsetOutOfRange, StorageError
 from klamm_broker.log.flush_job import FlushJob
 from klamm_broker.log.leader_epoch import LeaderEpochCache
-from klamm_broker.log.log_loader import Loaded, LogLoader, headers
+from klamm_broker.log.log_loader import Loaded, LogLoader, reload_producers
 from klamm_broker.log.producer_state import BatchMetadata, ProducerState
 from klamm_broker.log.replay import apply_batch, marker_of
 from klamm_broker.log.retention import deletable
@@ -283,15 +283,15 @@ class PartitionLog:
             active.index.reset()
             active.time_index.reset()
             return
-        self._write_snapshot(sync=False)
+        self._write_snapshot()
         self._segments.create(self.log_end_offset, self.config, now_ms)
         active.close_for_append()
 
-    def _write_snapshot(self, *, sync: bool) -> None:
+    def _write_snapshot(self) -> None:
         """Write the producer state as of the log end, unless that has been done."""
         end = self.log_end_offset
         if end > self._snapshot_offset:
-            producer_snapshot.write(self.directory, end, self.producers.entries.values(), sync=sync)
+            producer_snapshot.write(self.directory, end, self.producers.entries.values())
             self._snapshot_offset = end
 
     def delete_old_segments(self, now_ms: int) -> int:
@@ -335,8 +335,11 @@ class PartitionLog:
         """The batches from the one that holds `offset` on, whole and below `up_to`, within one segment.
 
         The first may start before `offset`. None when there is nothing to read, or when the first batch is
-        larger than `max_bytes` and `min_one_batch` does not ask for it all the same.
+        larger than `max_bytes` and `min_one_batch` does not ask for it all the same. Raises OffsetOutOfRange,
+        and StorageError when the disk fails or the log is closed.
         """
+        if self._closed:
+            raise StorageError(f"{self.name}: the log is closed")
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.name}: offset {offset} is not in the log, which holds {self.log_start_offset} to "
@@ -344,9 +347,14 @@ class PartitionLog:
             )
         if offset >= up_to:
             return None
+        try:
+            return self._slice(offset, max_bytes, up_to, min_one_batch=min_one_batch)
+        except OSError as e:
+            raise StorageError(f"{self.name}: read at offset {offset} failed: {e}") from e
+
+    def _slice(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> FileSlice | None:
         segments, bases = self._segments, self._segments.bases
-        number = segments.number_of(offset)
-        while number < len(segments):
+        for number in range(segments.number_of(offset), len(segments)):
             segment = segments[number]
             end = bases[number + 1] if number + 1 < len(bases) else self.log_end_offset
             found = segment.read(
@@ -355,7 +363,7 @@ class PartitionLog:
             if found is not None:
                 start, stop = found
                 return FileSlice(segment.file.fd, start, stop - start, segment.file) if stop > start else None
-            number += 1  # the cleaner removed the end of this segment
+            # else the cleaner removed the end of this segment
         return None
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
@@ -387,14 +395,14 @@ class PartitionLog:
 
     def wants_flush(self, now_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a finished segment asks for a flush."""
-        return self.recovery_point < self.log_end_offset and (
+        return (self.recovery_point < self.log_end_offset and not self._closed) and (
             self.flush_due_after_roll or self._flush_due(now_ms)
         )
 
     def begin_flush(self, now_ms: int) -> FlushJob | None:
         """A job that makes everything up to the log end durable; None when it is. `end_flush` must follow."""
         self._flushed_ms = now_ms
-        if self.recovery_point >= self.log_end_offset:
+        if self._closed or self.recovery_point >= self.log_end_offset:
             return None
         found: list[files.OpenFile] = []
         try:
@@ -434,7 +442,7 @@ class PartitionLog:
         active.note_max_timestamp()
         self.flush()
         active.write_indexes()
-        self._write_snapshot(sync=True)
+        self._write_snapshot()
         self.release()
 
     def release(self) -> None:
@@ -476,25 +484,9 @@ class PartitionLog:
         self._reload_producers()
 
     def _reload_producers(self) -> None:
-        """The producer state before the log end, from the newest snapshot that is not beyond it."""
-        end = self.log_end_offset
-        start = self._snapshot_offset = 0
-        self.producers = ProducerState()
-        for found in reversed(producer_snapshot.offsets(path.name for path in self.directory.iterdir())):
-            if found > end:
-                producer_snapshot.snapshot_path(self.directory, found).unlink()
-            else:
-                self.producers = ProducerState(producer_snapshot.read(self.directory, found))
-                start = self._snapshot_offset = found
-                break
-        for segment in self._segments.since(start):
-            for position, header in headers(segment):
-                if header.base_offset >= start:
-                    apply_batch(self.producers, self._read_batch(segment, position, header.size), 0, header)
-
-    @staticmethod
-    def _read_batch(segment: Segment, position: int, size: int) -> bytearray:
-        return bytearray(os.pread(segment.file.fd, size, position))
+        self.producers, self._snapshot_offset = reload_producers(
+            self.directory, self._segments.since, self.log_end_offset
+        )
 
 
 __all__ = ["AppendInfo", "FileSlice", "LogError", "PartitionLog"]

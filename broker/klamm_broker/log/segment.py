@@ -68,6 +68,7 @@ class Segment:
         segment = cls(directory, base_offset, index_interval=index_interval, max_index_bytes=max_index_bytes)
         segment._created_ms = now_ms
         segment._file = OpenFile(segment.path(files.LOG), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        files.SEGMENT_FILES.add(segment)
         segment.index.reset()
         segment.time_index.reset()
         return segment
@@ -87,7 +88,12 @@ class Segment:
         """The open `.log` file; whoever holds it can read on while the segment is deleted."""
         if self._file is None:
             self._file = OpenFile(self.path(files.LOG), os.O_RDWR)
+            files.SEGMENT_FILES.add(self)
         return self._file
+
+    def let_go(self) -> None:
+        """Too many files are open: close this one until it is needed again."""
+        self._file = None
 
     # Writing
 
@@ -150,10 +156,11 @@ class Segment:
         """The segment's files, indexes written, for somebody to force to disk."""
         self.write_indexes()
         paths = (self.path(suffix) for suffix in files.SEGMENT_SUFFIXES[1:])
-        return [self.file, *(OpenFile(path, os.O_RDONLY) for path in paths if path.exists())]
+        with_content = (path for path in paths if path.exists() and path.stat().st_size)
+        return [self.file, *(OpenFile(path, os.O_RDONLY) for path in with_content)]
 
     def close_for_append(self) -> None:
-        """The segment is finished: add the entry of its largest timestamp, write out and map the indexes."""
+        """The segment is finished: add the entry of its largest timestamp, write the indexes out."""
         self.note_max_timestamp()
         self.index.seal()
         self.time_index.seal()
@@ -165,6 +172,7 @@ class Segment:
 
     def release(self) -> None:
         """Give back file and index memory; what was appended stays readable after reopening."""
+        files.SEGMENT_FILES.remove(self)
         self._file = None
         self.index.release()
         self.time_index.release()

@@ -17,6 +17,11 @@ from klamm_broker.log.index_file import IndexFile
 class TimeIndex(IndexFile):
     layout: ClassVar[Struct] = Struct(">qi")
 
+    @property
+    def full(self) -> bool:
+        """The last slot is left to the entry that closes the segment."""
+        return len(self) >= self.max_entries - 1
+
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry, unless it would not increase."""
         last = self.last

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, ConfigKey, Importance, Type, between, invalid, one_of
+from klamm_base.configdef import (
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    Type,
+    between,
+    invalid,
+    one_of,
+)
 from klamm_base.errors import ConfigError
 
 _MAX_LONG: Final = 2**63 - 1
