@@ -17,5 +17,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data", config={"num.partitions": "1"}) as broker:
+    # One partition as in Kafka's recordings; short sessions so that tests need not wait for them to end.
+    config = {"num.partitions": "1", "group.min.session.timeout.ms": "1000"}
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data", config=config) as broker:
         yield broker.bootstrap

@@ -15,9 +15,9 @@ from klamm.connect.herder import Action, Herder
 from klamm.connect.model import PluginInfo, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.stores import (
     ConfigState,
+    Status,
     StatusState,
     TargetState,
-    Status,
     connector_record,
     delete_records,
     target_state_record,
@@ -162,7 +162,7 @@ class World(RuleBasedStateMachine):
             if self.config.target(n) is not TargetState.STOPPED
             for i, c in enumerate(self.config.tasks(n))
         }
-        assert {id: spec.task_config for id, spec in self.tasks.items()} == wanted
+        assert {task: spec.task_config for task, spec in self.tasks.items()} == wanted
         assert self.paused == {t for t in wanted if self.config.target(t.connector) is TargetState.PAUSED}
 
     @invariant()

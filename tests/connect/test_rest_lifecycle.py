@@ -90,9 +90,12 @@ def test_rest_worker_that_was_stopped_goes_on_where_it_was(start: Start, name: s
     wait_lines(tmp_path, 150, second)
     # A clean stop commits: nothing comes twice.
     assert len(lines_out(tmp_path)) == 150
-    status = second.get(f"/connectors/{name}-src/status")
-    assert status["tasks"][0]["progress"]["records"] == 50
-    assert status["tasks"][0]["progress"]["last_ack_ms"] <= time.time() * 1000
+
+    def records() -> int | None:
+        task = second.get(f"/connectors/{name}-src/status")["tasks"][0]
+        return task.get("progress", {}).get("records")
+
+    wait_for(lambda: records() == 50, lambda: f"{records()}\n{second.log}")
     assert second.stop() == 0, second.log
 
 
@@ -100,8 +103,9 @@ def test_rest_worker_that_was_stopped_goes_on_where_it_was(start: Start, name: s
 @pytest.mark.fault
 def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: str, tmp_path: Path) -> None:
     port = free_port()  # the same port: the worker takes its own place in the group at once
-    # The broker's lowest: the sink's next task waits until the killed one's session has ended.
-    more = {"listeners": f"http://127.0.0.1:{port}", "consumer.session.timeout.ms": "6000"}
+    # The sink's next task waits until the killed one's session has ended.
+    sessions = {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "400"}
+    more = {"listeners": f"http://127.0.0.1:{port}", **sessions}
     worker = start(**more).wait_ready()
     pipe(worker, name, tmp_path)
     sent = 0
@@ -153,6 +157,34 @@ def test_rest_answers_while_the_worker_waits_for_its_broker(start: Start, tmp_pa
         worker.wait_ready()
         assert worker.get("/health")["status"] == "healthy"
         assert worker.stop() == 0, worker.log
+
+
+def test_rest_worker_can_be_stopped_while_it_waits(start: Start) -> None:
+    worker = start(bootstrap=f"127.0.0.1:{free_port()}")
+    wait_for(lambda: "waiting for the broker" in worker.log, lambda: worker.log)
+    assert worker.stop(signal.SIGINT) == 0, worker.log
+    assert "Traceback" not in worker.log
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_rest_worker_that_slept_too_long_gives_way_to_its_successor(
+    start: Start, name: str, tmp_path: Path
+) -> None:
+    more = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
+    more |= {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "400"}
+    first = start(**more).wait_ready()
+    pipe(first, name, tmp_path)
+    feed(tmp_path, 0, 10)
+    wait_lines(tmp_path, 10, first)
+    first.process.send_signal(signal.SIGSTOP)
+    second = start(**more).wait_ready()  # when the first one's session has ended
+    first.process.send_signal(signal.SIGCONT)
+    assert first.wait_exit() == 1, first.log
+    assert f"worker 127.0.0.1:{second.port} already runs in group {name}" in first.log
+    feed(tmp_path, 10, 10)
+    wait_lines(tmp_path, 20, second)
+    assert second.stop() == 0, second.log
 
 
 @pytest.mark.fault

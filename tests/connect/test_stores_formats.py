@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.stores import java_partition
 
 from klamm.connect.model import State, TaskId
 from klamm.connect.stores import (
@@ -82,24 +83,10 @@ def test_stores_offset_records_are_written_as_kafka_does() -> None:
         assert offset_record(name, partition, None if value is None else json.loads(value)) == (key, value)
 
 
-def _murmur2(data: bytes) -> int:
-    """Java's hash of record keys, an independent spelling."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    h = (0x9747B28C ^ len(data)) & mask
-    whole = len(data) & ~3
-    for i in range(0, whole, 4):
-        k = int.from_bytes(data[i : i + 4], "little") * m & mask
-        h = (h * m ^ ((k ^ (k >> 24)) * m)) & mask
-    if rest := data[whole:]:
-        h = (h ^ int.from_bytes(rest, "little")) * m & mask
-    h = (h ^ (h >> 13)) * m & mask
-    return (h ^ (h >> 15)) & 0x7FFFFFFF
-
-
 def test_stores_status_keys_land_where_javas_partitioner_puts_them() -> None:
     """The fixture's partitions are Java's; the log test checks that ours are murmur2's too."""
     for partition, key, _ in recorded("status"):
-        assert _murmur2(key.encode()) % 5 == partition
+        assert java_partition(key.encode(), 5) == partition
 
 
 def test_stores_read_kafkas_config_topic() -> None:

@@ -44,18 +44,18 @@ ADMIN_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.2  # how long a stopping log may wait for its thread
 POLL_RECORDS: Final = 1000
 RETRY_S: Final = 0.1
+# Errors of librdkafka itself (no connection, no leader known) are below zero.
+_LOCAL_BELOW: Final = 0
 _WAIT_FOR: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
     }
 )
-_LIBRDKAFKA: Final = logging.getLogger("klamm.connect.librdkafka")
+# Each client would report every failed connection attempt; what follows from it is reported where it matters.
+_QUIET: Final = {"log_level": 2}
 
 
 class LogError(KlammError):
@@ -74,7 +74,7 @@ class TopicSettings:
 
 def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
     """An admin client. It does not log connection errors by itself: each call fails with a sentence."""
-    return AdminClient({**client_config, "log_level": 2})
+    return AdminClient({**client_config, **_QUIET})
 
 
 def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
@@ -130,7 +130,7 @@ class LogProducer:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "error_cb": self._on_error,
-            "logger": _LIBRDKAFKA,
+            **_QUIET,
         }
         self._loop = asyncio.get_running_loop()
         self._stopping = False
@@ -170,7 +170,7 @@ class LogProducer:
             )
             self._producer = Producer(self._config)
         else:
-            log.warning("Kafka client: %s", error.str())
+            _log_client_error("writing the internal topics", error)
 
 
 def _settle(future: asyncio.Future[None], topic: str, error: object) -> None:
@@ -249,7 +249,7 @@ class KafkaBasedLog:
             metadata = found.topics[self.topic]
             if metadata.error is None:
                 return sorted(metadata.partitions)
-            if metadata.error.code() not in _WAIT_FOR or time.monotonic() > deadline:
+            if not _passes(metadata.error) or time.monotonic() > deadline:
                 raise LogError(f"cannot read topic {self.topic}: {metadata.error.str()}")
             await asyncio.sleep(RETRY_S)
 
@@ -260,7 +260,7 @@ class KafkaBasedLog:
                 return await asyncio.to_thread(self._ask_for_ends)
             except KafkaException as e:
                 error = e.args[0]
-                if not error.retriable() and error.code() not in _WAIT_FOR:
+                if not _passes(error):
                     raise LogError(f"cannot read the end of topic {self.topic}: {error.str()}") from None
                 await asyncio.sleep(RETRY_S)
 
@@ -282,8 +282,8 @@ class KafkaBasedLog:
                 "enable.partition.eof": True,  # tells that trailing transaction markers were passed
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                "error_cb": _log_client_error,
-                "logger": _LIBRDKAFKA,
+                "error_cb": self._on_error,
+                **_QUIET,
             }
         )
         consumer.assign([TopicPartition(self.topic, p, OFFSET_BEGINNING) for p in partitions])
@@ -329,10 +329,20 @@ class KafkaBasedLog:
             # One unreadable record must not stop the log; the sentence says which one it is.
             log.exception("ignoring record %s", where)
 
+    def _on_error(self, error: KafkaError) -> None:
+        _log_client_error(f"reading topic {self.topic}", error)
+
     async def _notify(self) -> None:
         async with self._progress:
             self._progress.notify_all()
 
 
-def _log_client_error(error: KafkaError) -> None:
-    log.warning("Kafka client: %s", error.str())
+def _passes(error: KafkaError) -> bool:
+    """Whether waiting may help: a broker that restarts, a topic that was just created."""
+    return error.retriable() or error.code() < _LOCAL_BELOW or error.code() in _WAIT_FOR
+
+
+def _log_client_error(what: str, error: KafkaError) -> None:
+    # Every lost connection is one error of its own; that no broker is left is said once per outage.
+    known = error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}  # noqa: SLF001 - spelled so
+    log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", what, error.str())

@@ -80,7 +80,13 @@ class Member:
 
 
 def choose_owner(members: Sequence[Member], leader: Member) -> Member:
-    """Who runs everything: who already does, else the leader."""
+    """Who runs everything: the leader if it already does, else another that does, else the leader.
+
+    Two that both run meet when one was away (suspended) for longer than its session: the group went on with the
+    other, which is its leader by now.
+    """
+    if leader.running:
+        return leader
     return next((m for m in members if m.running), leader)
 
 

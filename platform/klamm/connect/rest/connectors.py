@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from klamm.connect.errors import BadRequest
+from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.model import TaskId
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
 from klamm.connect.rest.keys import ADVERTISED, SERVICE
@@ -50,10 +51,11 @@ async def list_connectors(request: web.Request) -> web.Response:
     answer: dict[str, dict[str, Any]] = {}
     for name in names:
         answer[name] = {}
-        if "status" in expand:
-            answer[name]["status"] = service.status(name)
-        if "info" in expand:
-            answer[name]["info"] = service.info(name)
+        with suppress(NotFound):  # deleted meanwhile; Kafka, too, answers for the others
+            if "status" in expand:
+                answer[name]["status"] = service.status(name)
+            if "info" in expand:
+                answer[name]["info"] = service.info(name)
     return json_response(answer)
 
 

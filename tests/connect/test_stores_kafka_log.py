@@ -1,0 +1,140 @@
+"""KafkaBasedLog on a real broker: order, barrier, Java's partitions, bad records, a broker that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from support.stores import java_partition
+
+from klamm.connect.kafka_log import (
+    KafkaBasedLog,
+    LogError,
+    LogProducer,
+    TopicSettings,
+    ensure_compacted_topic,
+    make_admin,
+)
+from klamm.testing import EmbeddedBroker
+
+
+class Log:
+    """A topic of its own, its log, and what the log has handed over."""
+
+    def __init__(self, bootstrap: str, partitions: int = 5) -> None:
+        self.client = {"bootstrap.servers": bootstrap}
+        self.topic = f"log-{uuid.uuid4().hex[:8]}"
+        settings = TopicSettings(name=self.topic, key="k.topic", partitions=partitions, replication_factor=1)
+        ensure_compacted_topic(make_admin(self.client), settings)
+        self.producer = LogProducer(self.client)
+        self.logs: list[KafkaBasedLog] = []
+
+    async def reader(self) -> list[tuple[str, bytes | None]]:
+        seen: list[tuple[str, bytes | None]] = []
+        log = KafkaBasedLog(self.topic, self.client, lambda key, value: seen.append((key, value)))
+        await log.start()
+        self.logs.append(log)
+        return seen
+
+    async def close(self) -> None:
+        await asyncio.gather(*(log.stop() for log in self.logs))
+        await self.producer.close()
+
+
+@pytest.fixture
+async def log(bootstrap: str) -> AsyncIterator[Log]:
+    made = Log(bootstrap)
+    yield made
+    await made.close()
+
+
+async def test_stores_log_hands_over_what_was_there_and_what_comes(log: Log) -> None:
+    await asyncio.gather(*(log.producer.send(log.topic, f"k{i}", b"%d" % i) for i in range(50)))
+    seen = await log.reader()
+    assert sorted(seen) == sorted((f"k{i}", b"%d" % i) for i in range(50))
+    await log.producer.send(log.topic, "k1", None)
+    await log.logs[0].read_to_end()
+    assert seen[-1] == ("k1", None)
+
+
+async def test_stores_log_read_to_end_is_a_barrier_each_time(log: Log) -> None:
+    seen = await log.reader()
+    for i in range(20):
+        await log.producer.send(log.topic, f"k{i}", b"v")
+        await log.logs[0].read_to_end()
+        assert len(seen) == i + 1
+
+
+async def test_stores_log_keeps_the_order_of_each_key(log: Log) -> None:
+    sent = [log.producer.send(log.topic, f"k{i % 3}", b"%d" % i) for i in range(300)]
+    await asyncio.gather(*sent)
+    seen = await log.reader()
+    for k in range(3):
+        values = [int(v or b"") for key, v in seen if key == f"k{k}"]
+        assert values == sorted(values)
+
+
+async def test_stores_log_puts_keys_where_java_does(log: Log) -> None:
+    keys = [f"status-task-übung-{i}" for i in range(30)]
+    await asyncio.gather(*(log.producer.send(log.topic, key, b"{}") for key in keys))
+    found: dict[str, int] = {}
+
+    class Spy(KafkaBasedLog):
+        def _record(self, message, where):
+            found[message.key().decode()] = message.partition()
+
+    spy = Spy(log.topic, log.client, lambda _key, _value: None)
+    await spy.start()
+    await spy.stop()
+    assert found == {key: java_partition(key.encode(), 5) for key in keys}
+
+
+async def test_stores_log_names_a_record_that_it_cannot_use_and_goes_on(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Producer(log.client)
+    for key in (b"\xff\xfe", b"good"):
+        other.produce(log.topic, key=key, value=b"1", partition=0)
+    other.flush()
+    assert await log.reader() == [("good", b"1")]
+    assert f"ignoring record {log.topic}-0@0" in caplog.text
+
+
+async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.connect.kafka_log.ADMIN_TIMEOUT_S", 0.5)
+    missing = KafkaBasedLog("not..there!", log.client, lambda _key, _value: None)
+    with pytest.raises(LogError, match=r"cannot read topic not\.\.there!"):
+        await missing.start()
+
+
+@pytest.mark.fault
+async def test_stores_log_survives_its_broker(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        log = Log(broker.bootstrap, partitions=1)
+        try:
+            seen = await log.reader()
+            await log.producer.send(log.topic, "a", b"1")
+            broker.kill()
+            waiting = log.producer.send(log.topic, "b", b"2")
+            with pytest.raises(LogError, match=r"could not be read to its end in 0\.5 s"):
+                await log.logs[0].read_to_end(0.5)
+            broker.start()
+            await waiting
+            await log.logs[0].read_to_end()
+            assert seen == [("a", b"1"), ("b", b"2")]
+        finally:
+            await log.close()
+
+
+def test_stores_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    name = f"log-{uuid.uuid4().hex[:8]}"
+    for partitions in (3, 7):
+        settings = TopicSettings(name=name, key="k", partitions=partitions, replication_factor=1)
+        ensure_compacted_topic(admin, settings)
+    assert len(admin.list_topics(name).topics[name].partitions) == 3
