@@ -74,7 +74,7 @@ def consume(bootstrap: str, topic: str, *, records: int, partitions: int) -> flo
     begin = time.monotonic()
     seen = 0
     while seen < records:
-        messages = consumer.consume(10_000, timeout=10)
+        messages = consumer.consume(min(10_000, records - seen), timeout=10)
         if not messages:
             raise RuntimeError(f"read {seen} of {records} records, then nothing for 10 s")
         error = next((m.error() for m in messages if m.error() is not None), None)
