@@ -129,6 +129,19 @@ def test_checkpoints_epochs_and_identity(tmp_path):
     manager.close()
 
 
+def test_adopted_topics_lose_nothing_to_rules_that_are_not_known(tmp_path):
+    with tarfile.open(FIXTURE / "clean.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    manager = LogManager(tmp_path, now_ms=NOW)
+    assert {t.name for t in manager.topics.values() if t.configs == {"cleanup.policy": "compact"}} == {
+        "compacted", "__consumer_offsets", "__transaction_state",
+    }  # fmt: skip
+    before = {log.name: log.log_start_offset for log in manager}
+    manager.tick_retention(NOW + 10**13)
+    assert {log.name: log.log_start_offset for log in manager} == before
+    manager.close()
+
+
 def test_snapshots_agree_with_a_replay(tmp_path):
     """Kafka's snapshot at the log end says the same as ours after reading the whole log."""
     with tarfile.open(FIXTURE / "clean.tar.xz") as tar:

@@ -139,6 +139,42 @@ def test_a_creation_that_a_crash_cut_off_never_happened(start, monkeypatch):
     manager.create_topic("t", 2, now_ms=NOW)
 
 
+def test_nothing_is_lost_to_an_old_copy_of_the_registry(start, caplog):
+    manager = start()
+    manager.create_topic("old", 1, now_ms=NOW)
+    registry = (manager.directory / "klamm-topics.json").read_text()
+    new = manager.create_topic("new", 2, {"retention.ms": "1"}, now_ms=NOW)
+    manager.add_partitions("old", 3, now_ms=NOW)
+    for log in manager:
+        log.append(batch(), now_ms=NOW)
+    manager.close()
+    (manager.directory / "klamm-topics.json").write_text(registry)
+    manager = start()
+    assert {log.name: log.log_end_offset for log in manager} == {
+        "old-0": 1, "old-1": 1, "old-2": 1, "new-0": 1, "new-1": 1,
+    }  # fmt: skip
+    assert manager.topics["new"].id == new.id
+    assert "topic new is adopted" in caplog.text
+    assert manager.tick_retention(NOW + 10**12) == 3, (
+        "the rules of an adopted topic are unknown: it keeps all"
+    )
+    assert manager.get("new", 0).log_start_offset == 0
+
+
+def test_the_directory_of_another_topic_of_the_same_name_is_put_aside(start, caplog):
+    manager = start()
+    manager.create_topic("t", 1, now_ms=NOW)
+    manager.get("t", 0).append(batch(b"precious"), now_ms=NOW)
+    manager.close()
+    metadata = manager.directory / "t-0" / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    manager = start()
+    (aside,) = manager.directory.glob("t-0.*-stray")
+    assert b"precious" in (aside / f"{0:020d}.log").read_bytes()
+    assert "put aside" in caplog.text
+    assert manager.get("t", 0).log_end_offset == 0
+
+
 def test_deleted_partitions_are_renamed_and_removed_later(start):
     manager = start()
     manager.create_topic("t", 2, {"file.delete.delay.ms": "50"}, now_ms=NOW)

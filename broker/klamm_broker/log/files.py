@@ -57,7 +57,15 @@ def is_delete_dir(name: str) -> bool:
 
 def delete_dir_name(topic: str, partition: int, unique: str) -> str:
     """What a partition directory is renamed to when its partition is deleted: cut to what a name may hold."""
-    suffix = f"-{partition}.{unique}{DELETE_DIR}"
+    return _unique_dir_name(topic, f"-{partition}.{unique}{DELETE_DIR}")
+
+
+def stray_dir_name(topic: str, partition: int, unique: str) -> str:
+    """What a partition directory is renamed to when it contradicts what is known: kept, but not opened."""
+    return _unique_dir_name(topic, f"-{partition}.{unique}{STRAY_DIR}")
+
+
+def _unique_dir_name(topic: str, suffix: str) -> str:
     return topic[: NAME_MAX - len(suffix)] + suffix
 
 

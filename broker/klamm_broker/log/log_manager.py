@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm_broker.log import checkpoints, log_dir
+from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import CorruptFile, DirectoryError
@@ -25,11 +26,9 @@ from klamm_broker.log.files import (
     segment_files_max,
     sync_directory,
 )
-from klamm_broker.log.leader_epoch import FILE_NAME as EPOCH_FILE
-from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_dir import DirectoryLock, MetaProperties, new_uuid, uuid_to_bytes
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.log.partition_metadata import read_topic_id, write_topic_id
+from klamm_broker.log.partition_metadata import write_topic_id
 from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
@@ -175,7 +174,8 @@ class LogManager:
         recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         log_starts = self._read_checkpoint(checkpoints.LOG_START_OFFSET)
         found = self._find_partitions()
-        self._adopt(found)
+        reconcile(self._registry, self.directory, found)
+        self._registry.deleted.clear()
         self._registry.save()
         for topic in self._registry.topics.values():
             config = self._config(topic.configs)
@@ -234,7 +234,7 @@ class LogManager:
             return {}
 
     def _find_partitions(self) -> dict[TopicPartition, Path]:
-        """The partition directories; those of deleted topics, and of creations cut off, are removed."""
+        """The partition directories by what their names say; those that were being deleted are removed."""
         found: dict[TopicPartition, Path] = {}
         for path in sorted(self.directory.iterdir()):
             if not path.is_dir():
@@ -246,38 +246,6 @@ class LogManager:
             if parsed is not None and parsed[0] != KRAFT_TOPIC:
                 found[parsed] = path
         return found
-
-    def _adopt(self, found: dict[TopicPartition, Path]) -> None:
-        """Make the registry and the directories agree.
-
-        In a directory that has never had a registry every partition is adopted (Apache Kafka wrote them);
-        later on, a directory that the registry does not know is a deletion or creation that a crash cut off.
-        """
-        first_time = not (self.directory / FILE_NAME).exists()
-        for (name, partition), path in list(found.items()):
-            topic = self._registry.topics.get(name)
-            topic_id = read_topic_id(path)
-            if topic is None and first_time:
-                epoch = self._latest_epoch(path)
-                topic = Topic(name=name, id=topic_id or new_uuid(), partitions=0)
-                topic.first_start = self._registry.starts - epoch - 1
-                self._registry.topics[name] = topic
-            if topic is not None and first_time:
-                topic.partitions = max(topic.partitions, partition + 1)
-                topic.first_start = min(
-                    topic.first_start, self._registry.starts - self._latest_epoch(path) - 1
-                )
-            elif topic is None or partition >= topic.partitions or topic_id != topic.id:
-                log.warning("%s: belongs to no topic (deleted, or its creation was cut off): removed", path)
-                self._remove_tree(path)
-                del found[name, partition]
-
-    @staticmethod
-    def _latest_epoch(path: Path) -> int:
-        try:
-            return LeaderEpochCache.load(path / EPOCH_FILE).latest
-        except CorruptFile:
-            return 0
 
     # Ticks and end
 

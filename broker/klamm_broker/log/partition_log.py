@@ -192,7 +192,7 @@ class PartitionLog:
             rows.append((header.length + 12, offset - 1, timestamp))
         self._write(data, rows, offset - 1, now_ms)
         self._note(data, accepted, first, rows)
-        if self._flush_due(now_ms):
+        if self.log_end_offset - self.recovery_point >= config.flush_messages:
             self.flush(now_ms)
         return AppendInfo(
             first, offset - 1, now_ms if config.log_append_time else -1, self.log_start_offset, False

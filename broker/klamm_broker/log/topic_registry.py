@@ -42,6 +42,7 @@ class TopicRegistry:
         self._path = path
         self.topics: dict[str, Topic] = {}
         self.starts = 0
+        self.deleted: set[str] = set()  # ids whose directories may still be there
 
     @classmethod
     def load(cls, path: Path) -> TopicRegistry:
@@ -57,6 +58,7 @@ class TopicRegistry:
             raise DirectoryError(f"{path}: no document of version {VERSION}")
         try:
             registry.starts = int(document["starts"])
+            registry.deleted = {str(topic_id) for topic_id in document["deleted"]}
             for name, entry in document["topics"].items():
                 registry.topics[name] = _topic(name, entry)
         except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -67,6 +69,7 @@ class TopicRegistry:
         document = {
             "version": VERSION,
             "starts": self.starts,
+            "deleted": sorted(self.deleted),
             "topics": {
                 t.name: {
                     "id": t.id,
@@ -84,7 +87,9 @@ class TopicRegistry:
         self.save()
 
     def remove(self, name: str) -> Topic:
+        """Delete a topic. Its id is remembered until the next start has seen to its directories."""
         topic = self.topics.pop(name)
+        self.deleted.add(topic.id)
         self.save()
         return topic
 
