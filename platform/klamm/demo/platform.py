@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from klamm.up import ports
 from klamm_base.errors import KlammError
 
 TOPIC: Final = "connect-test"
+CONNECTORS: Final = ("local-file-source", "local-file-sink")
 READY_S: Final = 60.0
 HTTP_S: Final = 30.0
 
@@ -24,7 +26,7 @@ def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
     """The two documents, as they would be written for Kafka Connect."""
     return [
         {
-            "name": "local-file-source",
+            "name": CONNECTORS[0],
             "config": {
                 "connector.class": "FileStreamSource",
                 "tasks.max": "1",
@@ -33,7 +35,7 @@ def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
             },
         },
         {
-            "name": "local-file-sink",
+            "name": CONNECTORS[1],
             "config": {
                 "connector.class": "FileStreamSink",
                 "tasks.max": "1",
@@ -44,12 +46,18 @@ def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
     ]
 
 
+def _environment() -> dict[str, str]:
+    """Ours without settings of brokers and workers: the demonstration is the same for everybody."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("KLAMM_") or k == "KLAMM_LOG_LEVEL"}
+
+
 class Embedded:
     """A `klamm up` of its own; `with` starts it and stops it cleanly."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process: subprocess.Popen[str] | None = None
+        self._held = -1
         self.bootstrap = ""
         self.rest = ""
 
@@ -58,14 +66,19 @@ class Embedded:
         rest, said_rest = ports.choose(None, 8083, "--rest-port", frozenset({broker}))
         for said in filter(None, (said_broker, said_rest)):
             print(said.partition(" (")[0])
+        # As a child of `klamm up` is started: Ctrl-C reaches us alone, and it ends when we do, however that is.
+        watched, self._held = os.pipe()
         with (self._directory / "klamm.log").open("w") as log:
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "klamm.cli.main", "up", "--data-dir", str(self._directory / "data"),
+                    sys.executable, "-m", "klamm.up.child", str(watched),
+                    "up", "--data-dir", str(self._directory / "data"),
                     "--broker-port", str(broker), "--rest-port", str(rest),
                 ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment(),
+                pass_fds=(watched,), start_new_session=True,
             )  # fmt: skip
+        os.close(watched)
         try:
             self._wait_ready()
         except BaseException:
@@ -82,6 +95,7 @@ class Embedded:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        os.close(self._held)
         if self._process.stdout is not None:
             self._process.stdout.close()
 
@@ -100,15 +114,20 @@ class Embedded:
         self._call("POST", "/connectors", connector)
         deadline = time.monotonic() + READY_S
         while True:
-            status = self.status(connector["name"])
+            status = self.check(connector["name"])
             if status["tasks"] and all(t["state"] == "RUNNING" for t in status["tasks"]):
                 return
-            failed = next(
-                (p for p in [status["connector"], *status["tasks"]] if p["state"] == "FAILED"), None
-            )
-            if failed or time.monotonic() > deadline:
-                raise KlammError(f"{connector['name']} does not run: {json.dumps(failed or status)}")
+            if time.monotonic() > deadline:
+                raise KlammError(f"{connector['name']} does not run: {json.dumps(status)}")
             time.sleep(0.05)
+
+    def check(self, name: str) -> dict[str, Any]:
+        """Its status. Raises KlammError with the trace when it, or a task of it, has FAILED."""
+        status = self.status(name)
+        for part in [status["connector"], *status["tasks"]]:
+            if part["state"] == "FAILED":
+                raise KlammError(f"{name} failed:\n{part.get('trace', 'no trace')}")
+        return status
 
     def delete(self, name: str) -> None:
         """DELETE the connector."""
@@ -123,10 +142,6 @@ class Embedded:
                 return {"connector": {"state": "UNASSIGNED"}, "tasks": []}
             raise
         return answer if isinstance(answer, dict) else {}
-
-    def acknowledged(self, name: str) -> int:
-        """Records that the connector's tasks have seen acknowledged."""
-        return sum((t.get("progress") or {}).get("records", 0) for t in self.status(name)["tasks"])
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from klamm.demo.feed import Feed
-from klamm.demo.platform import Embedded
+from klamm.demo.platform import CONNECTORS, TOPIC, Embedded
 from klamm.demo.proof import Proof
 from klamm_base.errors import KlammError
 
 TTY_S: Final = 0.25
 PLAIN_S: Final = 2.0
+CHECK_S: Final = 1.0
+ASK_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -52,6 +54,30 @@ class LineCounter:
         return self.lines
 
 
+class TopicEnd:
+    """How many records of the topic the broker has acknowledged: its end offset, as the broker says it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        self._partition = TopicPartition(TOPIC, 0)
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "klamm-demo-progress"})
+
+    def acknowledged(self) -> int:
+        """The end offset; 0 as long as the topic is not there."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return int(self._consumer.get_watermark_offsets(self._partition, ASK_S)[1])
+        except KafkaException as e:
+            if e.args[0].name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}:
+                return 0
+            raise KlammError(f"the broker does not say where the topic ends: {e.args[0].str()}") from None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 class Progress:
     """A line that is rewritten on a terminal, a line every two seconds elsewhere."""
 
@@ -73,19 +99,33 @@ class Progress:
 
     def until_through(self, feed: Feed, embedded: Embedded, sink: Path, *, settle_s: float) -> Counts:
         """Show counts until every line arrived, or raise KlammError `settle_s` after the last was written."""
-        begin, ended_at = time.monotonic(), None
-        counter, counts = LineCounter(sink), Counts()
+        end = TopicEnd(embedded.bootstrap)
+        try:
+            return self._until_through(feed, embedded, LineCounter(sink), end, settle_s)
+        finally:
+            end.close()
+
+    def _until_through(
+        self, feed: Feed, embedded: Embedded, counter: LineCounter, end: TopicEnd, settle_s: float
+    ) -> Counts:
+        begin, ended_at, checked_at = time.monotonic(), None, 0.0
+        counts = Counts()
         while True:
             now = time.monotonic()
             finished = feed.done
-            counts.fed = feed.lines
-            counts.acknowledged = embedded.acknowledged("local-file-source")
+            # In this order, so that what is shown holds: out <= acknowledged <= in.
             counts.out = counter.update()
+            counts.acknowledged = end.acknowledged()
+            counts.fed = feed.lines
             counts.seconds = now - begin
             through = finished and counts.out >= counts.fed and counts.acknowledged >= counts.fed
             self._print(counts, feed.total, last=through)
             if through:
                 return counts
+            if now - checked_at > CHECK_S:
+                checked_at = now
+                for name in CONNECTORS:
+                    embedded.check(name)
             if finished:
                 ended_at = ended_at or now
                 if now - ended_at > settle_s:
