@@ -96,6 +96,14 @@ def test_a_quiet_worker_keeps_its_tasks(worker):
         time.sleep(0.1)
 
 
+def test_a_watcher_that_was_itself_held_up_does_not_blame_the_worker():
+    watch = LeaseWatch(100.0)
+    watch.woke(105.0, slept_s=5.0, meant_s=LEASE_S)
+    assert watch.remaining_s(105.0) == LEASE_S
+    watch.woke(106.6, slept_s=LEASE_S + 0.1, meant_s=LEASE_S)
+    assert watch.remaining_s(106.6) == 0
+
+
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=20))
 def test_the_lease_ends_1_5_s_after_the_last_ping(gaps):
     now = 100.0

@@ -239,7 +239,7 @@ def test_a_held_batch_comes_again_before_anything_else(control):
 
 
 def test_records_of_a_partition_that_goes_while_its_batch_is_held_are_left_to_others(control):
-    rig = Rig(control)  # half a second of back-off: the revocation comes first
+    rig = Rig(control, task=Hurried())
     rig.task.put_errors = [RetriableError("busy")]
     rig.run(rig.assign(P0), rig.revoke(P0), rig.assign(P1), None, None)
     assert rig.task.seen[P0] == []

@@ -24,7 +24,7 @@ from support.runtime import (
 
 from klamm.connect.model import Kind, State, TaskId
 from klamm.connect.restart_policy import RestartPolicy
-from klamm.connect.supervisor import PluginCallError
+from klamm.connect.supervisor import PluginCallError, Supervisor
 
 TASK = TaskId("c", 0)
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
@@ -330,6 +330,49 @@ async def test_an_idle_task_is_small_and_starts_at_once():
         await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no report", 5)
         assert private_kib(w.supervisor.pid(TASK)) < 20 << 10
         assert took < 1, "tens of milliseconds on a quiet machine"
+
+
+async def test_starts_stops_and_restarts_of_one_task_never_overlap():
+    async with Watched() as w:
+        spec = task_spec("c", {"idle": "1"})
+        await w.supervisor.start_task(spec)
+        await w.wait_states(TASK, R)
+        await asyncio.gather(
+            w.supervisor.restart(TASK),
+            w.supervisor.start_task(spec),
+            w.supervisor.restart(TASK),
+            w.supervisor.stop_task(TASK),
+        )
+        assert w.supervisor.pid(TASK) is None
+        assert w.states(TASK)[-1] is State.UNASSIGNED
+        states = [e.state for e in w.events]
+        assert states.count(State.UNASSIGNED) == 4, "each of the four ended one process"
+        assert (R, R) not in zip(states, states[1:], strict=False), "one process after another"
+
+
+async def test_a_listener_that_raises_ends_no_task(caplog):
+    broken = Watched()
+    broken.supervisor = Supervisor(
+        on_event=lambda event: 1 / 0,
+        on_progress=lambda task, progress: 1 / 0,
+        on_task_configs_changed=lambda name: None,
+        read_offsets=broken._read_offsets,
+        policy=QUICK,
+        clock=lambda: time.monotonic_ns() // 1_000_000,
+    )
+    async with broken:
+        await broken.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await wait_for(lambda: broken.supervisor.progress(TASK), lambda: caplog.text, 5)
+        assert broken.supervisor.pid(TASK) is not None
+    assert "what happened could not be noted" in caplog.text
+
+
+async def test_nothing_starts_once_the_supervisor_is_stopping():
+    async with Watched() as w:
+        await w.supervisor.stop()
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        assert w.supervisor.pid(TASK) is None
+    assert w.events == []
 
 
 async def test_many_starts_and_stops_at_once_leave_nothing_behind():

@@ -65,8 +65,10 @@ class ForkServer:
         self._control.sendall(encode({"event": "ready", "pid": os.getpid()}))
         try:
             while (remaining := watch.remaining_s(time.monotonic())) > 0:
+                asleep = time.monotonic()
                 readable, _, _ = select.select(sources, [], [], remaining)
-                # Pings first: after a pause of this process itself they are waiting, and the lease holds.
+                now = time.monotonic()
+                watch.woke(now, slept_s=now - asleep, meant_s=remaining)
                 if self._lease in readable:
                     if not self._lease.recv(_RECEIVE_BYTES):
                         return

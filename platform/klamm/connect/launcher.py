@@ -135,7 +135,7 @@ class Launcher:
             server.process.kill()
             raise LaunchError(f"The fork server did not answer within {FORK_TIMEOUT_S:g} s") from None
         except OSError as e:
-            raise LaunchError(f"The fork server is gone: {e}") from e
+            raise LaunchError(f"Cannot start a process: {e}") from e
         return child
 
     async def _ready(self) -> _Server:

@@ -16,6 +16,7 @@ PING: Final = b"."
 PING_INTERVAL_S: Final = 0.4
 # Three pings may be late before the lease ends; the remaining half second is for killing.
 LEASE_S: Final = 1.5
+HELD_UP_S: Final = 0.25
 
 
 class LeaseKeeper:
@@ -55,6 +56,13 @@ class LeaseWatch:
 
     def pinged(self, now: float) -> None:
         self._last_ping = now
+
+    def woke(self, now: float, *, slept_s: float, meant_s: float) -> None:
+        """The watcher slept for longer than it meant to (frozen, suspended, starved): it could not have seen
+        pings, and the worker, which shared its fate, could not have sent them. The lease begins anew.
+        """
+        if slept_s > meant_s + HELD_UP_S:
+            self._last_ping = now
 
     def remaining_s(self, now: float) -> float:
         """Seconds until the lease ends, 0 when it has ended."""

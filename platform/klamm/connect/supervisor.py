@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -63,6 +64,9 @@ class Supervisor:
         self._clock = clock
         self._launcher = Launcher()
         self._units: dict[TaskId | str, Unit] = {}
+        # An entry lives as long as somebody holds or awaits the lock.
+        self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._stopping = False
         self._call_slots = asyncio.Semaphore(_CALLS_MAX)
         self._watching: asyncio.Task[None] | None = None
         self._around = Surroundings(
@@ -89,12 +93,13 @@ class Supervisor:
         await self._launcher.start()
         self._watching = asyncio.create_task(self._watch(), name="supervisor")
 
-    async def stop(self) -> None:
-        """Stop every child gracefully (in parallel), then the fork server."""
+    async def stop(self, timeout_s: float = GRACEFUL_S) -> None:
+        """Stop every child gracefully (in parallel), then the fork server. Nothing is started afterwards."""
+        self._stopping = True
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await asyncio.gather(*(self._stop(key, GRACEFUL_S) for key in list(self._units)))
+        await asyncio.gather(*(self._stop(key, timeout_s) for key in list(self._units)))
         await self._launcher.stop()
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
@@ -152,9 +157,10 @@ class Supervisor:
 
     async def restart(self, target: TaskId | str) -> None:
         """Stop and start a task, or (by name) a connector; its restart budget is full again."""
-        if (unit := self._units.get(target)) is not None:
-            await self._stop(target, GRACEFUL_S)
-            self._begin(unit.renewed())
+        async with self._lock(target):
+            if (unit := self._units.get(target)) is not None:
+                await self._end(unit, GRACEFUL_S)
+                self._begin(unit.renewed())
 
     def progress(self, task: TaskId) -> Progress | None:
         """The last word of a task about its progress, None when there is none."""
@@ -164,7 +170,6 @@ class Supervisor:
     async def _start(
         self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
     ) -> None:
-        await self._stop(key, GRACEFUL_S)
         try:
             heartbeat = HEARTBEAT_CONFIG.parse({**worker, **config})["task.heartbeat.timeout.ms"]
         except ConfigError as e:
@@ -173,19 +178,30 @@ class Supervisor:
                 StateEvent(connector=name, task=number, state=State.FAILED, trace=f"ConfigError: {e}")
             )
             return
-        self._begin(Unit(key, order, self._around, heartbeat_timeout_ms=heartbeat))
+        async with self._lock(key):
+            if (running := self._units.get(key)) is not None:
+                await self._end(running, GRACEFUL_S)
+            self._begin(Unit(key, order, self._around, heartbeat_timeout_ms=heartbeat))
+
+    def _lock(self, key: TaskId | str) -> asyncio.Lock:
+        """Starts and stops of one target follow each other: two processes of one task would write twice."""
+        return self._locks.setdefault(key, asyncio.Lock())
 
     def _begin(self, unit: Unit) -> None:
+        if self._stopping:
+            log.info("[%s] is not started: the worker is stopping", unit.key)
+            return
         self._units[unit.key] = unit
         unit.start()
 
     async def _stop(self, key: TaskId | str, timeout_s: float) -> None:
-        unit = self._units.get(key)
-        if unit is None:
-            return
+        async with self._lock(key):
+            if (unit := self._units.get(key)) is not None:
+                await self._end(unit, timeout_s)
+
+    async def _end(self, unit: Unit, timeout_s: float) -> None:
         await unit.stop(timeout_s)
-        if self._units.get(key) is unit:
-            del self._units[key]
+        del self._units[unit.key]
 
     async def _watch(self) -> None:
         while True:

@@ -177,6 +177,18 @@ class Unit:
             )
 
     async def _run(self) -> None:
+        try:
+            await self._live_and_restart()
+        except Exception as e:
+            log.exception("[%s] cannot be supervised", self.key)
+            self._fail(Failure.of(ErrorClass.UNKNOWN, f"{type(e).__name__}: {e}"))
+
+    def _fail(self, failure: Failure) -> None:
+        self._final = failure
+        self._emit(State.FAILED, trace=failure.trace)
+        self._settled.set()
+
+    async def _live_and_restart(self) -> None:
         while True:
             failure = await self._live()
             if self._stopping:
@@ -188,9 +200,7 @@ class Unit:
             match decision:
                 case GiveUp(why=why):
                     log.error("[%s] failed and is not restarted (%s): %s", self.key, why, failure.message)
-                    self._final = failure
-                    self._emit(State.FAILED, trace=failure.trace)
-                    self._settled.set()
+                    self._fail(failure)
                     return
                 case Restart(attempt=attempt, delay_ms=delay_ms):
                     log.warning(
