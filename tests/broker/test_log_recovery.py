@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klamm_broker.log import producer_snapshot
+from klamm_broker.log import producer_snapshot, recovery
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
@@ -72,7 +72,7 @@ def written(tmp_path_factory):
     """A killed log: (its directory, the bytes of its one segment, where its batches end)."""
     directory = tmp_path_factory.mktemp("written") / "t-0"
     log = open_log(directory, clean=True)
-    fill(log)
+    fill(log, 8)
     log.release()
     data = contents(directory)
     ends = [0, *(pos + header.size for pos, header in iter_headers(data))]
@@ -126,7 +126,9 @@ def test_damage_in_any_segment_deletes_what_is_behind_it(tmp_path_factory, data)
     assert len(logs) > 2
     ends = [0, *(pos + header.size for pos, header in iter_headers(original))]
     number = data.draw(st.integers(0, len(logs) - 1))
-    at = data.draw(st.integers(0, logs[number].stat().st_size - 1))
+    heads = [position for position, _ in iter_headers(logs[number].read_bytes())]
+    in_last_offset = st.integers(heads[-1], heads[-1] + 15)  # bytes that no checksum covers
+    at = data.draw(in_last_offset | st.integers(0, logs[number].stat().st_size - 1))
     damaged = bytearray(logs[number].read_bytes())
     damaged[at] ^= data.draw(st.integers(1, 255))
     logs[number].write_bytes(damaged)
@@ -293,3 +295,66 @@ def test_a_damaged_epoch_file_is_rebuilt(tmp_path):
         log = open_log(tmp_path, CONFIG, clean=True, leader_epoch=5)
         assert log.epochs.entries == before
         log.close()
+
+
+# The scan itself: gaps, as the cleaner leaves them
+
+
+def cleaned(*offsets: int, epoch: int = 0) -> tuple[bytearray, list[int]]:
+    """A segment with one-record batches at these offsets, and where each ends."""
+    data, ends = bytearray(), []
+    for offset in offsets:
+        data += encode_batch([Record(timestamp=NOW, value=b"v")], base_offset=offset, leader_epoch=epoch)
+        ends.append(len(data))
+    return data, ends
+
+
+def scan(data: bytearray, *, contiguous: bool = False, **rest) -> tuple[recovery.Valid, list[int]]:
+    seen: list[int] = []
+    valid = recovery.scan(
+        memoryview(data),
+        base_offset=10,
+        contiguous=contiguous,
+        on_batch=lambda position, header: seen.append(header.base_offset),
+        **rest,
+    )
+    return valid, seen
+
+
+def test_gaps_are_fine_where_a_cleaner_has_been():
+    data, _ = cleaned(12, 13, 20, 90)
+    valid, seen = scan(data)
+    assert (valid.size, valid.next_offset, valid.reason) == (len(data), 91, None)
+    assert seen == [12, 13, 20, 90]
+
+
+def test_gaps_are_damage_where_it_has_not():
+    data, ends = cleaned(10, 11, 20)
+    valid, seen = scan(data, contiguous=True)
+    assert (valid.size, valid.next_offset, seen) == (ends[1], 12, [10, 11])
+    assert "offset 20 where 12 is expected" in valid.reason
+
+
+def test_a_gap_that_the_next_batch_contradicts_is_damage():
+    data, ends = cleaned(10, 50, 12, 13)
+    valid, seen = scan(data)
+    assert (valid.size, valid.next_offset, seen) == (ends[0], 11, [10])
+
+
+@pytest.mark.parametrize(
+    ("offsets", "rest"),
+    [
+        ((10, 10), {}),
+        ((10, 9), {}),
+        ((9,), {}),
+        ((10, 30), {"end_offset": 30}),
+        ((10, 2**31 + 10), {}),
+        ((10,), {"last_epoch": 1}),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_damage(offsets, rest):
+    data, ends = cleaned(*offsets)
+    valid, seen = scan(data, **rest)
+    assert len(seen) == len(offsets) - 1
+    assert valid.size == (ends[-2] if len(ends) > 1 else 0)
+    assert valid.reason is not None

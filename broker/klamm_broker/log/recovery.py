@@ -53,12 +53,8 @@ def scan(
     batch behind it says otherwise. `max_epoch` is the highest leader epoch there has been, `end_offset` the
     base offset of the next segment.
     """
-    expected = _Expected(
-        offset=base_offset,
-        epoch=last_epoch,
-        max_epoch=max_epoch,
-        max_offset=base_offset + MAX_RELATIVE_OFFSET,
-    )
+    max_offset = base_offset + MAX_RELATIVE_OFFSET if end_offset is None else end_offset - 1
+    expected = _Expected(offset=base_offset, epoch=last_epoch, max_epoch=max_epoch, max_offset=max_offset)
     position = 0
     while position < len(data):
         found = _intact(data, position)
