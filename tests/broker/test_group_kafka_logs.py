@@ -11,6 +11,9 @@ from support import kafka_oracle
 from support.broker import new_topic
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.client.connection import Connection
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/kafka-4.3.1"
 
@@ -32,6 +35,25 @@ def test_committed_offsets_of_a_kafka_are_ours(tmp_path, archive):
         (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=10)
         assert found.offset == 43
         consumer.close()
+
+
+async def test_groups_of_a_damaged_log_stay_unavailable(tmp_path):
+    """Serving them from a part of their records would take offsets back."""
+    with EmbeddedBroker(tmp_path / "data", config={"offsets.topic.num.partitions": "1"}) as broker:
+        topic = new_topic(broker, 1)
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "log_level": 0})
+        for offset in (1, 2):
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset, "find me")], asynchronous=False)
+        consumer.close()
+        broker.stop()
+        path = tmp_path / "data/__consumer_offsets-0/00000000000000000000.log"
+        path.write_bytes(path.read_bytes().replace(b"find me", b"find he", 1))
+        broker.start()
+        async with await Connection.open("127.0.0.1", broker.port) as conn:
+            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+            answer = await conn.request(request, version=8)
+            assert answer.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert "__consumer_offsets-0 cannot be read, its groups stay unavailable" in broker.log_text
 
 
 @pytest.mark.kafka

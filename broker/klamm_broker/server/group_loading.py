@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.effects import KeyValue
-from klamm_broker.wire.batch import decode_records, iter_headers
+from klamm_broker.wire.batch import check_crc, decode_records, iter_headers
 from klamm_broker.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ async def _load(shell: GroupShell, partition: Partition) -> int:
         if len(data) != piece.size:
             raise OSError(f"{len(data)} of {piece.size} bytes could be read at offset {offset}")
         for pos, header in iter_headers(data):
+            check_crc(data, pos, header)
             offset = header.last_offset + 1
             if header.is_control:
                 continue
