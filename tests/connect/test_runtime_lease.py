@@ -10,7 +10,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.runtime import TESTS, alive, install_plugins
+from support.runtime import alive, install_plugins
 
 from klamm.connect.lease import LEASE_S, LeaseWatch
 
@@ -21,7 +21,7 @@ class Worker:
     def __init__(self, directory, *behaviours):
         env = os.environ | {"PYTHONPATH": install_plugins(directory / "site")}
         self.process = subprocess.Popen(
-            [sys.executable, TESTS / "support" / "runtime_worker.py", *behaviours],
+            [sys.executable, "-m", "support.runtime_worker", *behaviours],
             env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The supervisor with real processes: states, restarts, one-shot calls, pauses. No broker is needed."""
 
 import asyncio
+import itertools
 import logging
 import os
 import signal
@@ -347,7 +348,7 @@ async def test_starts_stops_and_restarts_of_one_task_never_overlap():
         assert w.states(TASK)[-1] is State.UNASSIGNED
         states = [e.state for e in w.events]
         assert states.count(State.UNASSIGNED) == 4, "each of the four ended one process"
-        assert (R, R) not in zip(states, states[1:], strict=False), "one process after another"
+        assert (R, R) not in itertools.pairwise(states), "one process after another"
 
 
 async def test_a_listener_that_raises_ends_no_task(caplog):
