@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -43,6 +44,8 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     try:
         broker.listeners = _advertise(config, bound)
         broker.open()
+        gc.collect()
+        gc.freeze()  # topics, codecs and modules stay: collections need not look at them again
     except BaseException:
         server.close_listeners()
         raise
