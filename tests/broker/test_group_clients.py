@@ -9,6 +9,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from support import kafka_oracle
 from support.broker import new_name, new_topic, wait_until
 
 from klamm.testing import EmbeddedBroker
@@ -391,3 +392,25 @@ def test_kafka_python(broker):
     finally:
         a.close()
         b.close()
+
+
+@pytest.mark.kafka
+def test_apaches_group_tool(broker):
+    oracle = kafka_oracle.require()
+    topic, group = new_topic(broker, 1), new_name("group")
+    produce(broker, topic, 10, 1)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, **QUIET})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    consumer.close()
+
+    def tool(*arguments: str) -> list[list[str]]:
+        command = ("--bootstrap-server", broker.bootstrap, "--group", group, *arguments)
+        ran = oracle.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *command)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return [line.split() for line in ran.stdout.splitlines()]
+
+    assert [group, topic, "0", "4", "10", "6", "-", "-", "-"] in tool("--describe")
+    assert [group, topic, "0", "0"] in tool("--reset-offsets", "--topic", topic, "--to-earliest", "--execute")
+    assert tool("--delete")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    assert group not in {g.group_id for g in admin.list_consumer_groups().result(10).valid}
