@@ -83,5 +83,6 @@ def test_kafka_goes_on_where_ours_stopped(tmp_path, clean):
 
     manager = LogManager(kafka.data, now_ms=now)
     assert manager.get("t", 0).log_end_offset == 180
-    assert [log.name for log in manager] == ["t-0"]
+    assert {log.name for log in manager} >= {"t-0"}
+    assert manager.topics["t"].partitions == 1
     manager.close()
