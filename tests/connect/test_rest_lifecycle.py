@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
+from support.connect_worker import (
+    STRING,
+    WorkerProcess,
+    feed,
+    free_port,
+    lines_out,
+    wait_for,
+    worker_properties,
+)
 
 from klamm.testing import EmbeddedBroker
 
@@ -39,12 +47,6 @@ def start(bootstrap: str, tmp_path: Path, name: str) -> Iterator[Start]:
         worker.end()
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 def pipe(worker: WorkerProcess, name: str, directory: Path) -> None:
     """in.txt -> topic -> out.txt."""
     source = {"connector__class": "FileStreamSource", "file": str(directory / "in.txt"), "topic": name}
@@ -52,16 +54,6 @@ def pipe(worker: WorkerProcess, name: str, directory: Path) -> None:
     for kind, config in ((f"{name}-src", source), (f"{name}-snk", sink)):
         answer = worker.create(kind, value__converter=STRING, key__converter=STRING, **config)
         assert answer.status == 201, answer.body
-
-
-def feed(directory: Path, first: int, count: int) -> None:
-    with (directory / "in.txt").open("a") as f:
-        f.writelines(f"line {i}\n" for i in range(first, first + count))
-
-
-def lines_out(directory: Path) -> list[str]:
-    path = directory / "out.txt"
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def wait_lines(directory: Path, count: int, worker: WorkerProcess) -> None:

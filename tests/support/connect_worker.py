@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -168,3 +169,20 @@ def wait_for(condition: Any, say: Any = lambda: "", timeout_s: float = 20) -> No
     while not condition():
         assert time.monotonic() < deadline, say()
         time.sleep(0.03)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def feed(directory: Path, first: int, count: int) -> None:
+    """Append lines to in.txt, numbered from `first`."""
+    with (directory / "in.txt").open("a") as f:
+        f.writelines(f"line {i}\n" for i in range(first, first + count))
+
+
+def lines_out(directory: Path) -> list[str]:
+    path = directory / "out.txt"
+    return path.read_text().splitlines() if path.exists() else []
