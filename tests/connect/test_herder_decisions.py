@@ -215,6 +215,14 @@ def test_herder_a_plugin_that_is_gone_fails_the_connector_only_once(bench: Bench
     assert bench.write() == []
 
 
+def test_herder_a_plugin_that_comes_back_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.write(connector_record("a", {"connector.class": "Late"}))
+    monkeypatch.setitem(PLUGINS, "Late", PluginInfo("Late", "sink", "2.0"))
+    actions = bench.write()
+    assert actions[0] == do.PutStatus("a", State.UNASSIGNED, None, "2.0")
+    assert kinds(actions) == ["PutStatus", "StartConnector"]
+
+
 def test_herder_restart_takes_what_was_asked_for(bench: Bench) -> None:
     bench.running(tasks=2)
     bench.event(1, State.FAILED, "boom")

@@ -37,7 +37,7 @@ def config(tmp_path: Path, more: str = "") -> WorkerConfig:
 def test_rest_worker_config_of_kafkas_distribution(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = config(tmp_path)
     assert caplog.text == ""
-    assert found.listener == ("127.0.0.1", 8083)
+    assert found.listeners == [("127.0.0.1", 8083)]
     assert found.storage("config") == ("connect-configs", 1, 1)
     assert found.storage("offset") == ("connect-offsets", 25, 1)
     assert found.storage("status") == ("connect-status", 5, 1)
@@ -107,5 +107,8 @@ def test_rest_worker_config_tables_do_not_overlap() -> None:
 
 
 def test_rest_worker_config_listens_where_told(tmp_path: Path) -> None:
-    assert config(tmp_path, "listeners=http://:8090,http://127.0.0.1:1").listener == ("", 8090)
-    assert config(tmp_path, "listeners=HTTP://[::1]:8090").listener == ("::1", 8090)
+    assert config(tmp_path, "listeners=http://:8090,http://127.0.0.1:1").listeners == [
+        ("", 8090),
+        ("127.0.0.1", 1),
+    ]
+    assert config(tmp_path, "listeners=HTTP://[::1]:8090").listeners == [("::1", 8090)]

@@ -332,10 +332,10 @@ class WorkerConfig:
         }
 
     @property
-    def listener(self) -> tuple[str, int]:
-        """Host and port of the first listener; an empty host means every interface."""
-        url = _listener("listeners", self["listeners"][0])
-        return url.hostname or "", url.port or 0
+    def listeners(self) -> list[tuple[str, int]]:
+        """Host and port of each listener; an empty host means every interface."""
+        urls = [_listener("listeners", text) for text in self["listeners"]]
+        return [(url.hostname or "", url.port or 0) for url in urls]
 
     def storage(self, prefix: str) -> tuple[str, int, int]:
         """Topic, partitions and replication factor of `config`, `offset` or `status`."""

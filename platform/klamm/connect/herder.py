@@ -198,7 +198,7 @@ class Herder:
             plugin = self._find_plugin(wanted.get("connector.class", ""))
             found = self._connectors[name] = _Connector(config=wanted, plugin=plugin)
         changed = found.config != wanted
-        if changed:
+        if changed or found.plugin is None:
             found.config = wanted
             found.plugin = self._find_plugin(wanted.get("connector.class", ""))
         starts = config.target(name) is TargetState.STARTED and found.plugin is not None

@@ -41,6 +41,7 @@ from klamm_base.errors import KlammError
 log = logging.getLogger(__name__)
 
 STATUS_RETRY_S: Final = 1.0
+PLUGINS_RETRY_S: Final = 10.0
 STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
 
 
@@ -107,9 +108,8 @@ class Runtime:
                 f"Topic '{self.config_log.topic}' supplied via the 'config.storage.topic' property is required "
                 f"to have a single partition, but it has {self.config_log.partition_count}"
             )
-        self.plugins = PluginRegistry(PluginInfo(*p) for p in await self.children.call("list_plugins", {}))
-        for name in self.configs.connectors:
-            await self._learn_plugin((self.configs.config(name) or {}).get("connector.class", ""))
+        if not await self._list_plugins():
+            self._job(self._list_plugins_later())
 
     def herd(self) -> None:
         """From now on what should run does run (the worker is the only member of its group)."""
@@ -150,6 +150,25 @@ class Runtime:
                     replication_factor=replication_factor,
                 ),
             )
+
+    async def _list_plugins(self) -> bool:
+        """Whether the plugins are known now. A package that hangs or crashes when it is imported hides them all."""
+        try:
+            found = await self.children.call("list_plugins", {})
+        except KlammError as e:
+            log.error("the plugins cannot be listed, trying again in %g s: %s", PLUGINS_RETRY_S, e)  # noqa: TRY400
+            return False
+        self.plugins = PluginRegistry(PluginInfo(*p) for p in found)
+        for name in self.configs.connectors:
+            await self._learn_plugin((self.configs.config(name) or {}).get("connector.class", ""))
+        return True
+
+    async def _list_plugins_later(self) -> None:
+        while True:
+            await asyncio.sleep(PLUGINS_RETRY_S)
+            if await self._list_plugins():
+                self.reconcile()
+                return
 
     async def _learn_plugin(self, connector_class: str) -> None:
         """Find a plugin that the list does not show under this name (a Python path) by asking a child."""

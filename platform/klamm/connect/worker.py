@@ -57,7 +57,7 @@ class Worker:
         for name, why in client.ignored:
             log.warning("%s has no effect: %s", name, why)
         self._client: dict[str, Any] = client.config
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
         self._runner: web.AppRunner | None = None
         self._membership: Membership | None = None
         self.runtime: Runtime | None = None
@@ -65,8 +65,9 @@ class Worker:
 
     async def start(self) -> None:
         """Bind REST, wait for the broker, read the topics, join the group, run what should run."""
-        self._socket = _bind(*self.config.listener)
-        host, port = self._advertised(self._socket.getsockname()[1])
+        for host, port in self.config.listeners:
+            self._sockets.append(_bind(host, port))
+        host, port = self._advertised(self._sockets[0].getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{port}"
         worker_id = f"{host}:{port}"
@@ -98,15 +99,16 @@ class Worker:
         """Drain: no new requests, tasks stopped and committed, statuses written, group left."""
         if self._runner is not None:
             await self._runner.cleanup()
-        elif self._socket is not None:
-            self._socket.close()
+        for each in self._sockets:
+            each.close()
         if self.runtime is not None:
             await self.runtime.stop()
         if self._membership is not None:
             await self._membership.leave()
 
     def _advertised(self, bound_port: int) -> tuple[str, int]:
-        host = self.config["rest.advertised.host.name"] or self.config.listener[0]
+        """The first listener's address, as far as the configuration does not say otherwise."""
+        host = self.config["rest.advertised.host.name"] or self.config.listeners[0][0]
         if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
             host = socket.getfqdn()
         return host, self.config["rest.advertised.port"] or bound_port
@@ -120,8 +122,8 @@ class Worker:
         )
         await runner.setup()
         self._runner = runner
-        assert self._socket is not None, "bound by start"
-        await web.SockSite(runner, self._socket).start()
+        for each in self._sockets:
+            await web.SockSite(runner, each).start()
 
     async def _wait_for_broker(self, admin: AdminClient) -> str:
         """The cluster's id, as soon as the broker answers."""
