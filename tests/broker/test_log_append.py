@@ -10,6 +10,7 @@ import pytest
 
 from klamm_broker.log import errors
 from klamm_broker.log.config import LogConfig
+from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.wire.batch import (
     Record,
@@ -253,6 +254,41 @@ def test_a_tail_that_cannot_be_cut_off_blocks_appends_until_it_can(make, monkeyp
         patched.setattr(os, "ftruncate", real)
     log.append(plain(), now_ms=NOW)
     assert len(stored(log)) == 2 * len(before)
+
+
+def test_a_roll_that_failed_half_way_is_repeated(make, monkeypatch):
+    log = make(segment_bytes=150)
+    for _ in range(2):
+        log.append(plain(), now_ms=NOW)
+    real = os.ftruncate
+
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", refuse)  # of the new segment's indexes
+        with pytest.raises(errors.StorageError):
+            log.append(plain(), now_ms=NOW)
+        assert log.segment_base_offsets == [0]
+        patched.setattr(os, "ftruncate", real)
+    assert log.append(plain(), now_ms=NOW).first_offset == 2
+    assert log.segment_base_offsets == [0, 2]
+
+
+def test_an_epoch_that_could_not_be_written_is_tried_again(make, monkeypatch):
+    log = make()
+    log.leader_epoch = 1
+
+    def refuse(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LeaderEpochCache, "write", refuse)
+        with pytest.raises(errors.StorageError):
+            log.append(plain(), now_ms=NOW)
+    assert (log.log_end_offset, log.epochs.entries) == (0, [])
+    log.append(plain(), now_ms=NOW)
+    assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n1 0\n"
 
 
 def test_a_failed_flush_does_not_move_the_recovery_point(make, monkeypatch):

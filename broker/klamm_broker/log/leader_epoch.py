@@ -76,13 +76,17 @@ class LeaderEpochCache:
             raise ValueError(f"leader epoch {epoch} at offset {start}: neither may be negative")
         if self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]:
             return False
-        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
-            self._epochs.pop()
-            self._starts.pop()
-        self._epochs.append(epoch)
-        self._starts.append(start)
+        kept = len(self._epochs)
+        while kept and (self._epochs[kept - 1] >= epoch or self._starts[kept - 1] >= start):
+            kept -= 1
+        before = self._epochs, self._starts
+        self._epochs, self._starts = [*self._epochs[:kept], epoch], [*self._starts[:kept], start]
         if write:
-            self.write()
+            try:
+                self.write()
+            except OSError:
+                self._epochs, self._starts = before
+                raise
         return True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:

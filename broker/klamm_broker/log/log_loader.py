@@ -287,8 +287,7 @@ class LogLoader:
             )
         segment.note_max_timestamp()
         if following is not None:
-            segment.index.seal()
-            segment.time_index.seal()
+            segment.close_for_append()
         return valid
 
     def _delete_segments(self, first: int) -> None:

@@ -64,10 +64,13 @@ class Segment:
     def create(
         cls, directory: Path, base_offset: int, *, index_interval: int, max_index_bytes: int, now_ms: int
     ) -> Segment:
-        """A new, empty segment with its files. Raises OSError (FileExistsError included)."""
+        """A new, empty segment with its files; what an attempt that failed left of them is overwritten.
+
+        Raises OSError.
+        """
         segment = cls(directory, base_offset, index_interval=index_interval, max_index_bytes=max_index_bytes)
         segment._created_ms = now_ms
-        segment._file = OpenFile(segment.path(files.LOG), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        segment._file = OpenFile(segment.path(files.LOG), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         files.SEGMENT_FILES.add(segment)
         segment.index.reset()
         segment.time_index.reset()
@@ -151,6 +154,7 @@ class Segment:
         """Write the index entries that are only in memory."""
         self.index.flush()
         self.time_index.flush()
+        self.txn_index.flush()
 
     def files_to_sync(self) -> list[OpenFile]:
         """The segment's files, indexes written, for somebody to force to disk."""
@@ -164,6 +168,7 @@ class Segment:
         self.note_max_timestamp()
         self.index.seal()
         self.time_index.seal()
+        self.txn_index.flush()
 
     def note_max_timestamp(self) -> None:
         """Add the time index entry that retention and timestamp lookups need after a restart."""

@@ -27,18 +27,23 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """Aborted transactions in the order of their markers. The file exists only if there are any."""
+    """Aborted transactions in the order of their markers. The file exists only if there are any.
 
-    __slots__ = ("_entries", "path")
+    As with the other indexes, `flush` writes what is new, and recovery rebuilds what a crash takes.
+    """
+
+    __slots__ = ("_entries", "_flushed", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: list[AbortedTxn] | None = None
+        self._flushed = 0  # entries that the file has
 
     @property
     def entries(self) -> list[AbortedTxn]:
         if self._entries is None:
             self._entries = self._read()
+            self._flushed = len(self._entries)
         return self._entries
 
     def _read(self) -> list[AbortedTxn]:
@@ -56,10 +61,16 @@ class TxnIndex:
         return entries
 
     def append(self, txn: AbortedTxn) -> None:
-        """Add an entry and write it: a fetch may need it at once, and they are rare."""
         self.entries.append(txn)
-        file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        write_all(file.fd, _LAYOUT.pack(0, *txn))
+
+    def flush(self) -> None:
+        """Write the entries that the file does not have yet."""
+        new = (self._entries or [])[self._flushed :]
+        if new:
+            file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
+            os.lseek(file.fd, self._flushed * _LAYOUT.size, os.SEEK_SET)
+            write_all(file.fd, b"".join(_LAYOUT.pack(0, *txn) for txn in new))
+            self._flushed += len(new)
 
     def overlapping(self, first: int, end: int) -> list[AbortedTxn]:
         """The entries with records in [first, end)."""
@@ -68,12 +79,14 @@ class TxnIndex:
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or after `offset`."""
         kept = [t for t in self.entries if t.last_offset < offset]
-        if len(kept) != len(self.entries):
-            self._entries = kept
+        self._entries = kept
+        if len(kept) < self._flushed:
             file = OpenFile(self.path, os.O_WRONLY)
             os.ftruncate(file.fd, len(kept) * _LAYOUT.size)
+            self._flushed = len(kept)
 
     def reset(self) -> None:
         """Forget everything: the index is about to be rebuilt."""
         self._entries = []
+        self._flushed = 0
         self.path.unlink(missing_ok=True)
