@@ -152,6 +152,17 @@ def test_pipelined_answers_keep_the_order_of_their_requests(broker):
     assert ids == list(range(6))
 
 
+def test_parked_requests_have_a_bound_and_all_are_answered(broker):
+    """Beyond MAX_PARKED the connection is not read; it goes on when the first ones are answered."""
+    topic = new_topic(broker)
+    count = 700
+    with RawClient(broker.port) as client:
+        client.sock.sendall(
+            b"".join(request_frame(fetch_request(topic, max_wait_ms=300), 11, i) for i in range(count))
+        )
+        assert [int.from_bytes(client.receive_frame()[:4]) for _ in range(count)] == list(range(count))
+
+
 def test_many_requests_in_one_write(broker):
     topic = new_topic(broker)
     count = 2000

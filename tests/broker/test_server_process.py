@@ -144,3 +144,18 @@ def test_idle_memory_and_start(tmp_path):
             client.request(MetadataRequest(topics=[]), 4)
         assert time.monotonic() - begin < 5, "a tenth of that on a quiet machine"
         assert psutil.Process(broker.pid).memory_info().rss < 50_000_000
+
+
+def test_embedded_broker_ends_with_the_process_that_started_it(tmp_path):
+    script = (
+        "import sys, os; from pathlib import Path; from klamm.testing import EmbeddedBroker\n"
+        "b = EmbeddedBroker(Path(sys.argv[1])).start(); print(b.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "data")], capture_output=True, text=True, check=False
+    )
+    pid = int(done.stdout)
+    wait_until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the broker is gone"
+    )
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

@@ -10,6 +10,7 @@ requests); divergence by `last_fetched_epoch`, preferred read replicas and repli
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
     from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
+
+log = logging.getLogger(__name__)
 
 READ_COMMITTED: Final = 1
 IDS_FROM: Final = 13
@@ -127,7 +130,12 @@ class Fetch:
         def complete(final: bool) -> bool:
             if slot.closed:
                 return True
-            reply = self.attempt(final=final)
+            try:
+                reply = self.attempt(final=final)
+            except Exception as e:  # a defect of ours must not keep the other waiters waiting
+                log.exception("a parked fetch failed")
+                slot.fail(f"FETCH failed here: {e!r}")
+                return True
             waiter.missing = self.missing
             if reply is not None:
                 slot.resolve(reply)

@@ -75,7 +75,7 @@ def _create(broker: Broker, asked: MetadataRequestTopic) -> MetadataResponseTopi
         return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
     try:
         return _found(broker, broker.auto_create(asked.name))
-    except KlammError as e:
+    except (KlammError, OSError) as e:
         log.error("topic %s could not be created: %s", asked.name, e)  # noqa: TRY400 - a sentence
         return _error(ErrorCode.LEADER_NOT_AVAILABLE, asked)
 

@@ -7,8 +7,10 @@ Not supported: authorization.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from klamm_base.errors import KlammError
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -21,6 +23,8 @@ from klamm_broker.wire.messages.delete_topics import (
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
 
 _NO_ID = bytes(16)
 
@@ -54,7 +58,11 @@ def _one(broker: Broker, ctx: RequestContext, asked: DeleteTopicState) -> Deleta
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is None:
         return _result(asked, missing, "This server does not host this topic.")
-    broker.delete_topic(topic)
+    try:
+        broker.delete_topic(topic)
+    except (KlammError, OSError) as e:
+        log.exception("topic %s could not be deleted", topic.name)
+        return _result(asked, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
     return DeletableTopicResult(name=topic.name, topic_id=topic.id, error_code=ErrorCode.NONE)
 
 

@@ -150,6 +150,10 @@ class Connection:
             self._flush(cork)
             self.close(str(e))
             return
+        except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
+            log.exception("a request of %s failed", self)
+            self.close(f"failed here: {e!r}")
+            return
         finally:
             self._processing = False
         self._flush(cork)

@@ -70,15 +70,11 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
 
 
 def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> Reply | None:
-    try:
-        result = api.handler(conn.broker, context, message)
-        if result is None:
-            return None
-        if not isinstance(result, asyncio.Future):
-            return frame(api, context, result)
-    except Exception as e:
-        log.exception("%s version %d of %s failed", api.name, context.api_version, conn)
-        raise BadRequest(f"{api.name} version {context.api_version} failed here: {e!r}") from e
+    result = api.handler(conn.broker, context, message)
+    if result is None:
+        return None
+    if not isinstance(result, asyncio.Future):
+        return frame(api, context, result)
     slot = conn.park()
     result.add_done_callback(lambda done: _settle(slot, api, context, done))
     return None

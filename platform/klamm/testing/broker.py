@@ -3,8 +3,8 @@
     with EmbeddedBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-It can be stopped, killed and started again on the same data and port. The process ends with the test process's
-`stop`, `kill` or the end of the `with` block; `log_text` is what it logged.
+It can be stopped, killed and started again on the same data and port. It ends with `stop`, `kill`, the end of the
+`with` block, or the process that started it; `log_text` is what it logged.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ class EmbeddedBroker:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data_dir),
         }
-        command = [sys.executable, "-m", "klamm_broker.server", *(f"{k}={v}" for k, v in properties.items())]
+        arguments = ["--stop-with-stdin", *(f"{k}={v}" for k, v in properties.items())]
+        command = [sys.executable, "-m", "klamm_broker.server", *arguments]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
         line = self._first_line(self._process)
         if not line.startswith("ready broker="):
@@ -127,9 +128,10 @@ class EmbeddedBroker:
                 self._temporary.cleanup()
 
     def _forget(self) -> None:
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
-        self._process = None
+        process, self._process = self._process, None
+        for stream in (process.stdin, process.stdout) if process is not None else ():
+            if stream is not None:
+                stream.close()
 
     @staticmethod
     def _first_line(process: subprocess.Popen[bytes]) -> str:

@@ -1,0 +1,152 @@
+"""Defects of our own, and parked answers: in-process, with handlers put in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from klamm_broker.api.registry import Api
+from klamm_broker.client import Connection, ConnectionLost
+from klamm_broker.server.broker import Broker
+from klamm_broker.server.config import BrokerConfig
+from klamm_broker.server.listener import Server
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
+from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+
+@pytest.fixture
+async def server(tmp_path):
+    config = BrokerConfig.load(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(tmp_path / "data"),
+            "offsets.topic.num.partitions": "1",
+        }
+    )
+    broker = Broker(config, asyncio.get_running_loop())
+    server = Server(broker, asyncio.get_running_loop())
+    server.apis = dict(server.apis)
+    broker.listeners = {listener.name: listener for listener in server.bind()}
+    broker.open()
+    server.serve()
+    yield server
+    server.quiesce()
+    await server.drain(1)
+    await broker.close()
+
+
+@pytest.fixture
+async def client(server):
+    port = server.broker.listeners["PLAINTEXT"].port
+    async with await Connection.open("127.0.0.1", port) as connection:
+        yield connection
+
+
+def replace(server, key, handler, *, raw=False):
+    old = server.apis[key]
+    versions = (old.min_version, old.max_version)
+    server.apis[key] = Api(key, versions=versions, advertised_min=None, handler=handler, raw=raw)
+
+
+ASK = DescribeClusterRequest()
+
+
+async def test_a_handler_that_raises_ends_its_connection_only(server, client, caplog):
+    def broken(broker, ctx, request):
+        raise ZeroDivisionError("a defect")
+
+    replace(server, ApiKey.DESCRIBE_CLUSTER, broken)
+    port = server.broker.listeners["PLAINTEXT"].port
+    async with await Connection.open("127.0.0.1", port) as other:
+        with caplog.at_level(logging.ERROR), pytest.raises(ConnectionLost):
+            await client.request(ASK)
+        assert "a defect" in caplog.text
+        await other.request(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+
+
+async def test_a_raw_handler_that_raises(server, client, caplog):
+    def broken(conn, body, version, correlation_id):
+        raise ZeroDivisionError("a defect")
+
+    replace(server, ApiKey.FETCH, broken, raw=True)
+    with caplog.at_level(logging.ERROR), pytest.raises(ConnectionLost):
+        await client.request(FetchRequest())
+    assert "a defect" in caplog.text
+
+
+async def test_parked_answers_keep_their_order_whoever_is_ready_first(server, client):
+    waiting = []
+
+    def park(broker, ctx, request):
+        waiting.append(broker.loop.create_future())
+        return waiting[-1]
+
+    replace(server, ApiKey.DESCRIBE_CLUSTER, park)
+    asked = [asyncio.create_task(client.request(ASK)) for _ in range(4)]
+    while len(waiting) < 4:
+        await asyncio.sleep(0)
+    for index in (3, 1, 0):
+        waiting[index].set_result(DescribeClusterResponse(cluster_id=str(index)))
+    first, second = await asked[0], await asked[1]
+    assert (first.cluster_id, second.cluster_id) == ("0", "1")
+    assert not asked[2].done()
+    assert not asked[3].done(), "it is ready, but the third is before it"
+    waiting[2].set_result(DescribeClusterResponse(cluster_id="2"))
+    assert [(await task).cluster_id for task in asked[2:]] == ["2", "3"]
+
+
+@pytest.mark.parametrize("end", ["exception", "cancel"])
+async def test_a_future_that_fails_ends_the_connection(server, client, caplog, end):
+    def park(broker, ctx, request):
+        future = broker.loop.create_future()
+        if end == "cancel":
+            broker.loop.call_soon(future.cancel)
+        else:
+            broker.loop.call_soon(future.set_exception, ZeroDivisionError("a defect"))
+        return future
+
+    replace(server, ApiKey.DESCRIBE_CLUSTER, park)
+    with caplog.at_level(logging.WARNING), pytest.raises(ConnectionLost):
+        await client.request(ASK)
+    assert "DESCRIBE_CLUSTER" in caplog.text
+
+
+async def test_answer_after_the_connection_is_gone_is_dropped(server, client):
+    waiting = []
+
+    def park(broker, ctx, request):
+        waiting.append(broker.loop.create_future())
+        return waiting[-1]
+
+    replace(server, ApiKey.DESCRIBE_CLUSTER, park)
+    task = asyncio.create_task(client.request(ASK))
+    while not waiting:
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(ConnectionLost):
+        await task
+    while server.connections:
+        await asyncio.sleep(0)
+    waiting[0].set_result(DescribeClusterResponse(cluster_id="late"))
+    await asyncio.sleep(0)
+    assert not server.connections
+
+
+async def test_a_parked_fetch_leaves_no_waiter_behind(server, client):
+    topic = server.broker.create_topic("t", partitions=1)
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=1)
+
+    request.topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition_max_bytes=1)])]
+    task = asyncio.create_task(client.request(request, 11))
+    while not topic.partitions[0].waiters:
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(ConnectionLost):
+        await task
+    while server.connections:
+        await asyncio.sleep(0)
+    assert not topic.partitions[0].waiters
