@@ -17,6 +17,7 @@ from klamm_base.errors import ConfigError
 from klamm_broker.log import checkpoints, files
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import DirectoryError
+from klamm_broker.log.flush_job import FlushJob
 from klamm_broker.log.log_dir import uuid_to_bytes
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.wire.batch import Record, encode_batch, iter_headers
@@ -260,6 +261,25 @@ def test_a_crash_is_recovered_from_and_a_clean_stop_is_not_checked(start, caplog
     }
     manager = start()
     assert not (manager.directory / ".kafka_cleanshutdown").exists(), "it speaks of the last run only"
+
+
+def test_a_log_that_cannot_be_flushed_makes_the_shutdown_unclean(start, monkeypatch, caplog):
+    manager = start()
+    manager.create_topic("t", 2, now_ms=NOW)
+    for log in manager:
+        log.append(batch(), now_ms=NOW)
+
+    def refuse(self) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlushJob, "run", refuse)
+        manager.close()
+    assert "t-1: could not be closed" in caplog.text
+    assert not (manager.directory / ".kafka_cleanshutdown").exists()
+    assert checkpoints.read_offsets(manager.directory / checkpoints.RECOVERY_POINT)["t", 0] == 0
+    manager = start()
+    assert [log.log_end_offset for log in manager] == [1, 1]
 
 
 def test_checkpoints_hold_what_kafka_expects(start):

@@ -17,7 +17,7 @@ from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.errors import CorruptFile, DirectoryError
+from klamm_broker.log.errors import CorruptFile, DirectoryError, LogError
 from klamm_broker.log.files import (
     SEGMENT_FILES,
     delete_dir_name,
@@ -274,9 +274,12 @@ class LogManager:
         """
         count = 0
         for partition_log in self._logs.values():
-            count += partition_log.delete_old_segments(now_ms)
-            partition_log.remove_deleted(now_ms)
-            partition_log.expire_producers(now_ms)
+            try:
+                count += partition_log.delete_old_segments(now_ms)
+                partition_log.remove_deleted(now_ms)
+                partition_log.expire_producers(now_ms)
+            except (LogError, OSError):  # one partition's trouble is not the others'
+                log.exception("%s: retention failed; it will be tried again", partition_log.name)
         for when, path in list(self._doomed):
             if when <= now_ms:
                 self._doomed.remove((when, path))
@@ -297,9 +300,21 @@ class LogManager:
         checkpoints.write_offsets(self.directory / checkpoints.HIGH_WATERMARK, watermarks)
 
     def close(self) -> None:
-        """Flush and close everything, and say so: the next start will not check the logs."""
-        for partition_log in self._logs.values():
-            partition_log.close()
-        self._write_checkpoints()
-        log_dir.write_clean_shutdown(self.directory, self._registry.starts)
-        self._lock.release()
+        """Flush and close everything, and say so: the next start will not check the logs.
+
+        If a log cannot be flushed that is not said, and the next start checks them.
+        """
+        clean = True
+        try:
+            for partition_log in self._logs.values():
+                try:
+                    partition_log.close()
+                except (LogError, OSError):
+                    log.exception("%s: could not be closed; the next start will check it", partition_log.name)
+                    partition_log.release()
+                    clean = False
+            self._write_checkpoints()
+            if clean:
+                log_dir.write_clean_shutdown(self.directory, self._registry.starts)
+        finally:
+            self._lock.release()
