@@ -220,6 +220,29 @@ def test_rest_worker_refuses_a_config_topic_of_several_partitions(
     assert "required to have a single partition, but it has 2" in worker.log
 
 
+@pytest.mark.fault
+def test_rest_worker_starts_beside_a_plugin_that_kills_whoever_imports_it(
+    bootstrap: str, name: str, tmp_path: Path
+) -> None:
+    info = tmp_path / "plugins" / "deadly-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[klamm]\ndeadly = deadly\n")
+    module = info.parent / "deadly.py"
+    module.write_text("import os\nos._exit(7)\n")
+    worker = WorkerProcess(worker_properties(bootstrap, name), tmp_path, python_path=str(info.parent))
+    try:
+        worker.wait_ready()
+        assert worker.get("/connector-plugins") == []
+        assert "the plugins cannot be listed" in worker.log
+        module.unlink()  # repaired: found without a restart
+        wait_for(lambda: worker.get("/connector-plugins"), lambda: worker.log)
+        pipe(worker, name, tmp_path)
+        worker.wait_state(f"{name}-src", "RUNNING", "RUNNING")
+    finally:
+        assert worker.stop() == 0, worker.log
+
+
 def test_rest_worker_names_a_port_that_is_taken(start: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

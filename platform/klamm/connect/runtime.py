@@ -41,7 +41,7 @@ from klamm_base.errors import KlammError
 log = logging.getLogger(__name__)
 
 STATUS_RETRY_S: Final = 1.0
-PLUGINS_RETRY_S: Final = 10.0
+PLUGINS_RETRY_S: Final = 5.0
 STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
 
 

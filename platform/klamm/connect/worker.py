@@ -31,7 +31,7 @@ from klamm_base.errors import ConfigError, KlammError
 log = logging.getLogger(__name__)
 
 BROKER_ASK_S: Final = 2.0
-BROKER_RETRY_S: Final = 1.0
+BROKER_RETRY_S: Final = 0.5
 REST_SHUTDOWN_S: Final = 2.0
 
 
