@@ -288,7 +288,7 @@ async def test_a_poison_record_fails_the_sink_at_once_and_its_place_is_named(bro
 async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker, tmp_path):  # noqa: F811
     topic = new_topic(broker, 4)
     name = new_name("snk")
-    worker = worker_props(broker.bootstrap)
+    worker = worker_props(broker.bootstrap, **{"consumer.heartbeat.interval.ms": "300"})
     async with Watched() as w:
         outs = [tmp_path / "0", tmp_path / "1"]
         for n in (0, 1):

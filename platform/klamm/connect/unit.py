@@ -22,7 +22,7 @@ from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
 
-# Reports come every second; without any for this long, plugin code holds the whole interpreter.
+# Reports come every half second; without any for this long, plugin code holds the whole interpreter.
 REPORT_OVERDUE_MS: Final = 3_000
 # After SIGKILL a process is gone within milliseconds, unless it sits in the kernel (a dead NFS mount).
 _KILL_TIMEOUT_S: Final = 5.0
@@ -155,7 +155,7 @@ class Unit:
             ) from None
 
     def watch(self, now_ms: int) -> None:
-        """Called about once a second: see whether the main loop still comes round."""
+        """Called now and then: see whether the main loop still comes round."""
         child = self._child
         if child is None:
             return

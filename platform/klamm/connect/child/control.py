@@ -1,6 +1,6 @@
 """The child's end of the control channel: a thread that listens, so that the main thread may call plugins.
 
-It takes orders (stop, pause, resume), carries requests in both directions and reports progress once a
+It takes orders (stop, pause, resume), carries requests in both directions and reports progress every half
 second. When the worker is gone it ends the process at once, whatever the main thread does: what is not
 committed comes again.
 """
@@ -24,7 +24,8 @@ from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
-REPORT_INTERVAL_S: Final = 1.0
+# Short enough for a progress line that looks alive, long enough to cost nothing.
+REPORT_INTERVAL_S: Final = 0.5
 # How long a request to the worker may take: it may have to read the offset topic to its end first.
 CALL_TIMEOUT_S: Final = 60.0
 EXIT_ORPHANED: Final = 70
