@@ -32,6 +32,9 @@ GROW_STEP_BYTES: Final = 8 * 1024 * 1024
 """A frame up to this size gets its buffer at once, a larger one as its bytes come: a size field is no proof."""
 MAX_PARKED: Final = 256
 """Parked requests of one connection before it is no longer read. Clients pipeline five, as a rule."""
+CORK_PIECES: Final = 64
+CORK_BYTES: Final = 64 * 1024
+"""Small answers to requests that came together leave together: this many, of at most this size."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -130,7 +133,7 @@ class Connection:
         cork: list[Piece] = []  # answers that leave in one call
         self._processing = True
         try:
-            while not self._blocked():
+            while not self.closed and not self._blocked():
                 start = self._start
                 held = self._end - start
                 if held < self._need:
@@ -140,8 +143,6 @@ class Connection:
                     continue
                 end = start + self._need
                 reply = dispatch(self, self._view, start + 4, end)
-                if self.closed:
-                    return
                 self._start = end
                 self._need = 4
                 if reply is not None:
@@ -152,10 +153,15 @@ class Connection:
             return
         except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
             log.exception("a request of %s failed", self)
+            self._flush(cork)
             self.close(f"failed here: {e!r}")
             return
         finally:
             self._processing = False
+        if self.closed:
+            return
+        if self._parked:
+            cork += self._ready()  # what was resolved by one of these requests
         self._flush(cork)
         if not self.closed:
             self._make_room()
@@ -227,9 +233,12 @@ class Connection:
         if self._parked:
             slot = self.park()
             slot.reply = reply
-            cork += self._ready()
             return
         cork += reply
+        large = len(reply) > 1 or (isinstance(reply[0], bytes) and len(reply[0]) > CORK_BYTES)
+        if large or len(cork) >= CORK_PIECES:
+            self._flush(cork)  # so that back pressure shows before the next request is handled
+            cork.clear()
 
     def _ready(self) -> list[Piece]:
         """The answers at the head of the order that are there."""
