@@ -91,6 +91,17 @@ def _not_blank(name: str, value: Any) -> None:
 
 def _definition() -> ConfigDef:
     d = ConfigDef()
+    _cluster(d)
+    _storage(d, "config", "connector and task configurations", None)
+    _storage(d, "offset", "source offsets", 25)
+    _storage(d, "status", "the states of connectors and tasks", 5)
+    _timing(d)
+    _rest(d)
+    _topic_tracking(d)
+    return d.merged(POLICY_CONFIG).merged(HEARTBEAT_CONFIG)
+
+
+def _cluster(d: ConfigDef) -> None:
     d.define(
         "bootstrap.servers",
         Type.LIST,
@@ -119,9 +130,9 @@ def _definition() -> ConfigDef:
             "A connector may set its own.",
             **rest,
         )
-    _storage(d, "config", "connector and task configurations", None)
-    _storage(d, "offset", "source offsets", 25)
-    _storage(d, "status", "the states of connectors and tasks", 5)
+
+
+def _timing(d: ConfigDef) -> None:
     d.define(
         "offset.flush.interval.ms",
         Type.LONG,
@@ -170,7 +181,9 @@ def _definition() -> ConfigDef:
         importance=Importance.HIGH,
         documentation="How long workers have to join again when one comes or goes.",
     )
-    _rest(d)
+
+
+def _topic_tracking(d: ConfigDef) -> None:
     d.define(
         "topic.tracking.enable",
         Type.BOOLEAN,
@@ -185,7 +198,6 @@ def _definition() -> ConfigDef:
         importance=Importance.LOW,
         documentation="Whether PUT /connectors/NAME/topics/reset may forget them.",
     )
-    return d.merged(POLICY_CONFIG).merged(HEARTBEAT_CONFIG)
 
 
 def _rest(d: ConfigDef) -> None:
