@@ -9,6 +9,7 @@ It can be stopped, killed and started again on the same data and port. It ends w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -25,6 +26,7 @@ from klamm_base.errors import KlammError
 
 START_S: Final = 30.0
 STOP_S: Final = 20.0
+EXIT_S: Final = 2.0
 TEST_DEFAULTS: Final = {
     "num.partitions": "4",
     "offsets.topic.num.partitions": "4",  # fifty partitions are a second of every test's time
@@ -86,7 +88,9 @@ class EmbeddedBroker:
             )
         line = self._first_line(self._process)
         if not line.startswith("ready broker="):
-            code = self._process.poll()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(EXIT_S)  # its output ends a moment before the process does
+            code = self._exit_code(self._process)
             self.kill()
             raise BrokerFailed(f"the broker did not start (exit code {code}):\n{self._log_tail()}")
         self.port = int(line.rpartition(":")[2])
@@ -147,6 +151,14 @@ class EmbeddedBroker:
                 break
             data += part
         return data.partition(b"\n")[0].decode()
+
+    @staticmethod
+    def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+        """The exit code of a process that closed its output; None when it goes on all the same."""
+        try:
+            return process.wait(5)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _log_tail(self) -> str:
         return "\n".join(self.log_text.splitlines()[-20:])
