@@ -33,6 +33,11 @@ def bystander(broker):
         assert client.request(MetadataRequest(topics=[]), 12).brokers[0].node_id == 1
 
 
+@pytest.fixture(scope="module")
+def cut_topic(broker):
+    return new_topic(broker)
+
+
 def head(key, version, correlation_id=1, client=b"\xff\xff"):
     return struct.pack(">hhi", key, version, correlation_id) + client
 
@@ -134,6 +139,32 @@ def test_request_may_come_byte_by_byte(broker):
         for i in range(len(METADATA)):
             client.sock.sendall(METADATA[i : i + 1])
         assert client.receive(MetadataRequest, 12)[1].brokers[0].node_id == 1
+
+
+@given(cuts=st.lists(st.integers(1, 700_000), max_size=12), one_by_one=st.integers(0, 40))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_cut_of_a_stream_gives_the_same_answers(broker, cut_topic, cuts, one_by_one):
+    """Small, buffer-sized and larger frames, in pieces that end anywhere."""
+    sizes = [10, 400_000, 50, 262_000, 10, 600_000, 5]
+    frames = [
+        request_frame(produce_request(cut_topic, batch(bytes(size))), 9, i) for i, size in enumerate(sizes)
+    ]
+    stream = b"".join(frames)
+    ends = sorted(
+        {min(sum(cuts[: i + 1]), len(stream)) for i in range(len(cuts))}
+        | {len(stream)}
+        | set(range(1, one_by_one))
+    )
+    with RawClient(broker.port) as client:
+        client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        begin = 0
+        for end in ends:
+            client.sock.sendall(stream[begin:end])
+            begin = end
+        for i in range(len(frames)):
+            correlation_id, answer = client.receive(ProduceRequest, 9)
+            assert correlation_id == i
+            assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 def test_pipelined_answers_keep_the_order_of_their_requests(broker):

@@ -108,8 +108,9 @@ class Server:
                 sock.listen(self.broker.config["socket.listen.backlog.size"])
             except OSError as e:
                 sock.close()
-                if family == socket.AF_INET6 and len(addresses) > 1 and e.errno != errno.EADDRINUSE:
-                    continue  # a name with two addresses on a machine without IPv6
+                taken = e.errno == errno.EADDRINUSE and listener.port != 0
+                if family == socket.AF_INET6 and len(addresses) > 1 and not taken:
+                    continue  # a name with two addresses on a machine without IPv6: the other one serves
                 raise _listen_error(listener, port, e) from e
             port = sock.getsockname()[1]
             self._sockets.append((sock, listener))
