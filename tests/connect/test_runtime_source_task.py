@@ -312,3 +312,21 @@ def test_a_poll_is_cut_into_runs_so_that_commits_are_fine(control):
     task = Scripted(control, [[record(n) for n in range(count)], None, lambda: control.ask_to_stop(0.2)])
     runner(control, task, producer).run()
     assert committed(producer)[-1] == RUN_RECORDS_MAX - 1
+
+
+def test_lag_is_what_the_task_says_and_unknown_when_it_cannot(control, caplog):
+    class Lagging(Scripted):
+        left = 7
+
+        def lag(self):
+            if self.left is None:
+                raise OSError("gone")
+            return self.left
+
+    task = Lagging(control, [[record(1)]])
+    runner(control, task, FakeProducer(auto=True)).run()
+    assert control.vitals.lag == 7
+    task.left = None
+    runner(control, task, FakeProducer(auto=True))._ask_lag()
+    assert control.vitals.lag is None
+    assert "the task's lag() raised" in caplog.text

@@ -34,6 +34,7 @@ RUN_RECORDS_MAX: Final = 500
 _DRAIN_STEP_S: Final = 0.05
 _RETRY_MIN_S: Final = 0.1
 _RETRY_MAX_S: Final = 10.0
+_LAG_INTERVAL_S: Final = 1.0
 # A source that has nothing and does not wait itself must not spin.
 _IDLE_POLL_S: Final = 0.02
 
@@ -94,6 +95,7 @@ class SourceRunner:
         )
         self._commit_interval_s = commit_interval_s
         self._commit_due = time.monotonic() + commit_interval_s
+        self._lag_due = 0.0
         self._acked = 0
         self._failure: ConnectError | None = None
         self._topics: set[str] = set()
@@ -152,11 +154,22 @@ class SourceRunner:
         self._vitals.acknowledged(self._acked)
         if self._offsets.finish():
             self._call_commit()
-        if time.monotonic() >= self._commit_due and not self._offsets.busy:
-            self._commit_due = time.monotonic() + self._commit_interval_s
+        now = time.monotonic()
+        if now >= self._lag_due:
+            self._lag_due = now + _LAG_INTERVAL_S
+            self._ask_lag()
+        if now >= self._commit_due and not self._offsets.busy:
+            self._commit_due = now + self._commit_interval_s
             self._offsets.begin()
         if self._failure is not None:
             raise self._failure
+
+    def _ask_lag(self) -> None:
+        try:
+            self._vitals.lag = self._task.lag()
+        except Exception:
+            log.exception("the task's lag() raised")
+            self._vitals.lag = None
 
     def _call_commit(self) -> None:
         try:
