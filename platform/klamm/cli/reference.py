@@ -1,6 +1,6 @@
 """`python -m klamm.cli.reference`: the command line's reference page, from the commands themselves.
 
-A test compares docs/cli.md with it, so that the page cannot fall behind.
+A test looks for every command and option in docs/cli.md, so that the page cannot fall behind.
 """
 
 from __future__ import annotations
