@@ -136,6 +136,23 @@ def test_finished_segments_reach_the_disk_in_the_background(tmp_path):
         wait_until(lambda: recovery_point() >= 3, "the recovery point of three finished segments")
 
 
+def test_running_out_of_file_descriptors_stops_accepting_for_a_while_only(tmp_path):
+    with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as before:
+        before.request(MetadataRequest(topics=[]), 12)
+        process = psutil.Process(broker.pid)
+        soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+        assert soft == min(hard, 1 << 20), "the broker takes what it may have"
+        process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 2, hard))
+        clients = [RawClient(broker.port) for _ in range(6)]
+        wait_until(lambda: "cannot accept" in broker.log_text, "a log line")
+        before.request(MetadataRequest(topics=[]), 12)
+        assert broker.log_text.count("cannot accept") <= 3, "it does not spin"
+        process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+        for client in clients:
+            with client:
+                assert client.request(MetadataRequest(topics=[]), 12).brokers
+
+
 def test_idle_memory_and_start(tmp_path):
     broker = EmbeddedBroker(tmp_path / "data", config={"offsets.topic.num.partitions": "50"})
     begin = time.monotonic()

@@ -402,10 +402,3 @@ NOT_IMPLEMENTED: Final = (  # prefixes of keys that Kafka 4.3 knows and that hav
     "replication.", "request.", "reserved.", "sasl.", "security.", "server.", "share.", "socket.connection.",
     "ssl.", "telemetry.", "transaction.", "transactional.", "unclean.", "unstable.", "zookeeper.",
 )  # fmt: skip
-
-
-def sensitive(name: str) -> bool:
-    """Whether a key's value must never be shown: every PASSWORD, and unknown keys that look like one."""
-    if name in BROKER_CONFIG:
-        return BROKER_CONFIG[name].type is Type.PASSWORD
-    return any(word in name.lower() for word in ("password", "secret", "credential", "jaas", "token"))

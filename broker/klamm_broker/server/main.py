@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from klamm_broker.server.listener import Server
 
 log = logging.getLogger(__name__)
 
+FILES_MAX: Final = 1 << 20
 DRAIN_S: Final = 2.0
 """How long a stop waits for peers to take their last answers: a dead one must not hold us."""
 
@@ -29,6 +31,7 @@ def run(config: BrokerConfig, *, ready: Callable[[str], None] | None = None) -> 
 
     `ready` gets the line `ready broker=HOST:PORT` once the broker serves; it is printed by default.
     """
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
         runner.run(_serve(config, ready or _print_ready))
 
@@ -64,6 +67,18 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         server.close_listeners()
         await broker.close()
     log.info("stopped")
+
+
+def _raise_file_limit() -> None:
+    """Take as many open files as the system lets us: each partition and each connection holds one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError) as e:
+        log.warning("the limit of open files stays at %d: %s", soft, e)
 
 
 def _advertise(config: BrokerConfig, bound: list[Listener]) -> dict[str, Listener]:
