@@ -492,3 +492,27 @@ def test_producers_expire_unless_their_transaction_is_open(make):
     assert log.append(idempotent(41, producer=1), now_ms=NOW).last_offset == 2, (
         "as in Kafka: nothing to compare with"
     )
+
+
+def test_every_timestamp_is_found_through_a_dense_index(make):
+    log = make(index_interval_bytes=0, segment_bytes=1000)
+    for n in range(60):
+        log.append(plain(timestamp=NOW + 3 * n), now_ms=NOW)
+    for n in range(60):
+        for timestamp in (NOW + 3 * n - 2, NOW + 3 * n):
+            assert log.offset_for_timestamp(timestamp) == (NOW + 3 * n, n, 0)
+    assert log.offset_for_timestamp(NOW + 178) is None
+
+
+def test_a_read_after_truncation_does_not_go_where_the_last_one_ended(make):
+    log = make()
+    for _ in range(4):
+        log.append(plain(value=b"long" * 50), now_ms=NOW)
+    piece = log.read(0, 10_000, up_to=3)
+    assert piece.size > 600
+    log.truncate_to(1, now_ms=NOW)
+    for _ in range(9):
+        log.append(plain(), now_ms=NOW)
+    for offset in (3, *range(10)):
+        piece = log.read(offset, 1, up_to=10)
+        assert read_header(os.pread(piece.fd, piece.size, piece.position)).base_offset == offset
