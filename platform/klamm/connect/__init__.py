@@ -1,1 +1,1 @@
-""""""
+"""Connect: workers, their REST API, and the processes in which connectors and tasks run."""

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 STATUS_RETRY_S: Final = 1.0
 PLUGINS_RETRY_S: Final = 5.0
+REFRESH_S: Final = 5.0  # GET /connector-plugins waits so long for a plugin package that hangs
 STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
 
 
@@ -151,12 +152,16 @@ class Runtime:
                 ),
             )
 
-    async def _list_plugins(self) -> bool:
+    async def refresh_plugins(self) -> None:
+        """List the plugins again; when that fails, what was known stays known."""
+        await self._list_plugins(timeout_s=REFRESH_S)
+
+    async def _list_plugins(self, timeout_s: float = 30) -> bool:
         """Whether the plugins are known now. A package that hangs or crashes when it is imported hides them all."""
         try:
-            found = await self.children.call("list_plugins", {})
+            found = await self.children.call("list_plugins", {}, timeout_s=timeout_s)
         except KlammError as e:
-            log.error("the plugins cannot be listed, trying again in %g s: %s", PLUGINS_RETRY_S, e)  # noqa: TRY400
+            log.error("the plugins cannot be listed: %s", e)  # noqa: TRY400
             return False
         self.plugins = PluginRegistry(PluginInfo(*p) for p in found)
         for name in self.configs.connectors:

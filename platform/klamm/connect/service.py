@@ -207,7 +207,9 @@ class ConnectService:
 
     # Plugins and validation
 
-    def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
+    async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
+        """Rows of GET /connector-plugins, with packages that were installed since the worker started."""
+        await self._runtime.refresh_plugins()
         found = self._plugins.connectors if connectors_only else self._plugins.all
         return [{"class": p.plugin_class, "type": p.type, "version": p.version} for p in found]
 

@@ -30,7 +30,7 @@ async def get_health(request: web.Request) -> web.Response:
 
 async def list_plugins(request: web.Request) -> web.Response:
     connectors_only = request.query.get("connectorsOnly", "true").lower() == "true"
-    return json_response(request.app[SERVICE].plugins(connectors_only=connectors_only))
+    return json_response(await request.app[SERVICE].plugins(connectors_only=connectors_only))
 
 
 async def plugin_config(request: web.Request) -> web.Response:
