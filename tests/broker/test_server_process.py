@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
@@ -161,6 +162,16 @@ def test_idle_memory_and_start(tmp_path):
             client.request(MetadataRequest(topics=[]), 4)
         assert time.monotonic() - begin < 5, "a tenth of that on a quiet machine"
         assert psutil.Process(broker.pid).memory_info().rss < 50_000_000
+
+
+def test_an_idle_connection_costs_little_memory(tmp_path):
+    with EmbeddedBroker(tmp_path / "data") as broker, ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(broker.port)) for _ in range(400)]
+        clients[0].request(MetadataRequest(topics=[]), 12)
+        before = psutil.Process(broker.pid).memory_info().rss
+        for client in clients:
+            client.request(MetadataRequest(topics=[]), 12)
+        assert (psutil.Process(broker.pid).memory_info().rss - before) / len(clients) < 40_000
 
 
 def test_embedded_broker_ends_with_the_process_that_started_it(tmp_path):

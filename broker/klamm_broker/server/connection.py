@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IDLE_BUFFER_BYTES: Final = 16 * 1024
+"""Receive buffer of a connection that sends little: there may be thousands of them."""
 BUFFER_BYTES: Final = 256 * 1024
-"""Receive buffer at rest: two of librdkafka's usual batches. Its pages are touched only when bytes come."""
+"""Receive buffer of one that fills the small one: two of librdkafka's usual batches."""
 GROW_STEP_BYTES: Final = 8 * 1024 * 1024
 """A frame up to this size gets its buffer at once, a larger one as its bytes come: a size field is no proof."""
 MAX_PARKED: Final = 256
@@ -90,7 +92,7 @@ class Connection:
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.loop.time()
         self.closed = False
-        self._buf = bytearray(BUFFER_BYTES)
+        self._buf = bytearray(IDLE_BUFFER_BYTES)
         self._view = memoryview(self._buf)
         self._start = self._end = self._peak = 0
         self._need = 4  # bytes from `_start` that make the next step possible: a size field or a whole frame
@@ -118,6 +120,8 @@ class Connection:
             return
         self._end += n
         self.last_active = self.loop.time()
+        if self._end == len(self._buf) < BUFFER_BYTES:
+            self._replace_buffer(BUFFER_BYTES)
         self._process()
 
     def _on_eof(self) -> None:
@@ -202,9 +206,10 @@ class Connection:
 
     def shrink(self) -> None:
         """Give back a large buffer that no recent frame needed. Called from time to time."""
-        if len(self._buf) > BUFFER_BYTES and self._peak <= BUFFER_BYTES and self._end == self._start:
+        enough = IDLE_BUFFER_BYTES if self._peak <= IDLE_BUFFER_BYTES else BUFFER_BYTES
+        if len(self._buf) > enough >= self._peak and self._end == self._start:
             self._start = self._end = 0
-            self._replace_buffer(BUFFER_BYTES)
+            self._replace_buffer(enough)
         self._peak = self._need
 
     # ---- out
