@@ -333,7 +333,7 @@ def test_alter_configs(broker, client, version):
     [
         (("nope", SET, "1"), E.INVALID_CONFIG, "nope"),
         (("retention.ms", SET, "x"), E.INVALID_CONFIG, "retention.ms"),
-        (("retention.ms", SET, None), E.INVALID_CONFIG, "retention.ms"),
+        (("retention.ms", SET, None), E.INVALID_REQUEST, "retention.ms"),
         (("retention.ms", APPEND, "1"), E.INVALID_CONFIG, "not LIST"),
         (("retention.ms", 9, "1"), E.INVALID_CONFIG, "operation 9"),
     ],
@@ -380,7 +380,7 @@ def test_describe_cluster(broker, client, version):
     if version >= 1:
         assert (
             client.request(DescribeClusterRequest(endpoint_type=2), version).error_code
-            == E.UNSUPPORTED_ENDPOINT_TYPE
+            == E.MISMATCHED_ENDPOINT_TYPE
         )
 
 
