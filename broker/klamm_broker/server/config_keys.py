@@ -78,7 +78,6 @@ def _unless_none(validator: Validator | None) -> Validator | None:
 
 def _define() -> ConfigDef:
     d = ConfigDef()
-    positive, not_negative = between(1), between(0)
 
     def key(
         name: str,
@@ -91,8 +90,24 @@ def _define() -> ConfigDef:
     ) -> None:
         d.define(name, type, default, validator=validator, importance=importance, documentation=doc)
 
-    high = Importance.HIGH
-    # identity and listeners
+    for define in (
+        _identity_keys,
+        _data_keys,
+        _new_topic_keys,
+        _socket_keys,
+        _upkeep_keys,
+        _producer_keys,
+        _offsets_topic_keys,
+        _commit_keys,
+        _group_keys,
+    ):
+        define(key)
+    _topic_rows(d)
+    return d
+
+
+def _identity_keys(key: Any) -> None:
+    not_negative, high = between(0), Importance.HIGH
     key("node.id", Type.INT, 1, not_negative, "This broker's id in metadata answers.", importance=high)
     key(
         "broker.id",
@@ -133,7 +148,10 @@ def _define() -> ConfigDef:
         "Security protocol of each listener name. Only PLAINTEXT is served.",
     )
     key("broker.rack", Type.STRING, None, None, "Rack of this broker in metadata answers.")
-    # where the data is
+
+
+def _data_keys(key: Any) -> None:
+    high = Importance.HIGH
     key("log.dirs", Type.LIST, None, None, "Data directory. One directory is supported.", importance=high)
     key(
         "log.dir",
@@ -143,7 +161,10 @@ def _define() -> ConfigDef:
         "Data directory where `log.dirs` is not set.",
         importance=high,
     )
-    # topics
+
+
+def _new_topic_keys(key: Any) -> None:
+    positive, high = between(1), Importance.HIGH
     key("num.partitions", Type.INT, 1, positive, "Partitions of a topic that is created without a number.")
     key(
         "default.replication.factor",
@@ -168,7 +189,10 @@ def _define() -> ConfigDef:
         positive,
         "Most partitions in one answer to DescribeTopicPartitions.",
     )
-    # sockets and connections
+
+
+def _socket_keys(key: Any) -> None:
+    positive, not_negative, high = between(1), between(0), Importance.HIGH
     key(
         "socket.request.max.bytes",
         Type.INT,
@@ -223,7 +247,10 @@ def _define() -> ConfigDef:
         not_negative,
         "Fetch sessions that are remembered. Sessions are refused for now, which clients take as a full cache.",
     )
-    # flushing, retention, recovery
+
+
+def _upkeep_keys(key: Any) -> None:
+    positive, not_negative = between(1), between(0)
     key(
         "log.flush.offset.checkpoint.interval.ms",
         Type.INT,
@@ -252,7 +279,10 @@ def _define() -> ConfigDef:
         positive,
         "Accepted; recovery runs in the starting process.",
     )
-    # producers
+
+
+def _producer_keys(key: Any) -> None:
+    positive = between(1)
     key(
         "producer.id.expiration.ms",
         Type.INT,
@@ -269,7 +299,6 @@ def _define() -> ConfigDef:
         "How often forgotten producers are looked for, in milliseconds.",
         importance=Importance.LOW,
     )
-    _group_keys(key)
     key(
         "klamm.event.loop",
         Type.STRING,
@@ -278,13 +307,10 @@ def _define() -> ConfigDef:
         "Event loop: `auto` takes asyncio's, which is as fast here (raw sockets, no streams) and starts sooner.",
         importance=Importance.LOW,
     )
-    _topic_rows(d)
-    return d
 
 
-def _group_keys(key: Any) -> None:
-    positive, not_negative = between(1), between(0)
-    high, low = Importance.HIGH, Importance.LOW
+def _offsets_topic_keys(key: Any) -> None:
+    positive, high = between(1), Importance.HIGH
     key(
         "offsets.topic.num.partitions",
         Type.INT,
@@ -317,6 +343,10 @@ def _group_keys(key: Any) -> None:
         "Codec of the offsets topic; only 0 (none).",
         importance=high,
     )
+
+
+def _commit_keys(key: Any) -> None:
+    positive, not_negative, high = between(1), between(0), Importance.HIGH
     key(
         "offsets.retention.minutes",
         Type.INT,
@@ -357,6 +387,10 @@ def _group_keys(key: Any) -> None:
         "Bytes read at a time when groups are loaded.",
         importance=high,
     )
+
+
+def _group_keys(key: Any) -> None:
+    positive, not_negative, low = between(1), between(0), Importance.LOW
     key(
         "group.initial.rebalance.delay.ms",
         Type.INT,
