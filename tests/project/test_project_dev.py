@@ -1,0 +1,133 @@
+"""`./dev` on machines that lack something: what it says, what it runs, and when it makes its environment anew.
+
+Each test runs a copy in a folder of its own, with a PATH that holds only what the test puts there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ("sh", "cat", "cksum", "cut", "dirname", "rm", "tr", "pwd", "env")
+STUB = '#!/bin/sh\necho "$@" >>"$(dirname "$0")/calls"\n'
+
+
+class Checkout:
+    """A folder with `dev` and pyproject.toml, and the programs that its PATH has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "checkout"
+        self.bin = folder / "bin"
+        self.folder.mkdir()
+        self.bin.mkdir()
+        for name in ("dev", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.folder)
+        for tool in TOOLS:
+            found = shutil.which(tool)
+            if found:
+                (self.bin / tool).symlink_to(found)
+
+    def program(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def environment(self) -> Path:
+        """An environment whose Python only notes its arguments; the file where it does."""
+        stub = self.folder / ".venv/bin/python"
+        stub.parent.mkdir(parents=True)
+        stub.write_text(STUB)
+        stub.chmod(0o755)
+        done = subprocess.run(
+            ["cksum"], input=(self.folder / "pyproject.toml").read_bytes(), stdout=subprocess.PIPE, check=True
+        )
+        first, second = done.stdout.split()[:2]
+        (self.folder / ".venv/.klamm-dev").write_text(f"{first.decode()}-{second.decode()}\n")
+        return stub.with_name("calls")
+
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.folder / "dev"), *args],
+            env={"PATH": str(self.bin), "HOME": os.environ.get("HOME", "/")},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)
+
+
+def test_wrong_use_is_exit_code_2(checkout):
+    result = checkout.run("frobnicate")
+    assert result.returncode == 2
+    assert "usage: ./dev COMMAND" in result.stderr
+    assert checkout.run("help").returncode == 0
+
+
+def test_without_a_python_it_says_what_to_install(checkout):
+    checkout.program("python3", "#!/bin/sh\nexit 127\n")  # a shim that is there and refuses to run
+    result = checkout.run("test")
+    assert result.returncode == 1
+    assert "no Python 3.11 or later found" in result.stderr
+    assert "apt-get install python3 python3-venv" in result.stderr
+
+
+def test_without_the_venv_module_it_says_what_to_install(checkout):
+    checkout.program("python3.13", "#!/bin/sh\nexit 1\n")
+    checkout.program(
+        "python3", f'#!/bin/sh\n[ "$2" = "import ensurepip, venv" ] && exit 1\nexec "{sys.executable}" "$@"\n'
+    )
+    result = checkout.run("demo")
+    assert result.returncode == 1
+    assert "python3 has no venv module" in result.stderr
+    assert "apt-get install python3-venv" in result.stderr
+    assert not (checkout.folder / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "called"),
+    [
+        (["test", "-k", "x"], "-m pytest -k x"),
+        (["test", "--fast", "tests/base"], "-m pytest -m not slow tests/base"),
+        (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
+        (["soak"], "-m klamm.demo --seconds 600"),
+        (["bench", "--write"], "bench/broker/compare.py --write"),
+    ],
+)
+def test_an_environment_that_is_there_is_used(checkout, args, called):
+    calls = checkout.environment()
+    result = checkout.run(*args)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert calls.read_text().splitlines()[-1] == called
+
+
+def test_an_environment_of_another_pyproject_is_brought_up_to_date(checkout):
+    calls = checkout.environment()
+    with (checkout.folder / "pyproject.toml").open("a") as file:
+        file.write("\n# a dependency more\n")
+    assert "making the environment" in checkout.run("test").stderr
+    assert "-m pip install --quiet -e . --group dev" in calls.read_text().splitlines()
+    assert checkout.run("test").stderr == ""  # once
+
+
+def test_an_environment_of_a_checkout_that_moved_is_made_anew(checkout):
+    checkout.environment()
+    (checkout.folder / ".venv/.klamm-home").write_text("/somewhere/else\n")
+    assert checkout.run("test").returncode == 1  # there is no Python on this PATH to make it with
+    assert not (checkout.folder / ".venv").exists()
+
+
+@pytest.mark.parametrize("script", ["dev", ".ci/run", "tests/peers/fetch_kafka.sh"])
+def test_scripts_are_executable_and_parse(script):
+    path = ROOT / script
+    assert os.access(path, os.X_OK)
+    shell = path.read_text().splitlines()[0].removeprefix("#!").split()[-1].rpartition("/")[2]
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    subprocess.run([shell, "-n", str(path)], check=True)
