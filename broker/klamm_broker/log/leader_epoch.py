@@ -89,12 +89,18 @@ class LeaderEpochCache:
                 raise
         return True
 
-    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when `epoch` is not known here."""
-        if epoch == UNDEFINED or not self._epochs or epoch > self._epochs[-1]:
+    def end_offset(self, epoch: int, log_end_offset: int, present: int = UNDEFINED) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when `epoch` is not known here.
+
+        The `present` epoch of the leader, and any before it, are known before their first record, as in Kafka: a
+        consumer that learned its place in one (by ListOffsets) may ask for it after a restart, and would begin
+        again at its `auto.offset.reset` if it were not.
+        """
+        if epoch == UNDEFINED or epoch > max(self.latest, present):
             return UNDEFINED, UNDEFINED
-        if epoch == self._epochs[-1]:
-            return epoch, log_end_offset
+        if epoch >= self.latest:
+            known = epoch in {self.latest, present} or self.latest == UNDEFINED
+            return epoch if known else self.latest, log_end_offset
         higher = bisect_right(self._epochs, epoch)
         floor = self._epochs[higher - 1] if higher else epoch
         return floor, self._starts[higher]

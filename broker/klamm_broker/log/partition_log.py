@@ -379,8 +379,8 @@ class PartitionLog:
         return timestamps.largest(self._segments)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch up to `epoch` that wrote here; (-1, -1) if not known."""
-        return self.epochs.end_offset(epoch, self.log_end_offset)
+        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) if none is known."""
+        return self.epochs.end_offset(epoch, self.log_end_offset, self.leader_epoch)
 
     # Durability
 
