@@ -37,7 +37,7 @@ IDS_FROM: Final = 13
 @handles(ApiKey.FETCH, versions=(4, 18), raw=True)
 def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     request, _ = FetchRequest.decode(bytes(body), version)
-    if request.session_id != 0:
+    if request.session_epoch > 0:  # 0 opens a session (it stays without an id), -1 wants none
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return encode_fetch_response(correlation_id, version, [], error_code=code)
     work = Fetch(conn.broker, request, version, correlation_id)
@@ -110,7 +110,7 @@ class Fetch:
         high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         offset = asked.fetch_offset
         if not start <= offset <= log.log_end_offset:
-            return FetchResult(index, ErrorCode.OFFSET_OUT_OF_RANGE, high, stable, start)
+            return FetchResult(index, ErrorCode.OFFSET_OUT_OF_RANGE)
         up_to = stable if self._committed else high
         budget = min(asked.partition_max_bytes, self._max_bytes - total)
         records: Any = None

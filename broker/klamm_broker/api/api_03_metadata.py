@@ -3,7 +3,7 @@
 Behaviour: one broker, which leads every partition and is the controller. A topic that does not exist is created when
 both `auto.create.topics.enable` and the request allow it; the first answer already has it. Null topics (or none in
 version 0) mean all. From version 10 topics may be asked for by id.
-Not supported: authorized operations (answered as "not asked"); there is no authorizer yet.
+Authorized operations are all that there are: there is no authorizer yet.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import KlammError
+from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.server.topics import Topic, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
@@ -44,8 +45,16 @@ def metadata(broker: Broker, ctx: RequestContext, request: MetadataRequest) -> M
     me = MetadataResponseBroker(
         node_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
     )
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = authorized.TOPIC
+    asked_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=[me], cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=topics
+        brokers=[me],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=authorized.CLUSTER if asked_cluster else authorized.NOT_ASKED,
     )
 
 

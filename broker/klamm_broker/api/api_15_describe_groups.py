@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import GroupDescription
 from klamm_broker.wire.api_keys import ApiKey
@@ -31,9 +32,11 @@ def describe_groups(
     broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     describe = broker.groups.coordinator.describe
-    return DescribeGroupsResponse(
-        groups=[_described(ctx.api_version, describe(group_id)) for group_id in request.groups]
-    )
+    groups = [_described(ctx.api_version, describe(group_id)) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            group.authorized_operations = authorized.GROUP
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _described(version: int, group: GroupDescription) -> DescribedGroup:

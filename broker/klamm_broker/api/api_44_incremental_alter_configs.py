@@ -16,7 +16,7 @@ from klamm_base.errors import ConfigError
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import ResourceType
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server.topics import Topic
+from klamm_broker.server.topics import Topic, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.incremental_alter_configs import (
@@ -29,6 +29,10 @@ from klamm_broker.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
+
+
+class UnclearChange(ConfigError):
+    """Changes that contradict each other or say nothing: the request is wrong, not a value in it."""
 
 
 class Operation(IntEnum):
@@ -73,12 +77,19 @@ def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: boo
             ErrorCode.INVALID_REQUEST,
             f"resource type {resource.resource_type} is not supported, 2 (topic) is",
         )
+    if not resource.resource_name:
+        return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
     topic = broker.topics.by_name.get(resource.resource_name)
     if topic is None:
+        why = why_invalid(resource.resource_name)
+        if why is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, why
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
     try:
         overrides = changed(broker, topic, resource.configs)
         broker.log_config(overrides)  # checks them
+    except UnclearChange as e:
+        return ErrorCode.INVALID_REQUEST, str(e)
     except ConfigError as e:
         return ErrorCode.INVALID_CONFIG, str(e)
     if not validate_only:
@@ -92,8 +103,8 @@ def changed(broker: Broker, topic: Topic, changes: Sequence[AlterableConfig]) ->
     named: set[str] = set()
     for change in changes:
         if change.name in named:
-            raise ConfigError(f"Error due to duplicate config keys: {change.name}", key=change.name)
-        if change.name not in TOPIC_CONFIGS:
+            raise UnclearChange(f"Error due to duplicate config keys: {change.name}", key=change.name)
+        if change.name not in TOPIC_CONFIGS and change.config_operation != Operation.DELETE:
             raise ConfigError(f"Unknown topic config name: {change.name}", key=change.name)
         named.add(change.name)
         _apply(overrides, change, broker.config.topic_defaults.get(change.name))
@@ -106,7 +117,7 @@ def _apply(overrides: dict[str, str], change: AlterableConfig, broker_default: s
         overrides.pop(name, None)
         return
     if change.value is None:
-        raise ConfigError(f"Null value not supported for topic configs: {name}", key=name)
+        raise UnclearChange(f"Null value not supported for topic configs: {name}", key=name)
     if change.config_operation == Operation.SET:
         overrides[name] = change.value
         return

@@ -1,14 +1,14 @@
 """DescribeCluster, key 60: versions 0 to 2.
 
 Behaviour: one broker, which is its own controller. Endpoint type 1 (brokers) is answered; 2 (controllers) is refused
-with UNSUPPORTED_ENDPOINT_TYPE, because there is no controller listener.
-Not supported: authorized operations (answered as "not asked").
+with MISMATCHED_ENDPOINT_TYPE, as by every broker's listener. Authorized operations are all that there are.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
 
 BROKERS: Final = 1
+CONTROLLERS: Final = 2
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
@@ -29,14 +30,21 @@ def describe_cluster(
     broker: Broker, ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
+        mismatched = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if mismatched
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"endpoint type {request.endpoint_type} is not served here, {BROKERS} (brokers) is",
-            endpoint_type=request.endpoint_type,
-            cluster_id=broker.cluster_id,
         )
     listener = broker.listeners[ctx.listener]
     me = DescribeClusterBroker(
         broker_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
     )
-    return DescribeClusterResponse(cluster_id=broker.cluster_id, controller_id=broker.node_id, brokers=[me])
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[me],
+        cluster_authorized_operations=authorized.CLUSTER if asked else authorized.NOT_ASKED,
+    )

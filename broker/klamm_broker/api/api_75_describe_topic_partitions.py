@@ -2,13 +2,14 @@
 
 Behaviour: topics in the order of their names, cut at the partition limit of the request (at most
 `max.request.partition.size.limit`); the cursor says where to go on. No topics named means all.
-Not supported: eligible leader replicas (always empty), authorized operations.
+Authorized operations are all that there are. Not supported: eligible leader replicas (always empty).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.server.topics import Topic, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
@@ -62,7 +63,9 @@ def _answer(
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     invalid = why_invalid(name) is not None
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=authorized.TOPIC
+    )
 
 
 def _topic(broker: Broker, topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:
@@ -72,6 +75,7 @@ def _topic(broker: Broker, topic: Topic, first: int, stop: int) -> DescribeTopic
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
+        topic_authorized_operations=authorized.TOPIC,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE,

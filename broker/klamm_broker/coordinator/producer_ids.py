@@ -37,7 +37,7 @@ that is not retriable."""
 class ProducerIdResult:
     error: ErrorCode = ErrorCode.NONE
     producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = 0
+    producer_epoch: int = NO_PRODUCER_EPOCH
 
 
 class ProducerIds:
@@ -74,4 +74,4 @@ class ProducerIds:
             self._end = end
         producer_id = self._next
         self._next += 1
-        return ProducerIdResult(producer_id=producer_id)
+        return ProducerIdResult(producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,40 @@
+"""What a client may do with a topic, a group or the cluster, as the bit fields that answers carry on request.
+
+There is no authorizer, so everybody may do everything that applies to the kind of resource. Numbers: Kafka's
+AclOperation codes, one bit each.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class AclOperation(IntEnum):
+    """Kafka's codes of the operations that are authorized."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(*operations: AclOperation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_A = AclOperation
+TOPIC: Final = _bits(
+    _A.READ, _A.WRITE, _A.CREATE, _A.DELETE, _A.ALTER, _A.DESCRIBE, _A.DESCRIBE_CONFIGS, _A.ALTER_CONFIGS
+)
+GROUP: Final = _bits(_A.READ, _A.DELETE, _A.DESCRIBE, _A.DESCRIBE_CONFIGS, _A.ALTER_CONFIGS)
+CLUSTER: Final = _bits(
+    _A.CREATE, _A.ALTER, _A.DESCRIBE, _A.CLUSTER_ACTION, _A.DESCRIBE_CONFIGS, _A.ALTER_CONFIGS, _A.IDEMPOTENT_WRITE
+)  # fmt: skip
+NOT_ASKED: Final = -(1 << 31)
