@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 from support import kafka_oracle
+from support.answers import Request, Side, compare
+from support.broker import wait_until
+from support.kafka_broker import KafkaBroker
 from support.kafka_tools import KafkaTools, ToolResult
+from support.raw import RawClient, batch, produce_request
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
 
 Tool = Callable[..., ToolResult]
 
@@ -40,3 +48,56 @@ def tool(broker: EmbeddedBroker, kafka_tools: KafkaTools) -> Tool:
         )
 
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBrokers:
+    """Ours and Apache Kafka's, set up alike: topic `known` with ten records in partition 0 of two."""
+
+    ours: Side
+    kafka: Side
+
+    def compare(self, case: Callable[[Side], list[Request]], intended: dict[str, str] | None = None) -> None:
+        """See `support.answers.compare`."""
+        compare(self.ours, self.kafka, case, intended)
+
+
+@pytest.fixture(scope="session")
+def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
+    """One of each with the same settings; Apache's starts in about five seconds, so its tests are `slow`."""
+    kafka_oracle.require()
+    work = tmp_path_factory.mktemp("two-brokers")
+    settings = {"num.partitions": "1", "offsets.topic.num.partitions": "1", "node.id": "1"}
+    with KafkaBroker(work, settings) as kafka, EmbeddedBroker(work / "ours", config=settings) as ours:
+        yield TwoBrokers(_side("Klamm", ours.port), _side("Kafka", kafka.port))
+
+
+def _side(name: str, port: int) -> Side:
+    """Make the topics, fill `known`, and have the group coordinator's topic made and loaded."""
+    with RawClient(port) as client:
+        topics = [CreatableTopic(name=n, num_partitions=2, replication_factor=1) for n in ("known", "empty")]
+        made = client.request(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
+        assert [t.error_code for t in made.topics] == [0, 0], made
+        ids = {t.name: t.topic_id for t in made.topics}
+        wait_until(lambda: _filled(client), f"{name} to take records")
+        wait_until(lambda: _coordinates(client), f"{name} to coordinate groups")
+    return Side(name, port, ids)
+
+
+def _filled(client: RawClient) -> bool:
+    """Two batches of five records, a second apart."""
+    for n in range(2):
+        values = [f"value {n} {i}".encode() for i in range(5)]
+        records = batch(*values, timestamp=1_700_000_000_000 + n * 1000)
+        (topic,) = client.request(produce_request("known", records), 9).responses
+        if topic.partition_responses[0].error_code:
+            return False
+    return True
+
+
+def _coordinates(client: RawClient) -> bool:
+    answer = client.request(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    if answer.coordinators[0].error_code:
+        return False
+    groups = client.request(DescribeGroupsRequest(groups=["g"]), 5).groups
+    return not groups[0].error_code

@@ -1,0 +1,123 @@
+"""The same requests to Klamm's broker and to Apache Kafka, and what differs between the answers.
+
+A case is a list of requests. Both brokers get it over one connection each, at the same versions; the answers are
+flattened to `path = value` and compared path by path. What may differ by nature (ports, ids, directories, the words
+of an error message) is made equal before; what differs on purpose is named by the test, and a name that explains
+nothing fails, so that the list of differences cannot grow stale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from support.raw import RawClient
+
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.struct import Message, Struct
+
+Request = tuple[Message, int]
+BY_NAME = ("name", "topic", "api_key", "group_id", "key")
+"""Fields that tell the elements of a list apart: Kafka keeps no order in most of its lists."""
+ANY = ("error_message", "batch_index_error_message", "cluster_id", "log_dir", "total_bytes", "usable_bytes")
+"""Fields of which only counts whether there is something in them."""
+NOBODY = bytes(range(16))
+"""An id that no topic has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One broker. Topics have ids of its own there: `topic_ids` gives a topic's id by name."""
+
+    name: str
+    port: int
+    topic_ids: Mapping[str, bytes]
+
+    def ask(self, case: Callable[[Side], Sequence[Request]]) -> dict[str, Any]:
+        """The answers to a case, flat. A connection that the broker closes is an answer too."""
+        found: dict[str, Any] = {}
+        with RawClient(self.port, timeout_s=20) as client:
+            for n, (message, version) in enumerate(case(self)):
+                where = f"{n}.{type(message).__name__.removesuffix('Request')}.v{version}"
+                try:
+                    answer = client.request(message, version)
+                except ConnectionError:
+                    return found | {where: "connection closed"}
+                found |= {path: self._plain(path, value) for path, value in flat(answer, where)}
+        return found
+
+    def _plain(self, path: str, value: Any) -> Any:
+        field = path.rpartition(".")[2]
+        match value:
+            case _ if field == "port" and value == self.port:
+                return "its port"
+            case _ if field.endswith("error_code"):
+                return ErrorCode(value).name
+            case _ if field in ANY:
+                return "something" if value else None
+            case bytes() if value in self.topic_ids.values():
+                return next(f"id of {name}" for name, id_ in self.topic_ids.items() if id_ == value)
+            case bytes() if field == "topic_id" and any(value) and value != NOBODY:
+                return "some id"
+        return value
+
+
+def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """`(path, value)` of every leaf. An empty list is a leaf."""
+    match value:
+        case Struct():
+            for name in fields(value):
+                yield from flat(getattr(value, name), f"{path}.{name}")
+        case [Struct(), *_]:
+            unnamed = count()
+            for element in value:
+                name = _name(element)
+                yield from flat(element, f"{path}[{next(unnamed) if name is None else name}]")
+        case memoryview() | bytearray():
+            yield path, bytes(value)
+        case _:
+            yield path, value
+
+
+def fields(value: Struct) -> list[str]:
+    return [spec.name for spec in type(value).FIELDS]
+
+
+def _name(element: Struct) -> Any:
+    """What tells it apart in its list; None where that is its place among those without a name."""
+    names = fields(element)
+    found = ((key, getattr(element, key)) for key in BY_NAME if key in names)
+    return next((value for key, value in found if value or key in {"api_key", "group_id"}), None)
+
+
+def differences(ours: Mapping[str, Any], kafkas: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Paths where the two are not equal, with both values ("nothing" where one has no such path).
+
+    That we say why where Kafka says nothing is no difference; the reverse is one.
+    """
+    paths = [*kafkas, *(path for path in ours if path not in kafkas)]
+    pairs = {path: (ours.get(path, "nothing"), kafkas.get(path, "nothing")) for path in paths}
+    return {path: (a, b) for path, (a, b) in pairs.items() if a != b and not _says_more(path, a, b)}
+
+
+def _says_more(path: str, ours: Any, kafkas: Any) -> bool:
+    return path.endswith(".error_message") and ours == "something" and kafkas is None
+
+
+def compare(
+    ours: Side,
+    kafka: Side,
+    case: Callable[[Side], Sequence[Request]],
+    intended: Mapping[str, str] | None = None,
+) -> None:
+    """Fail with every difference that `intended` (pattern of paths to reason) does not name, and the reverse."""
+    found = differences(ours.ask(case), kafka.ask(case))
+    patterns = {re.compile(pattern): reason for pattern, reason in (intended or {}).items()}
+    unnamed = {p: pair for p, pair in found.items() if not any(pattern.search(p) for pattern in patterns)}
+    lines = [f"{path}: Klamm {a!r}, Kafka {b!r}" for path, (a, b) in unnamed.items()]
+    assert not lines, "\n".join(["answers differ:", *lines])
+    stale = [p.pattern for p in patterns if not any(p.search(path) for path in found)]
+    assert not stale, f"no longer different: {stale}"
