@@ -33,6 +33,9 @@ _OF_KIND: Final[dict[Kind, frozenset[str]]] = {
             "linger.ms",
             "batch.size",
             "compression.type",
+            "compression.gzip.level",
+            "compression.lz4.level",
+            "compression.zstd.level",
             "retries",
             "enable.idempotence",
             "transactional.id",
@@ -99,9 +102,14 @@ _NO_EFFECT: Final[dict[str, str]] = {
     "ssl.trustmanager.algorithm": "OpenSSL is used",
     "ssl.secure.random.implementation": "OpenSSL is used",
     "auto.include.jmx.reporter": "there is no JMX here",
+    "metadata.max.idle.ms": "librdkafka forgets unused topics by itself",
+    "security.providers": "OpenSSL is used",
+    "socket.connection.setup.timeout.max.ms": "the time to connect does not grow; see socket.connection.setup.timeout.ms",
+    "transaction.two.phase.commit.enable": "librdkafka has no two-phase commit",
     "metadata.recovery.strategy": "librdkafka asks the bootstrap servers again by itself",
     "metadata.recovery.rebootstrap.trigger.ms": "librdkafka asks the bootstrap servers again by itself",
 }
+_LEVELS: Final = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4", "zstd")}
 _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
@@ -114,18 +122,34 @@ _JAAS: Final = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 def translate(props: Mapping[str, str], kind: Kind) -> Translated:
     """Librdkafka's configuration for a `kind` of client from Java's property names.
 
-    Producers get Java's partitioner (`murmur2_random`), so that keys land where Java puts them. Raises
-    ConfigError for a value that cannot work in librdkafka (a JKS trust store, an unknown login module).
+    Where the defaults differ, Java's count: producers get its partitioner (`murmur2_random`), so that keys land where
+    Java puts them, consumers its isolation level. Raises ConfigError for a value that cannot work in librdkafka (a JKS trust store, an unknown login module).
     """
     result = Translated()
     if kind == "producer":
         result.config["partitioner"] = "murmur2_random"
+    elif kind == "consumer":
+        result.config["isolation.level"] = "read_uncommitted"
     for name, value in props.items():
         _one(name, value, kind, result)
+    if kind == "producer":
+        _compression_level(props, result)
     return result
 
 
+def _compression_level(props: Mapping[str, str], result: Translated) -> None:
+    """Java has a level for each codec, librdkafka one for the codec in use."""
+    codec = props.get("compression.type", "none").lower()
+    for name in sorted(props.keys() & _LEVELS.keys()):
+        if _LEVELS[name] == codec:
+            result.config["compression.level"] = props[name]
+        else:
+            result.ignored.append((name, f"compression.type is {codec}"))
+
+
 def _one(name: str, value: str, kind: Kind, result: Translated) -> None:
+    if kind == "producer" and name in _LEVELS:
+        return  # depends on compression.type
     if name in _NO_EFFECT:
         result.ignored.append((name, _NO_EFFECT[name]))
     elif name not in _OF_KIND[kind] and any(name in names for names in _OF_KIND.values()):
@@ -160,6 +184,35 @@ def _truststore(name: str, value: str) -> dict[str, str]:
             key=name,
         )
     return {"ssl.ca.location": value}
+
+
+def _keystore(name: str, value: str) -> dict[str, str]:
+    suffix = value.rpartition(".")[2].lower()
+    if suffix == "jks":
+        raise ConfigError(
+            f"{name}={value}: librdkafka reads PEM and PKCS12; convert it with keytool -importkeystore "
+            "-deststoretype PKCS12",
+            key=name,
+        )
+    if suffix in {"p12", "pfx"}:
+        return {name: value}
+    # Java's PEM key store: private key and certificates in one file
+    return {"ssl.key.location": value, "ssl.certificate.location": value}
+
+
+def _endpoint_identification(name: str, value: str) -> dict[str, str]:
+    return {name: value or "none"}  # empty switches it off in Java
+
+
+def _offset_reset(name: str, value: str) -> dict[str, str]:
+    if value.lower().startswith("by_duration"):
+        raise ConfigError(f"{name}={value}: use earliest, latest or none", key=name)
+    return {name: "error" if value.lower() == "none" else value}
+
+
+def _batch_size(name: str, value: str) -> dict[str, str]:
+    # 0 is Java's way to say: every record in a batch of its own
+    return {"batch.num.messages": "1"} if value.strip() == "0" else {name: value}
 
 
 def _store_type(name: str, value: str) -> dict[str, str]:
@@ -198,10 +251,14 @@ def _nothing(name: str, value: str) -> dict[str, str]:
 _VALUES: Final[dict[str, Callable[[str, str], dict[str, str]]]] = {
     "sasl.jaas.config": _jaas,
     "ssl.truststore.location": _truststore,
+    "ssl.keystore.location": _keystore,
+    "ssl.endpoint.identification.algorithm": _endpoint_identification,
     "ssl.truststore.type": _store_type,
     "ssl.keystore.type": _store_type,
     "ssl.truststore.password": _nothing,  # PEM certificates have none
     "partition.assignment.strategy": _assignors,
+    "auto.offset.reset": _offset_reset,
+    "batch.size": _batch_size,
     "delivery.timeout.ms": _timeout_ms,
     "buffer.memory": _buffer_memory,
 }

@@ -2,7 +2,7 @@
 
 A `Properties` is a mapping of strings in which every value knows where it came from (`server.properties:12`), so
 that an error can say so. Later layers win: file < environment < flags. Parsing follows java.util.Properties
-(comments, continuation lines, escapes), read as UTF-8.
+(comments, continuation lines, escapes). Files are UTF-8; one that is not is ISO-8859-1, which Java reads.
 """
 
 from __future__ import annotations
@@ -67,11 +67,15 @@ def load_properties(path: Path | str) -> Properties:
     """Read a `.properties` file. Raises ConfigError naming file and line; a key given twice is warned about."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e:
-        raise ConfigError(f"byte {e.start} is not UTF-8 ({e.reason})", source=str(path)) from None
+        data = path.read_bytes()
     except OSError as e:
         raise ConfigError(f"cannot be read: {e.strerror}", source=str(path)) from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        at = data.count(b"\n", 0, e.start) + 1
+        log.warning("%s:%d: not UTF-8; the file is read as ISO-8859-1", path, at)
+        text = data.decode("iso-8859-1")
     values: dict[str, str] = {}
     sources: dict[str, str] = {}
     for number, line in _logical_lines(text):

@@ -28,6 +28,26 @@ CASES = [
         {"sasl.username": "ann", "sasl.password": 'a"b;c'},
     ),
     ("admin", {"ssl.truststore.location": "/etc/ca.pem"}, {"ssl.ca.location": "/etc/ca.pem"}),
+    ("admin", {"ssl.keystore.location": "/k.p12"}, {"ssl.keystore.location": "/k.p12"}),
+    (
+        "admin",
+        {"ssl.keystore.location": "/k.pem"},
+        {"ssl.key.location": "/k.pem", "ssl.certificate.location": "/k.pem"},
+    ),
+    (
+        "admin",
+        {"ssl.endpoint.identification.algorithm": ""},
+        {"ssl.endpoint.identification.algorithm": "none"},
+    ),
+    ("producer", {"batch.size": "0"}, {"batch.num.messages": "1"}),
+    (
+        "producer",
+        {"compression.type": "zstd", "compression.zstd.level": "9"},
+        {"compression.type": "zstd", "compression.level": "9"},
+    ),
+    ("consumer", {"auto.offset.reset": "none"}, {"auto.offset.reset": "error"}),
+    ("consumer", {}, {"isolation.level": "read_uncommitted"}),
+    ("consumer", {"isolation.level": "read_committed"}, {"isolation.level": "read_committed"}),
     ("consumer", {"queued.min.messages": "7"}, {"queued.min.messages": "7"}),
 ]
 
@@ -46,6 +66,9 @@ def test_names_and_values(kind, java, rdkafka):
         ("consumer", "max.poll.records"),
         ("consumer", "acks"),
         ("admin", "group.id"),
+        ("producer", "compression.gzip.level"),
+        ("consumer", "compression.gzip.level"),
+        ("producer", "metadata.max.idle.ms"),
     ],
 )
 def test_what_has_no_effect_is_named_with_a_reason(kind, name):
@@ -62,6 +85,7 @@ def test_what_has_no_effect_is_named_with_a_reason(kind, name):
         ({"sasl.jaas.config": f'{PLAIN} username="ann";'}, "has no password"),
         ({"buffer.memory": "much"}, "buffer.memory"),
         ({"ssl.keystore.type": "JKS"}, "use PEM"),
+        ({"ssl.keystore.location": "/k.jks"}, "convert it with keytool"),
     ],
 )
 def test_what_cannot_work_is_refused(props, said):
@@ -75,9 +99,29 @@ def test_a_secret_is_not_in_the_error():
     assert "s3cret" not in str(e.value)
 
 
+def test_a_consumers_settings_are_taken_by_librdkafka():
+    java = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "group.id": "g",
+        "auto.offset.reset": "none",
+        "fetch.max.wait.ms": "100",
+        "max.poll.records": "10",
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    }
+    consumer = confluent_kafka.Consumer(translate(java, "consumer").config | {"log_level": 0})
+    consumer.close()
+
+
+def test_a_duration_to_begin_at_is_refused():
+    with pytest.raises(ConfigError, match="use earliest, latest or none"):
+        translate({"auto.offset.reset": "by_duration:PT1H"}, "consumer")
+
+
 @pytest.mark.parametrize(("kind", "client"), [("producer", confluent_kafka.Producer)])
 def test_librdkafka_takes_what_comes_out(kind, client):
     java = {
+        "compression.lz4.level": "3",
+        "metadata.max.idle.ms": "300000",
         "bootstrap.servers": "127.0.0.1:1",
         "linger.ms": "5",
         "batch.size": "131072",

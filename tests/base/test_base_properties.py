@@ -50,15 +50,24 @@ def test_a_value_knows_its_line(tmp_path):
     assert props.source("b") == f"{path}:5"
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [(b"a=\\u12", r":1: .*four hexadecimal digits"), (b"a=\xff", "byte 2 is not UTF-8")],
-)
-def test_a_broken_file_is_named(tmp_path, data, said):
+def test_a_broken_escape_is_named(tmp_path):
     path = tmp_path / "x.properties"
-    path.write_bytes(data)
-    with pytest.raises(ConfigError, match=said):
+    path.write_bytes(b"a=\\u12")
+    with pytest.raises(ConfigError, match=r":1: .*four hexadecimal digits"):
         load_properties(path)
+
+
+def test_a_file_that_is_not_utf8_is_read_as_java_reads_it(tmp_path, caplog):
+    path = tmp_path / "x.properties"
+    path.write_bytes(b"a=1\n# caf\xe9\nb=\xe9\n")
+    assert dict(load_properties(path)) == {"a": "1", "b": "é"}
+    assert f"{path}:2: not UTF-8; the file is read as ISO-8859-1" in caplog.text
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
+    path = tmp_path / "x.properties"
+    path.write_bytes(b"\xef\xbb\xbfa=1\n")
+    assert dict(load_properties(path)) == {"a": "1"}
 
 
 def test_a_missing_file_is_named(tmp_path):
