@@ -24,6 +24,7 @@ status = error
 appender.c.type = Console
 appender.c.name = C
 appender.c.target = SYSTEM_ERR
+appender.c.follow = true
 appender.c.layout.type = PatternLayout
 appender.c.layout.pattern = [%d] %p %m (%c)%n
 rootLogger.level = WARN

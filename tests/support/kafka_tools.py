@@ -19,6 +19,7 @@ from support.kafka_oracle import KafkaOracle, write_log4j
 
 _TOOLS = "org.apache.kafka.tools."
 CLASSES = {
+    "kafka-acls": _TOOLS + "AclCommand",
     "kafka-broker-api-versions": _TOOLS + "BrokerApiVersionsCommand",
     "kafka-cluster": _TOOLS + "ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -28,11 +29,16 @@ CLASSES = {
     "kafka-consumer-perf-test": _TOOLS + "ConsumerPerformance",
     "kafka-delete-records": _TOOLS + "DeleteRecordsCommand",
     "kafka-dump-log": _TOOLS + "DumpLogSegments",
+    "kafka-features": _TOOLS + "FeatureCommand",
     "kafka-get-offsets": _TOOLS + "GetOffsetShell",
     "kafka-groups": _TOOLS + "GroupsCommand",
+    "kafka-leader-election": _TOOLS + "LeaderElectionCommand",
     "kafka-log-dirs": _TOOLS + "LogDirsCommand",
+    "kafka-metadata-quorum": _TOOLS + "MetadataQuorumCommand",
     "kafka-producer-perf-test": _TOOLS + "ProducerPerformance",
+    "kafka-reassign-partitions": _TOOLS + "reassign.ReassignPartitionsCommand",
     "kafka-topics": _TOOLS + "TopicCommand",
+    "kafka-transactions": _TOOLS + "TransactionsCommand",
     "kafka-verifiable-consumer": _TOOLS + "VerifiableConsumer",
 }
 
@@ -50,8 +56,12 @@ class ToolResult:
         return [line for line in self.out.splitlines() if line.strip()]
 
     def ok(self) -> ToolResult:
-        """Itself; fails the test, with what the tool said, when its exit code is not 0."""
+        """Itself; fails the test, with what the tool said, when it exits with an error or logs one.
+
+        Some tools exit with 0 after an error, so its log line counts as well.
+        """
         assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
+        assert "] ERROR " not in self.err, f"{self.out}\n{self.err}"
         return self
 
 
