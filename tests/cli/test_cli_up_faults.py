@@ -134,6 +134,28 @@ def test_bad_values_are_named(args, code, said):
     assert said in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("klamm to", ["topic"]),
+        ("klamm topic de", ["delete", "describe"]),
+        ("klamm consume t --from", ["--from-beginning"]),
+    ],
+)
+def test_shells_can_complete(words, offered):
+    env = {"_KLAMM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    result = klamm(**env)
+    assert (result.returncode, sorted(result.stdout.split())) == (0, offered)
+
+
+def test_a_tasks_progress_is_shown_as_people_read_it():
+    from klamm.cli.connector import _task_row
+
+    task = {"id": 0, "state": "RUNNING", "progress": {"records": 7, "last_ack_ms": 1_000, "lag": 0}}
+    assert _task_row(task, 63_400)["last_ack"] == "62 s ago"
+    assert "last_ack" not in _task_row({"id": 0, "state": "FAILED"}, 0)
+
+
 def test_what_nobody_foresaw_is_a_sentence_unless_asked(monkeypatch, capsys):
     from klamm.cli import main
 

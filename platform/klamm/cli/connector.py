@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -138,15 +139,22 @@ def status(name: Name, url: RestOption = DEFAULT_REST, output: OutputOption = Ou
         typer.echo(
             f"{answer['name']}  {answer.get('type', '-')}  {connector['state']}  worker {connector['worker_id']}"
         )
-        rows = [{**(t.get("progress") or {}), **t, "task": t["id"]} for t in answer["tasks"]]
-        print_rows(
-            rows, ["task", "state", "records", "lag", "last_ack_ms", "waiting_for", "worker_id"], output
-        )
+        rows = [_task_row(task, time.time() * 1000) for task in answer["tasks"]]
+        print_rows(rows, ["task", "state", "records", "lag", "last_ack", "waiting_for", "worker_id"], output)
         for part in [connector, *answer["tasks"]]:
             if part.get("trace"):
                 typer.echo(
                     f"\n{'connector' if part is connector else 'task ' + str(part['id'])}:\n{part['trace']}"
                 )
+
+
+def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
+    """A task as a table shows it: its progress beside its state, and how long ago it last got on."""
+    progress = task.get("progress") or {}  # Kafka's own workers have none
+    row = {**progress, **task, "task": task["id"]}
+    if progress.get("last_ack_ms") is not None:
+        row["last_ack"] = f"{max(0.0, now_ms - progress['last_ack_ms']) / 1000:.0f} s ago"
+    return row
 
 
 @app.command()
