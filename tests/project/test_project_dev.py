@@ -93,8 +93,9 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
 @pytest.mark.parametrize(
     ("args", "called"),
     [
-        (["test", "-k", "x"], "-m pytest -k x"),
-        (["test", "--fast", "tests/base"], "-m pytest -m not slow tests/base"),
+        (["test", "-k", "x"], "-m pytest -m not slow -k x"),
+        (["test", "--slow", "tests/base"], "-m pytest -m slow tests/base"),
+        (["test", "--all"], "-m pytest -m "),
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["soak"], "-m klamm.demo --seconds 600"),
         (["bench", "--write"], "bench/broker/compare.py --write"),
