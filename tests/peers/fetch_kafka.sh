@@ -1,11 +1,12 @@
 #!/bin/sh
 # fetch_kafka.sh [DIR]: Apache Kafka from Maven's registry, as the tests' oracle and the benchmarks' peer.
-# DIR is $KAFKA_HOME or ~/.cache/kafka-oracle; it gets libs/*.jar and conf/log4j2.properties. Needs mvn and a JDK 17+.
+# DIR is $KAFKA_HOME or ~/.cache/kafka-oracle; it gets libs/*.jar, plugins/connect-file (for plugin.path) and
+# conf/log4j2.properties. Needs mvn and a JDK 17+.
 set -eu
 dir=${1:-${KAFKA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/kafka-oracle}}
 version=${KAFKA_VERSION:-4.3.1}
 log4j=2.25.1
-[ "$(cat "$dir/VERSION" 2>/dev/null)" = "$version" ] && { echo "Kafka $version is in $dir"; exit 0; }
+[ "$(cat "$dir/VERSION" 2>/dev/null)" = "$version" ] && [ -d "$dir/plugins/connect-file" ] && { echo "Kafka $version is in $dir"; exit 0; }
 command -v mvn >/dev/null || { echo "fetch_kafka.sh: mvn is needed" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,8 +24,10 @@ dependency() { echo "<dependency><groupId>$1</groupId><artifactId>$2</artifactId
   done
   echo '</dependencies></project>'
 } >"$work/pom.xml"
-mkdir -p "$dir/libs" "$dir/conf"
+mkdir -p "$dir/libs" "$dir/plugins/connect-file" "$dir/conf"
 mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$dir/libs"
+# a plugin, as in a real installation: away from the class path
+mv -f "$dir"/libs/connect-file-*.jar "$dir/plugins/connect-file/"
 cat >"$dir/conf/log4j2.properties" <<'P'
 status = error
 appender.out.type = Console
