@@ -211,6 +211,9 @@ class SourceTask(ABC):
 
     context: SourceTaskContext
 
+    kafka_name: ClassVar[str | None] = None
+    """The Java class name of the task, where its connector has one: Kafka's worker goes on with tasks by it."""
+
     def initialize(self, context: SourceTaskContext) -> None:
         """Called once before `start`. The default keeps the context as `self.context`."""
         self.context = context
@@ -271,6 +274,9 @@ class SinkTask(ABC):
     """
 
     context: SinkTaskContext
+
+    kafka_name: ClassVar[str | None] = None
+    """The Java class name of the task, where its connector has one: Kafka's worker goes on with tasks by it."""
 
     def initialize(self, context: SinkTaskContext) -> None:
         """Called once before `start`. The default keeps the context as `self.context`."""

@@ -110,12 +110,21 @@ def test_a_pipeline_moves_between_workers(
     pipeline.create(before)
     pipeline.wait_through(before)
     configs = {name: before.get(f"/connectors/{name}/config") for name in before.get("/connectors")}
+    sink = f"{pipeline.topic}-sink"
+    assert before.request("PUT", f"/connectors/{sink}/pause").status == 202
+    before.wait_state(sink, "PAUSED", "PAUSED")
     assert before.stop() in {0, 143}
 
     pipeline.feed(LINES)
     after = start(second)
+    after.wait_state(sink, "PAUSED", "PAUSED", timeout_s=40)
+    assert after.request("PUT", f"/connectors/{sink}/resume").status == 202
     pipeline.wait_running(after)
     pipeline.wait_through(after)
     assert {name: after.get(f"/connectors/{name}/config") for name in after.get("/connectors")} == configs
-    (offset,) = after.get(f"/connectors/{pipeline.topic}-source/offsets")["offsets"]
-    assert offset["partition"] == {"filename": str(pipeline.source)}
+    done = {
+        "partition": {"filename": str(pipeline.source)},
+        "offset": {"position": pipeline.source.stat().st_size},
+    }
+    committed = lambda: after.get(f"/connectors/{pipeline.topic}-source/offsets")["offsets"]
+    wait_until(lambda: committed() == [done], "the source's position to be committed")

@@ -22,7 +22,11 @@ class KafkaConnectWorker(WorkerProcess):
     def __init__(self, properties: dict[str, str], directory: Path) -> None:
         oracle = kafka_oracle.require()
         self.port = free_port()
-        given = {**properties, "listeners": f"http://127.0.0.1:{self.port}"}
+        given = {
+            **properties,
+            "listeners": f"http://127.0.0.1:{self.port}",
+            "plugin.discovery": "service_load",
+        }
         plugins = oracle.home / "plugins"
         if plugins.is_dir():  # else the file connectors lie among the libraries
             given["plugin.path"] = str(plugins)

@@ -74,6 +74,8 @@ class FileStreamSinkConnector(SinkConnector):
 class FileStreamSinkTask(SinkTask):
     """Writes unbuffered, so what `put` has returned from survives the death of the process."""
 
+    kafka_name = "org.apache.kafka.connect.file.FileStreamSinkTask"
+
     def __init__(self) -> None:
         self._fd: int | None = None
         self._path: str | None = None

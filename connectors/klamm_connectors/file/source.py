@@ -127,6 +127,8 @@ class FileStreamSourceConnector(SourceConnector):
 class FileStreamSourceTask(SourceTask):
     """Reads chunks and hands their lines over in batches; `_lines` are read and not yet handed over."""
 
+    kafka_name = "org.apache.kafka.connect.file.FileStreamSourceTask"
+
     def __init__(self) -> None:
         self._fd: int | None = None
         self._path = ""

@@ -18,7 +18,7 @@ from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import secret_values, stop_plugin
 from klamm.connect.model import ConnectorSpec
 from klamm_plugins.connector import SinkConnector, SourceConnector
-from klamm_plugins.discovery import PluginManager
+from klamm_plugins.discovery import PluginManager, python_name
 
 log = logging.getLogger(__name__)
 
@@ -118,4 +118,13 @@ class _Host:
         if self._connector is None:
             self._start()
         assert self._connector is not None
-        return self._connector.task_configs(request["params"]["max_tasks"])
+        added = self._added_to_tasks()
+        return [
+            {**config, **added} for config in self._connector.task_configs(request["params"]["max_tasks"])
+        ]
+
+    def _added_to_tasks(self) -> dict[str, str]:
+        """What Kafka's worker adds to each task's configuration: it cannot take over a task that lacks it."""
+        task, config = self._cls.task_class(), self._spec.config
+        topics: dict[str, str] = {key: config[key] for key in ("topics", "topics.regex") if key in config}
+        return {"task.class": task.kafka_name or python_name(task), **topics}
