@@ -78,6 +78,17 @@ async def test_a_raw_handler_that_raises(server, client, caplog):
     assert "a defect" in caplog.text
 
 
+async def test_an_answer_that_cannot_be_sent_ends_the_connection(server, client, caplog, monkeypatch):
+    def broken(sock, pieces):
+        raise ZeroDivisionError("a defect")
+
+    with caplog.at_level(logging.ERROR), monkeypatch.context() as patch:
+        patch.setattr("klamm_broker.server.outgoing.send", broken)
+        with pytest.raises(ConnectionLost):
+            await client.request(ASK)
+    assert "could not be sent" in caplog.text
+
+
 async def test_parked_answers_keep_their_order_whoever_is_ready_first(server, client):
     waiting = []
 

@@ -75,6 +75,26 @@ def test_pieces_leave_whole_and_in_order(pair, data_file):
     assert stops > 3, "the socket was full several times"
 
 
+def test_a_range_may_leave_in_thousands_of_parts(tmp_path, pair):
+    content = random.Random(2).randbytes(5 << 20)
+    path = tmp_path / "large"
+    path.write_bytes(content)
+    left, right = pair
+    left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    fd = os.open(path, os.O_RDONLY)
+    got, parts = bytearray(), 0
+    pieces = outgoing.send(left, [Range(fd, 0, len(content))])
+    while pieces:
+        got += right.recv(3000)
+        pieces, parts = outgoing.send(left, pieces), parts + 1
+    os.close(fd)
+    left.close()
+    while part := right.recv(1 << 20):
+        got += part
+    assert got == content
+    assert parts > 1100, "more parts than Python has stack frames"
+
+
 def test_cold_ranges_are_told_and_then_sent(pair, data_file):
     fd, content = data_file
     os.fsync(fd)

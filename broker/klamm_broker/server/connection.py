@@ -263,6 +263,10 @@ class Connection:
         except OSError as e:
             self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
             return
+        except Exception as e:  # a defect of ours: who goes on sending now sends the middle of an answer
+            log.exception("an answer to %s could not be sent", self)
+            self.close(f"failed here: {e!r}")
+            return
         if not self._out:
             return
         if isinstance(self._out, Cold):

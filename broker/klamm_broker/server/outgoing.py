@@ -39,10 +39,11 @@ class RestOfRange:
     __slots__ = ("_whole", "position", "size", "warm_until")
 
     def __init__(self, whole: FileRange, position: int, size: int) -> None:
-        self._whole = whole
+        before = whole if isinstance(whole, RestOfRange) else None
+        self._whole: FileRange = whole if before is None else before._whole  # no chain: a slow peer makes thousands
         self.position = position
         self.size = size
-        self.warm_until: int = whole.warm_until if isinstance(whole, RestOfRange) else 0
+        self.warm_until: int = 0 if before is None else before.warm_until
 
     @property
     def fd(self) -> int:
