@@ -226,6 +226,23 @@ async def test_kill_9_of_a_sink_task_loses_nothing(broker, tmp_path):  # noqa: F
     assert seen >= {str(n) for n in range(total)} | {"last"}
 
 
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+async def test_a_sink_with_offsets_of_its_own_begins_where_it_says(broker, tmp_path, strategy):  # noqa: F811
+    topic, out = new_topic(broker, 2), tmp_path / "out"
+    fill(broker.bootstrap, topic, [str(n) for n in range(100)], partitions=2)
+    worker = worker_props(broker.bootstrap, **{"consumer.partition.assignment.strategy": strategy})
+    async with Watched() as w:
+        name = new_name("snk")
+        config = {"topics": topic, "file": str(out), "begin": "40", "pause": "1"}
+        await w.supervisor.start_task(task_spec(name, config, kind=Kind.SINK, worker=worker))
+        task = TaskId(name, 0)
+        await wait_for(lambda: (p := w.progress.get(task)) and p.records, lambda: str(w.events), 30)
+        await w.supervisor.stop_task(task)
+        assert R in w.states(task)
+        assert F not in w.states(task)
+    assert [(p, o) for _, p, o, _ in sink_lines(out)] == [(0, o) for o in range(40, 50)]
+
+
 async def test_a_busy_sink_gets_the_same_batch_again(broker, tmp_path):  # noqa: F811
     topic, out = new_topic(broker), tmp_path / "out"
     fill(broker.bootstrap, topic, [str(n) for n in range(100)])

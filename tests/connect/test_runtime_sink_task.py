@@ -1,7 +1,7 @@
 """The sink task's loop with a consumer in the test's hand: rebalances, held batches, pauses, commits."""
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from support.runtime import task_spec
 from support.runtime_fakes import RecordingControl, string_converters
 
@@ -19,6 +19,7 @@ class Partition:
 
     def __init__(self, place):
         self.topic, self.partition = place
+        self.offset = OFFSET_INVALID
 
 
 class FakeMessage:
@@ -57,7 +58,9 @@ def _messages(monkeypatch):
 
 
 class FakeConsumer:
-    """A log per partition; `script` runs one step per poll. Positions and pauses behave as librdkafka's."""
+    """A log per partition; `script` runs one step per poll. Positions and pauses behave as librdkafka's: of a
+    partition that is not assigned yet, which it is not during the callback, they are refused and ignored.
+    """
 
     def __init__(self, script):
         self.script = list(script)
@@ -71,9 +74,13 @@ class FakeConsumer:
         self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost
 
     def assign(self, *places):
-        for place in places:
-            self.positions[place] = self.committed.get(place, 0)
         self.on_assign(self, [Partition(p) for p in places])
+        assert self.positions.keys() >= set(places)
+
+    def incremental_assign(self, partitions):
+        for p in partitions:
+            place = TopicPartition(p.topic, p.partition)
+            self.positions[place] = p.offset if p.offset >= 0 else self.committed.get(place, 0)
 
     def revoke(self, *places, lost=False):
         (self.on_lost if lost else self.on_revoke)(self, [Partition(p) for p in places])
@@ -100,13 +107,16 @@ class FakeConsumer:
         return found
 
     def pause(self, partitions):
-        self.paused |= {TopicPartition(p.topic, p.partition) for p in partitions}
+        self.paused |= {TopicPartition(p.topic, p.partition) for p in partitions} & self.positions.keys()
 
     def resume(self, partitions):
         self.paused -= {TopicPartition(p.topic, p.partition) for p in partitions}
 
     def seek(self, partition):
-        self.positions[TopicPartition(partition.topic, partition.partition)] = partition.offset
+        place = TopicPartition(partition.topic, partition.partition)
+        if place not in self.positions:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.positions[place] = partition.offset
 
     def commit(self, *, offsets, asynchronous):
         assert asynchronous is False
@@ -290,6 +300,44 @@ def test_a_failed_flush_commits_nothing_and_goes_back(control, caplog):
     assert rig.task.seen[P0].count(0) == 2, "delivered again"
     assert all(c[P0] <= max(rig.task.seen[P0]) + 1 for c in rig.consumer.commits)
     assert "flush failed, nothing is committed; rewinding" in caplog.text
+
+
+def test_a_failed_flush_while_a_batch_is_held_goes_back_for_all_partitions(control):
+    rig = Rig(control)
+
+    def hold_p1_before_it_delivers_anything():
+        rig.consumer.assign(P1)
+        rig.consumer.paused.add(P0)
+        rig.task.put_errors = [RetriableError("busy")]
+
+    def commit():
+        assert rig.task.seen[P0]
+        assert not rig.task.seen[P1]
+        rig.task.flush_errors = [ConnectError("disk full")]
+        rig.runner.context.request_commit()
+
+    rig.run(rig.assign(P0), hold_p1_before_it_delivers_anything, commit, *[None] * 4)
+    assert rig.task.seen[P0].count(0) == 2, "delivered again"
+    assert contiguous(rig.task.seen[P1])
+    assert rig.consumer.committed[P1] == len(rig.task.seen[P1]) > 0
+
+
+class Emptying(Collecting):
+    """Takes its records out of the list, and the first time fails with none of them written."""
+
+    def put(self, records):
+        self.context.timeout(0)
+        mine = list(records)
+        records.clear()
+        super().put(mine)
+
+
+def test_a_task_that_empties_its_list_gets_all_of_it_again(control):
+    rig = Rig(control, task=Emptying())
+    rig.task.put_errors = [RetriableError("busy")]
+    rig.run(rig.assign(P0), *[None] * 4)
+    assert rig.task.seen[P0]
+    assert contiguous(rig.task.seen[P0])
 
 
 def test_a_commit_that_the_group_refuses_is_made_again(control, caplog):

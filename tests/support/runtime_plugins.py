@@ -156,6 +156,12 @@ class CollectingTask(SinkTask):
         self.props = props
         self.file = Path(props["file"]).open("a")  # noqa: SIM115
 
+    def open(self, partitions):
+        """Keeps offsets of its own: begins at `begin`; leaves `pause`, a partition's number, for later."""
+        if "begin" in self.props:
+            self.context.offset({p: int(self.props["begin"]) for p in partitions})
+        self.context.pause(*(p for p in partitions if str(p.partition) == self.props.get("pause")))
+
     def put(self, records):
         misbehave(self.props, "put")
         for r in records:

@@ -81,6 +81,12 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
     return defaults | _translated(props, "consumer") | fixed
 
 
+def is_cooperative(consumer: Mapping[str, Any]) -> bool:
+    """Whether a consumer of this configuration is assigned partitions bit by bit, or all of them each time."""
+    strategy = str(consumer["partition.assignment.strategy"])
+    return "cooperative" in strategy or consumer.get("group.protocol") == "consumer"
+
+
 def make_producer(config: dict[str, Any]) -> Producer:
     """Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():

@@ -26,14 +26,16 @@ def run_sink(control: Control, order: Message, secrets: list[str]) -> None:
     secrets += secret_values(cls, spec.connector_config, spec.task_config)
     refuse_unsupported(spec.connector_config)
     task = cls.task_class()()
+    consumer_config = clients.consumer_config(spec)
     runner = SinkRunner(
         control=control,
         spec=spec,
         task=task,
         converters=converters(plugins, spec.connector_config, spec.worker),
-        consumer=clients.make_consumer(clients.consumer_config(spec)),
+        consumer=clients.make_consumer(consumer_config),
         topics=subscription(spec.connector_config),
         commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
+        cooperative=clients.is_cooperative(consumer_config),
     )
     task.initialize(runner.context)
     try:

@@ -72,6 +72,7 @@ class SinkRunner:
         consumer: Consumer,
         topics: list[str],
         commit_interval_s: float,
+        cooperative: bool = True,
     ) -> None:
         self.context = SinkContext(control, spec.task_config)
         self._control = control
@@ -79,6 +80,7 @@ class SinkRunner:
         self._task = task
         self._records = RecordConverter(converters, spec.connector_config)
         self._consumer = consumer
+        self._assign = consumer.incremental_assign if cooperative else consumer.assign
         self._subscription = topics
         self._commit_interval_s = commit_interval_s
         self._commit_due = time.monotonic() + commit_interval_s
@@ -179,7 +181,8 @@ class SinkRunner:
     def _deliver(self) -> None:
         self._vitals.enter("target")
         try:
-            self._task.put(self._batch)
+            # A list of its own: one that the task empties must come again whole.
+            self._task.put(list(self._batch))
         except RetriableError as e:
             self._hold(e)
             return
@@ -240,7 +243,14 @@ class SinkRunner:
 
     def _apply_context(self) -> None:
         """What the task asked for by its context during the last call."""
-        pauses, resumes, rewinds = self.context.take_changes()
+        self._apply(*self.context.take_changes())
+
+    def _apply(
+        self,
+        pauses: set[TopicPartition],
+        resumes: set[TopicPartition],
+        rewinds: Mapping[TopicPartition, int],
+    ) -> None:
         if pauses:
             self._consumer.pause(_kafka(pauses))
         if resumes - self._parked:
@@ -266,8 +276,10 @@ class SinkRunner:
         except Exception:
             log.exception("flush failed, nothing is committed%s", "; rewinding" if rewind else "")
             if rewind:
+                # A held batch is given up with it, also of partitions that have delivered nothing yet.
+                back = {p: self._safe[p] for p in delivered.keys() | self._after_batch.keys()}
                 self._batch, self._after_batch, self._retry_at = [], {}, None
-                self._seek({p: self._safe[p] for p in delivered})
+                self._seek(back)
                 self._resume()
             return
         offsets = {p: o for p, o in wanted.items() if self._committable(p, o, delivered)}
@@ -291,16 +303,24 @@ class SinkRunner:
         return offset != self._safe.get(place)
 
     def _on_assign(self, _: object, partitions: list[KafkaPartition]) -> None:
-        places = [TopicPartition(p.topic, p.partition) for p in partitions]
+        places = [_named(p) for p in partitions]
         self.context.assigned |= set(places)
         self._task.open(places)
-        self._apply_context()
+        pauses, resumes, rewinds = self.context.take_changes()
+        # The client knows these partitions only once they are assigned: to seek or pause them comes too late or
+        # too early, so where the task wants to begin is said with the assignment.
+        begins = {place: rewinds.pop(place) for place in places if place in rewinds}
+        self._assign(
+            [KafkaPartition(p.topic, p.partition, begins.get(_named(p), p.offset)) for p in partitions]
+        )
+        self._safe |= begins
+        self._apply(pauses, resumes, rewinds)
 
     def _on_revoke(self, _: object, partitions: list[KafkaPartition]) -> None:
-        self._give_up([TopicPartition(p.topic, p.partition) for p in partitions], commit=True)
+        self._give_up([_named(p) for p in partitions], commit=True)
 
     def _on_lost(self, _: object, partitions: list[KafkaPartition]) -> None:
-        self._give_up([TopicPartition(p.topic, p.partition) for p in partitions], commit=False)
+        self._give_up([_named(p) for p in partitions], commit=False)
 
     def _give_up(self, places: list[TopicPartition], *, commit: bool) -> None:
         """Commit and forget these partitions, those of them that are still ours."""
@@ -334,6 +354,10 @@ class SinkRunner:
 
 def _place(message: Message) -> TopicPartition:
     return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _named(partition: KafkaPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
 
 
 def _kafka(places: Any) -> list[KafkaPartition]:
