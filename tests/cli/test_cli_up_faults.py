@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ import pytest
 from support.broker import new_topic
 from support.klamm import KLAMM, Server, gone, klamm
 
-from klamm.up import ports
+from klamm.up import ports, supervisor
 from klamm_base.errors import KlammError
 
 
@@ -171,3 +172,36 @@ def test_what_nobody_foresaw_is_a_sentence_unless_asked(monkeypatch, capsys):
     monkeypatch.setenv("KLAMM_DEBUG", "1")
     with pytest.raises(RuntimeError):
         main.main()
+
+
+async def test_a_child_that_takes_long_is_waited_for_and_that_is_said(tmp_path, monkeypatch, caplog):
+    read_end, write_end = os.pipe()
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time; time.sleep(0.5); print('noise'); print('ready at=last', flush=True); time.sleep(60)"
+    )
+    monkeypatch.setattr(supervisor, "COMMAND", (sys.executable, str(slow)))
+    monkeypatch.setattr(supervisor, "PATIENCE_S", 0.1)
+    child = supervisor.Child(supervisor.ChildSpec("tortoise", ()), read_end)
+    try:
+        assert await child.start() == "at=last"
+    finally:
+        await child.stop()
+        os.close(read_end)
+        os.close(write_end)
+    assert "the tortoise is not ready after" in caplog.text
+
+
+async def test_a_child_that_ends_before_it_is_ready_is_an_error(tmp_path, monkeypatch):
+    read_end, write_end = os.pipe()
+    broken = tmp_path / "broken.py"
+    broken.write_text("import sys; sys.exit(3)")
+    monkeypatch.setattr(supervisor, "COMMAND", (sys.executable, str(broken)))
+    child = supervisor.Child(supervisor.ChildSpec("hare", ()), read_end)
+    try:
+        with pytest.raises(KlammError, match=r"the hare ended \(exit code 3\) before it was ready"):
+            await child.start()
+    finally:
+        await child.stop()
+        os.close(read_end)
+        os.close(write_end)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -102,10 +103,13 @@ class Embedded:
     def _wait_ready(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()  # `up` itself gives up when a part is not ready in time
+        watchdog = threading.Timer(READY_S, self._process.terminate)
+        watchdog.start()
+        line = self._process.stdout.readline()
+        watchdog.cancel()
         word, _, rest = line.strip().partition(" ")
         if word != "ready":
-            raise KlammError(f"klamm up did not start (exit code {self._process.wait(10)})")
+            raise KlammError(f"klamm up did not start (exit code {self._process.wait(45)})")
         found = dict(item.split("=", 1) for item in rest.split(" ") if "=" in item)
         self.bootstrap, self.rest = found["broker"], found["rest"]
 

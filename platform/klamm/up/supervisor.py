@@ -21,8 +21,11 @@ from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
 
-READY_S: Final = 60.0
+PATIENCE_S: Final = 30.0
+"""After this long without a ready line it is said that we wait. A broker that recovers a large log may take minutes,
+and killing it would make it begin again."""
 STOP_S: Final = 20.0
+COMMAND: Final = (sys.executable, "-m", "klamm.up.child")
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
@@ -48,7 +51,7 @@ class Child:
         self._stopping = False
 
     async def start(self) -> str:
-        """Start and wait for the ready line. Raises KlammError when it does not come."""
+        """Start and wait for the ready line. Raises KlammError when the process ends without one."""
         line = await self._spawn()
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
         return line
@@ -75,22 +78,29 @@ class Child:
 
     async def _spawn(self) -> str:
         process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "klamm.up.child", str(self._pipe), *self.spec.args,
+            *COMMAND, str(self._pipe), *self.spec.args,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             pass_fds=(self._pipe,), start_new_session=True,
         )  # fmt: skip
         assert process.stdout is not None
+        said = asyncio.create_task(self._say_that_we_wait())
         try:
-            async with asyncio.timeout(READY_S):
-                async for raw in process.stdout:
-                    word, _, rest = raw.decode(errors="replace").strip().partition(" ")
-                    if word == "ready":
-                        return rest
-                code = await process.wait()
-        except TimeoutError:
-            self.kill()
-            raise KlammError(f"the {self.spec.name} was not ready within {READY_S:g} s") from None
-        raise KlammError(f"the {self.spec.name} ended with exit code {code} before it was ready")
+            async for raw in process.stdout:
+                word, _, rest = raw.decode(errors="replace").strip().partition(" ")
+                if word == "ready":
+                    return rest
+            code = await process.wait()
+        finally:
+            said.cancel()
+        raise KlammError(f"the {self.spec.name} ended ({_how(code)}) before it was ready")
+
+    async def _say_that_we_wait(self) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(PATIENCE_S)
+            log.warning(
+                "the %s is not ready after %.0f s; still waiting", self.spec.name, time.monotonic() - began
+            )
 
     async def _keep(self) -> None:
         wait_s = BACKOFF_FIRST_S
