@@ -1,6 +1,6 @@
 """Klamm's broker against Apache Kafka, alternating in one run, the same C client and settings for both.
 
-    python bench/broker/compare.py [--runs 3] [--mb 512] [--record-size 1024] [--partitions 4] [--write]
+    python -m bench.broker.compare [--runs 3] [--mb 512] [--record-size 1024] [--partitions 4] [--write]
 
 Measures produce and consume MB/s (1 MB = 1e6 bytes of record values) and broker CPU seconds per GB,
 p50 and p99 of single 100-byte acknowledged messages, seconds from exec to the first Metadata answer, and RSS
@@ -11,30 +11,28 @@ noisy: read the ratios, and CPU seconds before MB/s.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import os
-import platform
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import confluent_kafka
-import load
-from servers import Kafka, Klamm, Server
+from bench import report
+from bench.broker import load
+from bench.report import Row
+from bench.servers import Kafka, Klamm, Server
 
 IDLE_S = 3
-ROWS = [  # key, what the table says, digits, True when more is better
-    ("produce_mb_s", "produce, MB/s", 0, True),
-    ("produce_cpu", "produce, broker CPU s/GB", 2, False),
-    ("consume_mb_s", "consume, MB/s", 0, True),
-    ("consume_cpu", "consume, broker CPU s/GB", 2, False),
-    ("p50_us", "100-byte message, p50, µs", 0, False),
-    ("p99_us", "100-byte message, p99, µs", 0, False),
-    ("start_s", "start to first Metadata answer, s", 2, False),
-    ("rss_idle_mb", "RSS idle, MB", 0, False),
-    ("rss_loaded_mb", "RSS after load, MB", 0, False),
+ROWS = [
+    Row("produce_mb_s", "produce, MB/s", 0),
+    Row("produce_cpu", "produce, broker CPU s/GB", 2),
+    Row("consume_mb_s", "consume, MB/s", 0),
+    Row("consume_cpu", "consume, broker CPU s/GB", 2),
+    Row("p50_us", "100-byte message, p50, µs", 0),
+    Row("p99_us", "100-byte message, p99, µs", 0),
+    Row("start_s", "start to first Metadata answer, s", 2),
+    Row("rss_idle_mb", "RSS idle, MB", 0),
+    Row("rss_loaded_mb", "RSS after load, MB", 0),
 ]
 
 
@@ -75,31 +73,6 @@ def throughput(server: Server, topic: str, args: argparse.Namespace, *, mb: int)
     }
 
 
-def table(results: dict[str, list[dict[str, float]]]) -> str:
-    names = list(results)
-    lines = [
-        "| | " + " | ".join(names) + " | klamm / kafka |",
-        "|---|" + "---|" * (len(names) + 1),
-    ]
-    for key, label, digits, _more in ROWS:
-        medians = [statistics.median(run[key] for run in results[name]) for name in names]
-        ratio = f"{medians[0] / medians[1]:.2f}" if len(medians) == 2 else "no peer"
-        cells = [f"{m:,.{digits}f}" for m in medians]
-        lines.append(f"| {label} | " + " | ".join(cells) + f" | {ratio} |")
-    return "\n".join(lines)
-
-
-def spread(results: dict[str, list[dict[str, float]]]) -> str:
-    lines = ["every run (min to max):", ""]
-    for key, label, digits, _more in ROWS:
-        cells = [
-            f"{name} {min(r[key] for r in runs):,.{digits}f} to {max(r[key] for r in runs):,.{digits}f}"
-            for name, runs in results.items()
-        ]
-        lines.append(f"- {label}: " + "; ".join(cells))
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,7 +94,7 @@ def main() -> int:
         kinds.append(Kafka)
     else:
         print(f"Apache Kafka is left out: {missing}", file=sys.stderr)
-    results: dict[str, list[dict[str, float]]] = {kind.name: [] for kind in kinds}
+    results: report.Results = {kind.name: [] for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="klamm-bench-", dir=args.dir) as tmp:
         for run in range(args.runs):
             for kind in kinds if run % 2 == 0 else kinds[::-1]:  # neither is always first
@@ -131,25 +104,20 @@ def main() -> int:
                     f"run {run + 1}/{args.runs} {kind.name}: "
                     + ", ".join(f"{k}={v:.2f}" for k, v in result.items())
                 )
-    print("\n" + table(results) + "\n\n" + spread(results))
+    text = f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS)}"
+    print(f"\n{text}")
     if args.write:
-        write(results, args)
+        report.write("bench/broker", f"## Broker\n\n{about(args)}\n\n{text}")
     return 0
 
 
-def write(results: dict[str, list[dict[str, float]]], args: argparse.Namespace) -> None:
-    page = Path(__file__).parents[2] / "docs" / "performance.md"
-    head, mark = "<!-- bench/broker -->", "<!-- end bench/broker -->"
-    text = page.read_text() if page.exists() else f"# Performance\n\n{head}\n{mark}\n"
-    before, rest = text.split(head, 1)
-    _, after = rest.split(mark, 1)
-    about = (
-        f"`bench/broker/compare.py --runs {args.runs} --mb {args.mb}`, {dt.datetime.now(tz=dt.UTC).date()}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, librdkafka {confluent_kafka.libversion()[0]}, "
-        f"{args.partitions} partitions, {args.record_size}-byte records, acks=1, "
-        f"{load.BATCH_BYTES // 1024} KiB batches; medians, Apache Kafka 4.3.1 with its stock heap."
+def about(args: argparse.Namespace) -> str:
+    return (
+        f"`python -m bench.broker.compare --runs {args.runs} --mb {args.mb} --warm-mb {args.warm_mb}`, "
+        f"{report.machine()}, librdkafka {confluent_kafka.libversion()[0]}, {args.partitions} partitions, "
+        f"{args.record_size}-byte records, acks=1, {load.BATCH_BYTES // 1024} KiB batches; medians; "
+        "Apache Kafka 4.3.1 with its stock heap."
     )
-    page.write_text(f"{before}{head}\n{about}\n\n{table(results)}\n\n{spread(results)}\n{mark}{after}")
 
 
 if __name__ == "__main__":

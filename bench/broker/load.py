@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 BATCH_BYTES = 131072
 
 
-def create_topic(bootstrap: str, partitions: int) -> str:
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
+def create_topic(bootstrap: str, partitions: int, topic: str | None = None) -> str:
+    topic = topic or f"bench-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     return topic

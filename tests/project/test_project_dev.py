@@ -98,7 +98,7 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
         (["test", "--all"], "-m pytest -m "),
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["soak"], "-m klamm.demo --seconds 600"),
-        (["bench", "--write"], "bench/broker/compare.py --write"),
+        (["bench", "--write"], "-m bench.broker.compare --write"),
     ],
 )
 def test_an_environment_that_is_there_is_used(checkout, args, called):

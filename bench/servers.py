@@ -119,7 +119,7 @@ class Klamm(Server):
             str(klamm), "broker", "start",
             "--override", f"listeners=PLAINTEXT://127.0.0.1:{self.port}",
             "--override", f"log.dirs={self.directory / 'data'}",
-            "--override", "num.partitions=4",
+            "--override", "num.partitions=4", "--override", "group.initial.rebalance.delay.ms=0",
         ]  # fmt: skip
 
 
