@@ -36,18 +36,20 @@ class RestOfRange:
     short of memory gets on all the same.
     """
 
-    __slots__ = ("_whole", "position", "size", "warm_until")
+    __slots__ = ("position", "size", "warm_until", "whole")
 
     def __init__(self, whole: FileRange, position: int, size: int) -> None:
         before = whole if isinstance(whole, RestOfRange) else None
-        self._whole: FileRange = whole if before is None else before._whole  # no chain: a slow peer makes thousands
+        self.whole: FileRange = (
+            before.whole if before else whole
+        )  # never a chain: a slow peer makes thousands
         self.position = position
         self.size = size
-        self.warm_until: int = 0 if before is None else before.warm_until
+        self.warm_until: int = before.warm_until if before else 0
 
     @property
     def fd(self) -> int:
-        return self._whole.fd
+        return self.whole.fd
 
 
 Piece = bytes | memoryview | FileRange
