@@ -1,4 +1,4 @@
-"""Defects of our own, and parked answers: in-process, with handlers put in their place."""
+"""Defects of our own, parked answers, and what a request costs: in-process, with handlers put in their place."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
+from klamm_broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -161,3 +166,18 @@ async def test_a_parked_fetch_leaves_no_waiter_behind(server, client):
     while server.connections:
         await asyncio.sleep(0)
     assert not topic.partitions[0].waiters
+
+
+async def test_deleting_records_writes_the_checkpoints_once(server, client, monkeypatch):
+    server.broker.create_topic("many", partitions=20)
+    written = []
+    write = server.broker.logs.tick_checkpoints
+    monkeypatch.setattr(server.broker.logs, "tick_checkpoints", lambda: written.append(write()))
+    asked = [DeleteRecordsPartition(partition_index=i, offset=-1) for i in range(20)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="many", partitions=asked)], timeout_ms=1)
+    answer = await client.request(request)
+    assert {p.error_code for p in answer.topics[0].partitions} == {0}
+    assert len(written) == 1
+    request.topics[0].name = "none"
+    await client.request(request)
+    assert len(written) == 1, "nothing was deleted"

@@ -31,14 +31,14 @@ HIGH_WATERMARK: Final = -1
 def delete_records(
     broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=t.name, partitions=[_delete(broker, t.name, p) for p in t.partitions]
-            )
-            for t in request.topics
-        ]
-    )
+    topics = [
+        DeleteRecordsTopicResult(name=t.name, partitions=[_delete(broker, t.name, p) for p in t.partitions])
+        for t in request.topics
+    ]
+    if any(p.error_code == ErrorCode.NONE for t in topics for p in t.partitions):
+        # The new starts must survive a crash once they are answered; one write, whatever was asked for.
+        broker.logs.tick_checkpoints()
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
@@ -58,7 +58,6 @@ def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> Delete
         log.advance_log_start_offset(offset)
     except LogError as e:
         return _error(index, e.code)
-    broker.logs.tick_checkpoints()  # the new start must survive a crash once it is answered
     return DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
     )
