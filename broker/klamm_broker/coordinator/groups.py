@@ -15,6 +15,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -364,6 +365,12 @@ class GroupCoordinator:
         return self._turn.end()
 
     # Finding groups
+
+    def on_offsets_topic_created(self, partitions: int) -> None:
+        """`__consumer_offsets` is new, and empty: whoever created it decided on the number of its partitions."""
+        self.config = replace(self.config, offsets_topic_partitions=partitions)
+        for group in self.groups.values():
+            group.partition = self.partition_for(group.group_id)
 
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self.config.offsets_topic_partitions)

@@ -122,7 +122,10 @@ class Broker:
         """
         self.logs.create_topic(name, partitions, overrides, now_ms=self.now_ms())
         log.info("created topic %s with %d partitions", name, partitions)
-        return self._serve_topic(name)
+        topic = self._serve_topic(name)
+        if name == OFFSETS_TOPIC:
+            self.groups.coordinator.on_offsets_topic_created(partitions)
+        return topic
 
     def auto_create(self, name: str) -> Topic:
         """A topic by name, created with the broker's defaults if need be (the offsets topic with its own)."""
