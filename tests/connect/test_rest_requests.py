@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ WRONG: list[tuple[str, str, str | None, int, str]] = [
     ),
     ("POST", "/connectors", '{"name": "x",\n "config": {"a": }}', 400, "line 2, column 18"),
     ("POST", "/connectors", "[" * 100_000, 400, "nested too deeply"),
+    ("PUT", "/connectors/x/config", '{"a": "\\ud800"}', 400, "not usable JSON: .*surrogates"),
+    ("PATCH", "/connectors/x/offsets", f'{{"offsets": [{2**70}]}}', 400, "not usable JSON: .*64-bit"),
     ("PUT", "/connectors/x/config", "null", 400, "The body must be a JSON object of strings, not null"),
     ("PUT", "/connectors/x/config", "", 400, "no body"),
     ("PATCH", "/connectors/x/config", '"a"', 400, "not a string"),
@@ -97,6 +100,16 @@ def test_rest_names_of_any_kind(worker: WorkerProcess, name: str) -> None:
     worker.wait_state(quote(name, safe=""), "RUNNING", "RUNNING")
     assert worker.request("DELETE", path).status == 204
     assert worker.request("GET", path).status == 404
+
+
+def test_rest_patches_at_the_same_time_all_count(worker: WorkerProcess) -> None:
+    assert worker.request("PUT", "/connectors/patched/config", FILE_SOURCE).status == 201
+    path = "/connectors/patched/config"
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda n: worker.request("PATCH", path, {f"extra.{n}": str(n)}).status, range(8))
+        assert set(answers) == {200}
+    assert worker.get(path).items() >= {f"extra.{n}": str(n) for n in range(8)}.items()
+    assert worker.request("DELETE", "/connectors/patched").status == 204
 
 
 def test_rest_head_and_options(worker: WorkerProcess) -> None:

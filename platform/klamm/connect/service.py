@@ -124,13 +124,15 @@ class ConnectService:
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
         """PATCH config: set keys, or remove them with null."""
-        changed: dict[str, str | None] = {**self.config(name), **patch}
-        removed = {k for k, v in changed.items() if v is None}
-        checked = await self.checked(name, {k: v for k, v in changed.items() if k not in removed})
-        async with self._runtime.config_lock:
-            self.config(name)  # it may have been deleted meanwhile
-            await self._runtime.write_config([connector_record(name, checked)])
-        return self._info(name, checked)
+        while True:
+            base = self.config(name)
+            changed: dict[str, str | None] = {**base, **patch}
+            checked = await self.checked(name, {k: v for k, v in changed.items() if v is not None})
+            async with self._runtime.config_lock:
+                # Checking takes a moment: what another request wrote meanwhile must not be undone.
+                if self.config(name) == base:
+                    await self._runtime.write_config([connector_record(name, checked)])
+                    return self._info(name, checked)
 
     async def delete(self, name: str) -> None:
         async with self._runtime.config_lock:

@@ -49,16 +49,23 @@ async def read_json(request: web.Request, *, exact_numbers: bool = False) -> Any
     """
     if request.content_type not in {"application/json", "application/octet-stream"}:
         raise web.HTTPUnsupportedMediaType
-    text = await request.text()
+    try:
+        text = await request.text()
+    except (UnicodeDecodeError, LookupError) as e:
+        raise BadRequest(f"The body is not text in {request.charset or 'utf-8'}: {e}") from None
     if not text.strip():
         raise BadRequest("The request has no body; a JSON object is needed")
     numbers: dict[str, Any] = {"parse_int": str, "parse_float": str} if exact_numbers else {}
     try:
-        return json.loads(text, **numbers)
+        value = json.loads(text, **numbers)
+        orjson.dumps(value)  # half a surrogate pair or a number beyond 64 bits could never be stored
     except json.JSONDecodeError as e:
         raise BadRequest(f"The body is not JSON: {e.msg} (line {e.lineno}, column {e.colno})") from None
     except RecursionError:
         raise BadRequest("The body is not usable JSON: it is nested too deeply") from None
+    except TypeError as e:
+        raise BadRequest(f"The body is not usable JSON: {e}") from None
+    return value
 
 
 def as_config(value: Any, what: str) -> dict[str, str | None]:
