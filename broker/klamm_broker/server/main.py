@@ -120,5 +120,6 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
             "klamm.event.loop=uvloop, but uvloop is not installed: pip install 'klamm[uvloop]', or set asyncio",
             key="klamm.event.loop",
         ) from None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop  # untyped where it is not installed
+    # Any where it is not installed
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
