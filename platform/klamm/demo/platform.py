@@ -66,7 +66,7 @@ class Embedded:
         broker, said_broker = ports.choose(None, 9092, "--broker-port")
         rest, said_rest = ports.choose(None, 8083, "--rest-port", frozenset({broker}))
         for said in filter(None, (said_broker, said_rest)):
-            print(said.partition(" (")[0])
+            print(said.partition(" (--")[0])  # the options are those of `klamm up`
         # As a child of `klamm up` is started: Ctrl-C reaches us alone, and it ends when we do, however that is.
         watched, self._held = os.pipe()
         with (self._directory / "klamm.log").open("w") as log:
