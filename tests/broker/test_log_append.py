@@ -326,6 +326,21 @@ def test_several_batches_of_one_producer_in_one_append(make):
     assert log.append(idempotent(3), now_ms=NOW).first_offset == 3
 
 
+def test_several_batches_are_repeated_as_a_whole_or_refused(make):
+    log = make()
+    both = bytes(idempotent(0, 2) + idempotent(2, 3))
+    log.append(plain(), now_ms=NOW)
+    log.append(bytearray(both), now_ms=NOW)
+    assert log.append(bytearray(both), now_ms=NOW) == (1, 5, -1, 0, True)
+    for rest in (idempotent(5), plain()):
+        with pytest.raises(errors.InvalidRecordBatch, match="1 of 2 batches"):
+            log.append(idempotent(2, 3) + rest, now_ms=NOW)
+    with pytest.raises(errors.InvalidRecordBatch):
+        log.append(idempotent(5) + idempotent(5), now_ms=NOW)
+    assert log.log_end_offset == 6
+    assert log.append(idempotent(5), now_ms=NOW).first_offset == 6
+
+
 def test_a_duplicate_is_known_after_a_restart(make):
     log = make()
     log.append(idempotent(0, 3), now_ms=NOW)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from klamm_broker.log import files, producer_snapshot, timestamps
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.errors import LogError, OffsetOutOfRange, StorageError
+from klamm_broker.log.errors import InvalidRecordBatch, LogError, OffsetOutOfRange, StorageError
 from klamm_broker.log.flush_job import FlushJob
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded, LogLoader, reload_producers
@@ -170,11 +170,11 @@ class PartitionLog:
         from_client = origin == "client"
         data: Buffer = batches
         accepted = check_record_set(data, config, now_ms=now_ms, from_client=from_client, where=self.name)
-        if (duplicate := self._check_producers(data, accepted, from_client=from_client)) is not None:
+        if earlier := self._check_producers(data, accepted, from_client=from_client):
             return AppendInfo(
-                duplicate.first_offset,
-                duplicate.last_offset,
-                duplicate.timestamp if config.log_append_time else -1,
+                earlier[0].first_offset,
+                earlier[-1].last_offset,
+                earlier[-1].timestamp if config.log_append_time else -1,
                 self.log_start_offset,
                 True,
             )
@@ -200,12 +200,13 @@ class PartitionLog:
 
     def _check_producers(
         self, data: Buffer, batches: list[Batch], *, from_client: bool
-    ) -> BatchMetadata | None:
-        """Refuse what breaks a producer's sequence; the earlier batch if this is a repetition."""
+    ) -> list[BatchMetadata]:
+        """Refuse what breaks a producer's sequence; the earlier batches if this is a repetition."""
         state = self.producers
         if len(batches) > 1 and any(header.producer_id >= 0 for _, header in batches):
             state = state.copy()  # each batch is judged after the ones before it
         offset = self.log_end_offset
+        repeated: list[BatchMetadata] = []
         for position, header in batches:
             if header.producer_id < 0:
                 continue
@@ -223,11 +224,17 @@ class PartitionLog:
                     where=self.name,
                 )
                 if earlier is not None:
-                    return earlier
+                    repeated.append(earlier)
+                    continue
             if state is not self.producers:
                 apply_batch(state, data, position, header._replace(base_offset=offset))
                 offset += header.last_offset_delta + 1
-        return None
+        if repeated and len(repeated) < len(batches):  # no answer fits: written and not written
+            raise InvalidRecordBatch(
+                f"{self.name}: {len(repeated)} of {len(batches)} batches in one record set were written before; "
+                "send the others by themselves"
+            )
+        return repeated
 
     def _write(self, data: Buffer, rows: list[tuple[int, int, int]], last_offset: int, now_ms: int) -> None:
         if self._closed:
