@@ -136,6 +136,33 @@ def test_stores_offset_partitions_are_the_same_in_any_key_order() -> None:
     assert state.of_connector("a") == [({"y": 2, "x": 1}, {"o": 2})]
 
 
+def test_stores_newest_spelling_of_an_offset_counts_however_the_topic_is_read() -> None:
+    old = ('["a",{"x":1,"y":2}]', b'{"o":1}', 1_000)
+    new = ('["a",{"y":2,"x":1}]', b'{"o":2}', 2_000)
+    for order in ([old, new], [new, old]):
+        state = OffsetState()
+        for record in order:
+            state.apply(*record)
+        assert state.get("a", {"x": 1, "y": 2}) == {"o": 2}
+
+
+def test_stores_reset_offset_does_not_come_back_in_another_spelling() -> None:
+    topic = {'["a",{"x":1,"y":2}]': (b'{"o":1}', 1_000), '["a",{"y":2,"x":1}]': (b'{"o":2}', 2_000)}
+    state = OffsetState()
+    for key, (value, at) in topic.items():
+        state.apply(key, value, at)
+    changes = [state.change("a", {"x": 1, "y": 2}, None), state.change("a", {"x": 1, "y": 2}, {"o": 0})]
+    for records, expected in zip(changes, (None, {"o": 0}), strict=True):
+        # As after compaction: what has a tombstone is not there any more.
+        after = topic | {key: (value, 3_000) for key, value in records}
+        state = OffsetState()
+        for key, (value, at) in reversed(after.items()):
+            if value is not None:
+                state.apply(key, value, at)
+        assert state.get("a", {"x": 1, "y": 2}) == expected
+        assert len(state.of_connector("a")) == (expected is not None)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

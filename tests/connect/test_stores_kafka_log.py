@@ -36,7 +36,7 @@ class Log:
 
     async def reader(self) -> list[tuple[str, bytes | None]]:
         seen: list[tuple[str, bytes | None]] = []
-        log = KafkaBasedLog(self.topic, self.client, lambda key, value: seen.append((key, value)))
+        log = KafkaBasedLog(self.topic, self.client, lambda key, value, _: seen.append((key, value)))
         await log.start()
         self.logs.append(log)
         return seen
@@ -88,7 +88,7 @@ async def test_stores_log_puts_keys_where_java_does(log: Log) -> None:
         def _record(self, message, where):
             found[message.key().decode()] = message.partition()
 
-    spy = Spy(log.topic, log.client, lambda _key, _value: None)
+    spy = Spy(log.topic, log.client, lambda _key, _value, _timestamp: None)
     await spy.start()
     await spy.stop()
     assert found == {key: java_partition(key.encode(), 5) for key in keys}
@@ -107,7 +107,7 @@ async def test_stores_log_names_a_record_that_it_cannot_use_and_goes_on(
 
 async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klamm.connect.kafka_log.ADMIN_TIMEOUT_S", 0.5)
-    missing = KafkaBasedLog("not..there!", log.client, lambda _key, _value: None)
+    missing = KafkaBasedLog("not..there!", log.client, lambda _key, _value, _timestamp: None)
     with pytest.raises(LogError, match=r"cannot read topic not\.\.there!"):
         await missing.start()
 

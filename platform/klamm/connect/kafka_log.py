@@ -183,8 +183,8 @@ def _settle(future: asyncio.Future[None], topic: str, error: object) -> None:
     future.set_exception(LogError(f"cannot write to topic {topic}: {text}"))
 
 
-OnRecord = Callable[[str, bytes | None], None]
-"""Gets key and value of each record, in the event loop, in order per partition."""
+OnRecord = Callable[[str, bytes | None, int], None]
+"""Gets key, value and timestamp (epoch ms) of each record, in the event loop, in order per partition."""
 
 
 class KafkaBasedLog:
@@ -324,7 +324,7 @@ class KafkaBasedLog:
             if key is None:
                 log.error("ignoring record %s: it has no key", where)
             else:
-                self._on_record(key.decode(), message.value())
+                self._on_record(key.decode(), message.value(), message.timestamp()[1])
         except Exception:
             # One unreadable record must not stop the log; the sentence says which one it is.
             log.exception("ignoring record %s", where)

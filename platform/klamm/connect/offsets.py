@@ -15,7 +15,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from klamm.connect.errors import BadRequest, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
 from klamm.connect.restart_policy import ErrorClass
-from klamm.connect.stores import TargetState, offset_record
+from klamm.connect.stores import TargetState
 from klamm.connect.supervisor import PluginCallError
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ class ConnectorOffsets:
         topic, producer = self._runtime.offset_log.topic, self._runtime.producer
         # Resets first, as Kafka does, so that a partition named twice keeps its new offset.
         for partition, offset in sorted(offsets, key=lambda o: o[1] is not None):
-            await producer.send(topic, *offset_record(name, partition, offset))
+            for record in self._runtime.offsets.change(name, partition, offset):
+                await producer.send(topic, *record)
         await self._runtime.offset_log.read_to_end()
 
     # A sink's consumer group

@@ -87,7 +87,7 @@ class Runtime:
         self.herder = Herder(worker=config.for_tasks(), find_plugin=self._find_plugin)
         self.config_log = KafkaBasedLog(config["config.storage.topic"], client, self._on_config)
         self.offset_log = KafkaBasedLog(config["offset.storage.topic"], client, self.offsets.apply)
-        self.status_log = KafkaBasedLog(config["status.storage.topic"], client, self.statuses.apply)
+        self.status_log = KafkaBasedLog(config["status.storage.topic"], client, self._on_status)
         self.config_lock = asyncio.Lock()
         self._herding = False
         self._reconcile_soon = False
@@ -213,7 +213,7 @@ class Runtime:
         await self.config_log.read_to_end()
         self.reconcile()
 
-    def _on_config(self, key: str, value: bytes | None) -> None:
+    def _on_config(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         if self.configs.apply(key, value) is not None and not self._reconcile_soon and self._herding:
             self._reconcile_soon = True
             asyncio.get_running_loop().call_soon(self.reconcile)
@@ -347,6 +347,9 @@ class Runtime:
         self.perform(self.herder.tick(now_ms()))
 
     # Status topic
+
+    def _on_status(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
+        self.statuses.apply(key, value)
 
     def _put_status(self, action: do.PutStatus) -> None:
         status = Status(

@@ -230,13 +230,29 @@ def offset_record(
     return key, None if offset is None else _encode(offset)
 
 
+@dataclass(slots=True)
+class _SourcePartition:
+    """One source partition, in each spelling (record key) that is in the topic and no tombstone."""
+
+    partition: Any = None
+    offset: Any = None
+    key: str = ""  # the spelling that `offset` was read under
+    timestamp_ms: int = -1
+    keys: dict[str, None] = field(default_factory=dict)
+
+
 class OffsetState:
-    """The source offsets of all connectors, as the offset topic tells."""
+    """The source offsets of all connectors, as the offset topic tells.
+
+    The same partition may be spelled in several ways: Java writes a map's keys in hash order, a plugin in its
+    own, a user in any. Each spelling is a key of its own and may lie in another partition of the topic, so that
+    the order of reading says nothing: the newest by the record's timestamp counts.
+    """
 
     def __init__(self) -> None:
-        self._offsets: dict[str, dict[bytes, tuple[Any, Any]]] = {}
+        self._offsets: dict[str, dict[bytes, _SourcePartition]] = {}
 
-    def apply(self, key: str, value: bytes | None) -> None:
+    def apply(self, key: str, value: bytes | None, timestamp_ms: int = 0) -> None:
         """Take in the next record."""
         try:
             name, partition = orjson.loads(key)
@@ -245,22 +261,38 @@ class OffsetState:
             log.warning("ignoring record %s in the offset topic: %s", key, e)
             return
         of_connector = self._offsets.setdefault(str(name), {})
+        found = of_connector.setdefault(_canonical(partition), _SourcePartition())
         if offset is None:
-            of_connector.pop(_canonical(partition), None)
+            found.keys.pop(key, None)
         else:
-            of_connector[_canonical(partition)] = (partition, offset)
+            found.keys[key] = None
+        # Under one key the log's order counts, whatever clocks say.
+        if key == found.key or timestamp_ms >= found.timestamp_ms:
+            found.partition, found.offset, found.key = partition, offset, key
+            found.timestamp_ms = timestamp_ms
 
     def get(self, connector: str, partition: Any) -> Any:
         """The offset of one source partition, None when there is none."""
-        return self._offsets.get(connector, {}).get(_canonical(partition), (None, None))[1]
+        found = self._offsets.get(connector, {}).get(_canonical(partition))
+        return found.offset if found else None
 
     def of_connector(self, connector: str) -> list[tuple[Any, Any]]:
         """All (partition, offset) pairs of a connector."""
-        return list(self._offsets.get(connector, {}).values())
+        stored = self._offsets.get(connector, {}).values()
+        return [(s.partition, s.offset) for s in stored if s.offset is not None]
+
+    def change(self, connector: str, partition: Any, offset: Any) -> list[Record]:
+        """The records that set a source partition's offset (None: reset it), whatever its spellings are.
+
+        Older spellings get tombstones, or they would be back when the newest one is compacted away.
+        """
+        new_key, value = offset_record(connector, partition, offset)
+        found = self._offsets.get(connector, {}).get(_canonical(partition), _SourcePartition())
+        key = found.key or new_key  # a task goes on with the spelling that it used
+        return [*((k, None) for k in found.keys if k != key), (key, value)]
 
 
 def _canonical(partition: Any) -> bytes:
-    # Java writes a map's keys in hash order: the same partition may come in two spellings.
     return orjson.dumps(partition, option=orjson.OPT_SORT_KEYS)
 
 
