@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.child.offset_tracker import OffsetTracker
+from klamm.connect.child.offset_tracker import Committable, OffsetTracker
 
 FILE_A, FILE_B = {"filename": "a"}, {"filename": "b"}
 
@@ -103,3 +103,12 @@ def test_the_model_of_a_contiguous_prefix(history):
     commit()
     assert stored == model()
     assert tracker.pending == sum(left)
+
+
+def test_a_task_that_changes_its_dicts_afterwards_does_not_move_the_offset():
+    tracker = OffsetTracker()
+    partition, offset = {"file": "a"}, {"n": 1}
+    tracker.submit(partition, offset, 1).pending = 0
+    offset["n"], partition["file"] = 2, "b"
+    tracker.submit(partition, offset, 1)
+    assert tracker.committable() == [Committable({"file": "a"}, {"n": 1})]

@@ -9,6 +9,7 @@ fails is never counted down, so nothing behind it is ever committed.
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,9 +69,10 @@ class OffsetTracker:
         key = orjson.dumps(partition, option=orjson.OPT_SORT_KEYS)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(partition)
+            line = self._lines[key] = _Line(copy(partition))
         line.advance()  # keeps the queue short between commits
-        run = Run(offset, count)
+        # A copy, as of the partition: a task that goes on counting in its dict must not move what is committed.
+        run = Run(copy(offset), count)
         line.runs.append(run)
         return run
 
