@@ -13,14 +13,22 @@ from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
+from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm_broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 
 @pytest.fixture
@@ -181,3 +189,36 @@ async def test_deleting_records_writes_the_checkpoints_once(server, client, monk
     request.topics[0].name = "none"
     await client.request(request)
     assert len(written) == 1, "nothing was deleted"
+
+
+async def test_changes_of_topics_on_a_full_disk_are_refused_and_change_nothing(server, client, monkeypatch):
+    broker = server.broker
+    topic = broker.create_topic("t", partitions=1)
+    config = AlterableConfig(name="retention.ms", config_operation=0, value="1")
+    requests = [
+        DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=bytes(16))], timeout_ms=1),
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1
+        ),
+        IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])]
+        ),
+    ]
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    for request in requests:
+        with monkeypatch.context() as patch:
+            patch.setattr("klamm_broker.log.topic_registry.TopicRegistry.save", refuse)
+            answer = await client.request(request)
+        (result,) = getattr(answer, "responses", None) or answer.results
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "No space left" in result.error_message
+        assert broker.topics.by_name["t"] is broker.topics.by_id[topic.id] is topic
+        assert (len(topic.partitions), topic.overrides) == (1, {})
+    for request in reversed(requests):
+        answer = await client.request(request)
+        (result,) = getattr(answer, "responses", None) or answer.results
+        assert result.error_code == 0
+    assert "t" not in broker.topics.by_name

@@ -6,9 +6,11 @@ Not supported: assignments to other brokers (INVALID_REPLICA_ASSIGNMENT).
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from klamm_base.errors import KlammError
 from klamm_broker.api.api_19_create_topics import PARTITIONS_MAX
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.wire.api_keys import ApiKey
@@ -22,6 +24,8 @@ from klamm_broker.wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
@@ -62,6 +66,10 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) 
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
         if any(a.broker_ids != [broker.node_id] for a in asked.assignments):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is only broker {broker.node_id}"
-    if not validate_only:
-        broker.add_partitions(topic, asked.count)
+    try:
+        if not validate_only:
+            broker.add_partitions(topic, asked.count)
+    except (KlammError, OSError) as e:
+        log.exception("topic %s could not get %d partitions", asked.name, asked.count)
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(e)
     return ErrorCode.NONE, ""

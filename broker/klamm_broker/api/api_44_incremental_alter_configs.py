@@ -7,6 +7,7 @@ Not supported: broker properties (they change with `server.properties` and a res
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ from klamm_broker.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
 
 
 class UnclearChange(ConfigError):
@@ -92,8 +95,12 @@ def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: boo
         return ErrorCode.INVALID_REQUEST, str(e)
     except ConfigError as e:
         return ErrorCode.INVALID_CONFIG, str(e)
-    if not validate_only:
-        broker.set_topic_overrides(topic, overrides)
+    try:
+        if not validate_only:
+            broker.set_topic_overrides(topic, overrides)
+    except OSError as e:
+        log.exception("the configuration of topic %s could not be stored", topic.name)
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(e)
     return ErrorCode.NONE, ""
 
 

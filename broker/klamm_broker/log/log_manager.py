@@ -109,7 +109,12 @@ class LogManager:
         for partition in range(partitions):
             self._make_directory(topic, partition)
         self._registry.put(topic)
-        self._open_partitions(topic, range(partitions), config, now_ms)
+        try:
+            self._open_partitions(topic, range(partitions), config, now_ms)
+        except (LogError, OSError):
+            self._close_partitions(topic, range(partitions))
+            self._registry.take_back(name)
+            raise
         return topic
 
     def add_partitions(self, name: str, partitions: int, *, now_ms: int) -> None:
@@ -120,9 +125,13 @@ class LogManager:
             raise ValueError(f"topic {name} has {have} partitions; {partitions} is not more")
         for partition in range(have, partitions):
             self._make_directory(topic, partition)
-        topic.partitions = partitions
-        self._registry.save()
-        self._open_partitions(topic, range(have, partitions), self._config(topic.configs), now_ms)
+        self._registry.change(topic, partitions=partitions)
+        try:
+            self._open_partitions(topic, range(have, partitions), self._config(topic.configs), now_ms)
+        except (LogError, OSError):
+            self._close_partitions(topic, range(have, partitions))
+            self._registry.take_back(name, partitions=have)
+            raise
 
     def delete_topic(self, name: str, *, now_ms: int) -> None:
         """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError."""
@@ -138,8 +147,7 @@ class LogManager:
         """Replace a topic's own configuration. Raises KeyError, ConfigError."""
         topic = self._registry.topics[name]
         config = self._config(configs)
-        topic.configs = dict(configs)
-        self._registry.save()
+        self._registry.change(topic, configs=configs)
         for partition in range(topic.partitions):
             partition_log = self._logs.get((name, partition))
             if partition_log is not None:
@@ -202,6 +210,12 @@ class LogManager:
         for partition in partitions:
             self._open(topic, partition, config, now_ms=now_ms)
         sync_directory(self.directory)
+
+    def _close_partitions(self, topic: Topic, partitions: range) -> None:
+        for partition in partitions:
+            partition_log = self._logs.pop((topic.name, partition), None)
+            if partition_log is not None:
+                partition_log.release()
 
     def _open(
         self,

@@ -9,6 +9,7 @@ directory, from which leader epochs follow.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any, Final
 
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.files import write_atomically
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "klamm-topics.json"
 VERSION: Final = 1
@@ -36,7 +39,7 @@ class Topic:
 
 
 class TopicRegistry:
-    """The file's content. Every change is on disk when its method returns."""
+    """The file's content. Every change is on disk when its method returns; one that raises has changed nothing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,14 +86,52 @@ class TopicRegistry:
         write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
 
     def put(self, topic: Topic) -> None:
+        """Add a topic that is not there."""
         self.topics[topic.name] = topic
-        self.save()
+        try:
+            self.save()
+        except OSError:
+            del self.topics[topic.name]
+            raise
+
+    def change(
+        self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Give a topic another number of partitions or another configuration."""
+        before = topic.partitions, topic.configs
+        topic.partitions = topic.partitions if partitions is None else partitions
+        topic.configs = topic.configs if configs is None else dict(configs)
+        try:
+            self.save()
+        except OSError:
+            topic.partitions, topic.configs = before
+            raise
+
+    def take_back(self, name: str, *, partitions: int = 0) -> None:
+        """Undo a creation, or a growth from so many partitions, that could not be completed.
+
+        The file follows with the next change, if it cannot be written now: a start before that finds the topic,
+        or the partitions, empty.
+        """
+        if partitions:
+            self.topics[name].partitions = partitions
+        else:
+            self.deleted.add(self.topics.pop(name).id)
+        try:
+            self.save()
+        except OSError as e:
+            log.warning("%s: topic %s is not taken back on the disk yet: %s", self._path, name, e)
 
     def remove(self, name: str) -> Topic:
         """Delete a topic. Its id is remembered until the next start has seen to its directories."""
         topic = self.topics.pop(name)
         self.deleted.add(topic.id)
-        self.save()
+        try:
+            self.save()
+        except OSError:
+            self.topics[name] = topic
+            self.deleted.discard(topic.id)
+            raise
         return topic
 
 

@@ -142,11 +142,17 @@ class Broker:
         self._add_partitions(topic)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic with its records and its committed offsets."""
+        """Delete a topic with its records and its committed offsets. Raises OSError, and then it is there still."""
         self.topics.remove(topic)
         for partition in topic.partitions:
             self.waiting.gone(partition)
-        self.logs.delete_topic(topic.name, now_ms=self.now_ms())
+        try:
+            self.logs.delete_topic(topic.name, now_ms=self.now_ms())
+        except OSError:
+            if topic.name in self.logs.topics:
+                self.topics.add(topic)
+                raise
+            log.exception("topic %s is deleted; files that are left of it go at the next start", topic.name)
         self.groups.on_partitions_deleted([(topic.name, p.index) for p in topic.partitions])
         log.info("deleted topic %s", topic.name)
 

@@ -1,0 +1,78 @@
+"""Topics when the disk takes nothing any more: what failed has not happened, and can be asked for again."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.segment import Segment
+from klamm_broker.log.topic_registry import TopicRegistry
+
+NOW = 1_800_000_000_000
+
+
+@pytest.fixture
+def manager(tmp_path):
+    opened = LogManager(tmp_path / "data", now_ms=NOW)
+    opened.create_topic("t", 1, {"retention.ms": "1"}, now_ms=NOW)
+    yield opened
+    opened.close()
+
+
+def fill(patch, cls, name, calls):
+    """From its `calls`-th call on the method finds the disk full."""
+    original, count = getattr(cls, name), [0]
+
+    def refuse(*args, **kwargs):
+        count[0] += 1
+        if count[0] > calls:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(*args, **kwargs)
+
+    patch.setattr(cls, name, refuse)
+
+
+CHANGES = {
+    "create": lambda m: m.create_topic("new", 3, now_ms=NOW),
+    "grow": lambda m: m.add_partitions("t", 3, now_ms=NOW),
+    "delete": lambda m: m.delete_topic("t", now_ms=NOW),
+    "configs": lambda m: m.alter_configs("t", {"retention.ms": "2"}),
+}
+FAILURES = {
+    "registry": (TopicRegistry, "save", 0),
+    "segments": (Segment, "create", 1),
+    "segments and then the registry": (Segment, "create", 0),
+}
+
+
+def state(manager):
+    topics = {t.name: (t.partitions, dict(t.configs)) for t in manager.topics.values()}
+    return topics, sorted(log.name for log in manager)
+
+
+@pytest.mark.parametrize(
+    ("change", "failure"),
+    [
+        *((change, "registry") for change in CHANGES),
+        *((change, failure) for change in ("create", "grow") for failure in list(FAILURES)[1:]),
+    ],
+)
+def test_a_change_that_failed_has_not_happened_and_can_be_repeated(manager, change, failure, monkeypatch):
+    before = state(manager)
+    with monkeypatch.context() as patch:
+        fill(patch, *FAILURES[failure])
+        if "then" in failure:
+            fill(patch, TopicRegistry, "save", 1)
+        with pytest.raises(OSError, match="No space left"):
+            CHANGES[change](manager)
+    assert state(manager) == before
+    CHANGES[change](manager)
+    after = state(manager)
+    assert after != before
+    manager.close()
+    again = LogManager(Path(manager.directory), now_ms=NOW)
+    assert state(again) == after
+    again.close()
