@@ -1,7 +1,8 @@
 """What a child prints, as the worker's log lines, each with the child's name in front.
 
 A child's own log records come as `<level>logger: text` (see `child.main`); anything else that a plugin or a
-C library writes is logged as INFO. Reads without blocking; long lines are cut into pieces.
+C library writes is logged as INFO. Reads without blocking; long lines are cut into pieces. A child that floods its
+output is read no faster than leaves the worker's loop most of its time: its own writes wait then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 64 << 10
+_READ_BYTES: Final = 4 << 10
+# To log what was read may take this long without a rest, and a rest is so many times as long as the work was.
+_WORK_S: Final = 0.005
+_REST: Final = 9
 LINE_BYTES_MAX: Final = 16 << 10
 _LEVEL = re.compile(r"<(\d\d)>([\w.]+): (.*)", re.DOTALL)
 
@@ -37,7 +41,16 @@ class OutputLog:
         self._close()
 
     def _readable(self) -> None:
+        began = self._loop.time()
         self._read()
+        worked_s = self._loop.time() - began
+        if worked_s > _WORK_S and self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(worked_s * _REST, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._fd is not None:
+            self._loop.add_reader(self._fd, self._readable)
 
     def _read(self) -> bool:
         """Whether there was something."""
