@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.broker import new_topic
+from support.broker import new_topic, wait_until
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.wire.errors import ErrorCode as E
 from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_broker.wire.messages.offset_commit import (
@@ -48,7 +49,11 @@ def committed(client, group, topic):
     request = OffsetFetchRequest(
         group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
     )
-    return client.request(request, 7).topics[0].partitions[0].committed_offset
+    answer = wait_until(
+        lambda: (a := client.request(request, 7)).error_code != E.COORDINATOR_LOAD_IN_PROGRESS and a, "loaded"
+    )
+    assert answer.error_code == 0
+    return answer.topics[0].partitions[0].committed_offset
 
 
 def test_created_by_a_client(running):
