@@ -369,6 +369,35 @@ def test_a_damaged_recovery_point_costs_a_check_of_the_log(start, content):
     assert start().get("t", 0).log_end_offset == 1
 
 
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_topic_inherits_nothing_from_a_deleted_one_of_its_name(start, monkeypatch, crashes):
+    """The checkpoints of the old one could not be rewritten, by a crash or by a full disk."""
+    manager = start()
+    manager.create_topic("t", 1, now_ms=NOW)
+    for _ in range(5):
+        manager.get("t", 0).append(batch(), now_ms=NOW)
+    manager.get("t", 0).advance_log_start_offset(4)
+    manager.tick_checkpoints()
+
+    def refuse(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_offsets", refuse)
+        with pytest.raises(OSError, match="No space"):
+            manager.delete_topic("t", now_ms=NOW)
+        if crashes:
+            crash(manager)
+            manager = start()
+        with pytest.raises(OSError, match="No space"):
+            manager.create_topic("t", 1, now_ms=NOW)
+    manager.create_topic("t", 1, now_ms=NOW)
+    manager.get("t", 0).append(batch(b"acknowledged"), now_ms=NOW)
+    crash(manager)
+    log = start().get("t", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+
+
 def test_a_lost_partition_directory_is_reported_and_made_again(start, caplog):
     manager = start()
     manager.create_topic("t", 2, now_ms=NOW)

@@ -55,6 +55,7 @@ class LogManager:
         LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[tuple[int, Path]] = []  # (when to remove it, deleted partition's directory)
+        self._checkpoints_stale = False  # they speak of deleted partitions: no namesake may inherit that
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as e:
@@ -98,6 +99,8 @@ class LogManager:
         """Make a topic with its partitions. Raises ConfigError, DirectoryError, KeyError if it exists."""
         if name in self._registry.topics:
             raise KeyError(name)
+        if self._checkpoints_stale:
+            self._write_checkpoints()
         topic = Topic(
             name=name,
             id=new_uuid(),
@@ -136,6 +139,7 @@ class LogManager:
     def delete_topic(self, name: str, *, now_ms: int) -> None:
         """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError."""
         topic = self._registry.remove(name)
+        self._checkpoints_stale = True
         for partition in range(topic.partitions):
             partition_log = self._logs.pop((name, partition), None)
             if partition_log is not None:
@@ -205,6 +209,7 @@ class LogManager:
                     recovery_point=recovery_points.get((topic.name, partition), 0),
                     log_start_offset=log_starts.get((topic.name, partition), 0),
                 )
+        self._checkpoints_stale = not (recovery_points.keys() | log_starts.keys()) <= self._logs.keys()
 
     def _open_partitions(self, topic: Topic, partitions: range, config: LogConfig, now_ms: int) -> None:
         for partition in partitions:
@@ -312,6 +317,7 @@ class LogManager:
         checkpoints.write_offsets(self.directory / checkpoints.RECOVERY_POINT, recovery)
         checkpoints.write_offsets(self.directory / checkpoints.LOG_START_OFFSET, starts)
         checkpoints.write_offsets(self.directory / checkpoints.HIGH_WATERMARK, watermarks)
+        self._checkpoints_stale = False
 
     def close(self) -> None:
         """Flush and close everything, and say so: the next start will not check the logs.
