@@ -303,6 +303,22 @@ async def test_a_source_is_no_sink():
         assert "is not a sink connector" in w.last(TASK).trace
 
 
+async def test_plugins_that_hang_in_validate_do_not_hold_up_others():
+    async with Watched() as w:
+        hung = {"connector.class": SOURCE, "behaviour": "sleep", "where": "validate"}
+        ask = w.supervisor.call
+        calls = [asyncio.create_task(ask("validate", {"config": hung}, timeout_s=20)) for _ in range(20)]
+        await asyncio.sleep(0)
+        listed = await ask("list_plugins", {}, timeout_s=10)
+        assert SOURCE in {name for name, *_ in listed}
+        answer = await ask("validate", {"config": {"connector.class": SINK}}, timeout_s=10)
+        assert answer["kind"] == "sink"
+        assert not any(call.done() for call in calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
 async def test_what_a_task_prints_and_logs_is_in_the_workers_log(caplog):
     caplog.set_level(logging.INFO, "klamm.connect.output")
     async with Watched() as w:

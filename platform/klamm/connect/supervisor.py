@@ -39,8 +39,10 @@ HEARTBEAT_CONFIG: Final = ConfigDef().define(
 )
 GRACEFUL_S: Final = 5.0  # task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
-# One-shot children at a time: validation by many clients at once must not exhaust the machine.
-_CALLS_MAX: Final = 4
+# One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
+# hangs takes only its own few places.
+_CALLS_MAX: Final = 12
+_CALLS_PER_PLUGIN_MAX: Final = 3
 
 
 class Supervisor:
@@ -68,6 +70,9 @@ class Supervisor:
         self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._stopping = False
         self._call_slots = asyncio.Semaphore(_CALLS_MAX)
+        self._plugin_slots: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
+            weakref.WeakValueDictionary()
+        )
         self._watching: asyncio.Task[None] | None = None
         self._around = Surroundings(
             launcher=self._launcher,
@@ -112,8 +117,10 @@ class Supervisor:
           "values": [{"definition": {...}, "value": {name, value, recommended_values, errors, visible}}]}
         - "alter_offsets" {"config": {...}, "offsets": [[partition, offset | None], ...]} -> bool
         """
+        plugin = params.get("plugin") or params.get("config", {}).get("connector.class", method)
+        own_slots = self._plugin_slots.setdefault(plugin, asyncio.Semaphore(_CALLS_PER_PLUGIN_MAX))
         try:
-            async with asyncio.timeout(timeout_s), self._call_slots:
+            async with asyncio.timeout(timeout_s), own_slots, self._call_slots:
                 return await self._call(method, params)
         except TimeoutError:
             raise PluginCallError(
