@@ -285,3 +285,15 @@ def test_herder_last_words_are_unassigned_for_what_ran(bench: Bench) -> None:
         do.PutStatus("a", State.UNASSIGNED, None, "1.0"),
         do.PutStatus(A0, State.UNASSIGNED, None, "1.0"),
     ]
+
+
+def test_an_answer_to_the_connector_that_was_deleted_is_not_its_successors():
+    bench = Bench()
+    bench.write(connector_record("a", CONFIG))
+    old = bench.question(bench.event(None, State.RUNNING))
+    bench.write(*delete_records("a"))
+    bench.write(connector_record("a", CONFIG))
+    new = bench.question(bench.event(None, State.RUNNING))
+    assert bench.herder.on_task_configs_failed("a", old.epoch, "gone", 0) == []
+    assert bench.answer(old, [{"n": "old"}]) == []
+    assert [type(a) for a in bench.answer(new, [{"n": "0"}])] == [do.WriteTasks]

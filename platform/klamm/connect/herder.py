@@ -154,6 +154,8 @@ class Herder:
         self._worker = dict(worker)
         self._find_plugin = find_plugin
         self._connectors: dict[str, _Connector] = {}
+        # Of questions, over all connectors: one that was deleted and made again must not get the old one's answer.
+        self._epoch = 0
 
     # What should run
 
@@ -317,9 +319,9 @@ class Herder:
         self._forget_question(found)
         return [ComputeTasks(name, tasks_max(found.config), found.epoch)]
 
-    @staticmethod
-    def _forget_question(found: _Connector) -> None:
-        found.epoch += 1
+    def _forget_question(self, found: _Connector) -> None:
+        self._epoch += 1
+        found.epoch = self._epoch
         found.retry_at_ms = None
 
     def on_task_configs(
