@@ -21,6 +21,7 @@ from klamm_broker.wire.batch import (
     read_header,
 )
 from klamm_broker.wire.compression import Compression
+from klamm_broker.wire.crc import crc32c
 from klamm_broker.wire.errors import ErrorCode
 
 NOW = 1_800_000_000_000
@@ -68,8 +69,6 @@ def marker(*, committed: bool, epoch: int = 0, coordinator_epoch: int = 0) -> by
 
 def set_field(batch: bytearray, layout: str, position: int, value: int) -> bytearray:
     """Change a header field and make the checksum right again."""
-    from klamm_broker.wire.crc import crc32c
-
     struct.pack_into(layout, batch, position, value)
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
@@ -198,6 +197,38 @@ def marker_for(producer: int, epoch: int) -> bytearray:
     return encode_end_txn_marker(
         committed=True, producer_id=producer, producer_epoch=epoch, coordinator_epoch=0, timestamp=NOW
     )
+
+
+def claim(data: bytearray, count: int) -> bytearray:
+    """The batch with another number of records in its header, and a checksum that is right."""
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return data
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_a_batch_may_not_claim_more_records_than_fit(make, compression):
+    log = make()
+    batch = claim(encode_batch([record()], compression=compression), 2**31 - 1)
+    with pytest.raises(errors.InvalidRecordBatch, match="2147483647 records do not fit"):
+        log.append(batch, now_ms=NOW)
+    assert log.log_end_offset == 0
+
+
+def test_the_smallest_records_fit_exactly(make):
+    log = make()
+    empty = [Record(timestamp=NOW, value=None)] * 50
+    log.append(encode_batch(empty), now_ms=NOW)
+    with pytest.raises(errors.InvalidRecordBatch, match="51 records do not fit into 350 bytes"):
+        log.append(claim(encode_batch(empty), 51), now_ms=NOW)
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_many_equal_records_are_not_too_many(make, compression):
+    log = make()
+    log.append(encode_batch([Record(timestamp=NOW, value=None)] * 20_000, compression=compression), now_ms=NOW)
+    assert log.log_end_offset == 20_000
 
 
 # Failing disks

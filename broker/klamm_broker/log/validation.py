@@ -40,6 +40,14 @@ Batch = tuple[int, BatchHeader]
 
 _MAGIC_AT: Final = 16
 _UNBOUNDED: Final = 2**63 - 1
+_RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
+_EXPANSION_MAX: Final = {
+    Compression.NONE: 1,
+    Compression.GZIP: 1032,  # 258 bytes by a length and a distance of a bit each
+    Compression.SNAPPY: 64,  # a copy of 64 bytes takes 3
+    Compression.LZ4: 255,  # what a byte adds to a length
+    Compression.ZSTD: 43_691,  # a block of 128 KiB has a header of 3 bytes
+}
 _CODECS: Final = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -98,6 +106,13 @@ def _check_header(header: BatchHeader, config: LogConfig, *, from_client: bool, 
         )
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise InvalidRecordBatch(f"{where}: unknown compression type {attributes & COMPRESSION_MASK}")
+    body = header.length + 12 - HEADER_BYTES
+    if header.record_count * _RECORD_BYTES_MIN > body * _EXPANSION_MAX[attributes & COMPRESSION_MASK]:
+        raise InvalidRecordBatch(
+            f"{where}: {header.record_count} records do not fit into {body} bytes of "
+            f"{Compression(attributes & COMPRESSION_MASK).name.lower()} compression: a record has at least "
+            f"{_RECORD_BYTES_MIN}"
+        )
     if not from_client:
         return
     if header.length + 12 > config.max_message_bytes:
