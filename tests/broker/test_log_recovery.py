@@ -281,6 +281,48 @@ def test_a_finished_cleaning_is_put_in_place(tmp_path):
     log.release()
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_epoch_file_is_rebuilt_below_the_recovery_point_too(tmp_path, clean):
+    log = open_log(tmp_path, CONFIG, clean=True, leader_epoch=1)
+    fill(log)
+    log.leader_epoch = 4
+    fill(log, 2)
+    log.close()
+    entries = log.epochs.entries
+    assert len(log.segment_base_offsets) > 3
+    (tmp_path / "leader-epoch-checkpoint").unlink()
+    again = open_log(tmp_path, CONFIG, clean=clean, recovery_point=log.log_end_offset, leader_epoch=4)
+    assert again.epochs.entries == entries
+    assert (tmp_path / "leader-epoch-checkpoint").exists()
+    again.release()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", ["cut", "version", "offset"])
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_damaged_transaction_index_is_rebuilt(tmp_path, caplog, clean, damage, snapshots):
+    log = open_log(tmp_path, CONFIG, clean=True)
+    fill(log, 40)
+    log.close()
+    aborted = log.aborted_transactions(0, 10**9)
+    indexes = [path for path in sorted(tmp_path.glob("*.txnindex")) if path.stat().st_size]
+    assert aborted
+    originals = [path.read_bytes() for path in indexes]
+    for path, data in zip(indexes, originals, strict=True):
+        path.write_bytes({
+            "cut": data[:-1], "version": b"\x00\x01" + data[2:], "offset": data[:18] + bytes(8) + data[26:],
+        }[damage])  # fmt: skip
+    if not snapshots:
+        for path in tmp_path.glob("*.snapshot"):
+            path.unlink()
+    again = open_log(tmp_path, CONFIG, clean=clean, recovery_point=log.log_end_offset)
+    assert again.aborted_transactions(0, 10**9) == aborted
+    assert "rebuilding the transaction index" in caplog.text
+    assert [path.read_bytes() for path in indexes] == originals
+    assert again.log_end_offset == log.log_end_offset
+    again.release()
+
+
 def test_a_damaged_epoch_file_is_rebuilt(tmp_path):
     log = open_log(tmp_path, CONFIG, clean=True)
     fill(log)

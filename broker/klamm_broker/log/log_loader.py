@@ -25,6 +25,7 @@ from klamm_broker.log.leftovers import remove_leftovers
 from klamm_broker.log.producer_state import ProducerState
 from klamm_broker.log.replay import apply_batch
 from klamm_broker.log.segment import Segment
+from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.wire.batch import BatchHeader, read_header
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,8 @@ class LogLoader:
         recover_from = self._first_to_recover()
         for segment in self._segments[:recover_from]:
             self._check_indexes(segment, names, active=segment is self._segments[-1])
-        self._load_epochs(recover_from)
+            self._check_txn_index(segment, names)
+        self._load_epochs(recover_from, names)
         self._snapshots = producer_snapshot.offsets(names)
         self._load_producers(recover_from)
         end = self._recover(recover_from)
@@ -170,13 +172,47 @@ class LogLoader:
             segment.index.release()
             rebuild_indexes(segment)
 
-    def _load_epochs(self, recover_from: int) -> None:
+    def _check_txn_index(self, segment: Segment, sizes: dict[str, int]) -> None:
+        """Rebuild a damaged index of aborted transactions: without it readers would get what was aborted.
+
+        That no transaction was aborted is the usual case, and then there is no file: one that is missing cannot
+        be told from that.
+        """
+        path = segment.txn_index.path
+        if path.name not in sizes:
+            return
+        try:
+            segment.txn_index.check(segment.base_offset)
+        except CorruptFile as e:
+            log.warning("%s: rebuilding the transaction index of segment %d", e, segment.base_offset)
+            segment.txn_index.reset()
+            for aborted in self._aborted_in(segment):
+                segment.txn_index.append(aborted)
+            segment.txn_index.flush()
+
+    def _aborted_in(self, segment: Segment) -> Iterator[AbortedTxn]:
+        """The transactions whose abort marker is in a segment: they may have begun in one before it."""
+        producers, start = producers_before(self._directory, segment.base_offset)
+        for earlier in self._segments:
+            if earlier.base_offset > segment.base_offset:
+                return
+            with mapped(earlier) as data:
+                for position, header in _headers(data, 0):
+                    if header.base_offset >= start:
+                        aborted = apply_batch(producers, data, position, header)
+                        if aborted is not None and earlier is segment:
+                            yield aborted
+
+    def _load_epochs(self, recover_from: int, sizes: dict[str, int]) -> None:
         path = self._directory / leader_epoch.FILE_NAME
         try:
+            if path.name not in sizes and any(segment.size for segment in self._segments[:recover_from]):
+                raise CorruptFile(f"{path}: missing")
             self._epochs = LeaderEpochCache.load(path)
         except CorruptFile as e:
             log.warning("%s: rebuilding the leader epochs from the log", e)
             self._epochs = LeaderEpochCache(path)
+            self._epochs_changed = True
             for segment in self._segments[:recover_from]:
                 with mapped(segment) as data:
                     for _, header in _headers(data, 0):
@@ -312,6 +348,17 @@ def rebuild_indexes(segment: Segment) -> None:
     segment.note_max_timestamp()
     segment.index.flush()
     segment.time_index.flush()
+
+
+def producers_before(directory: Path, offset: int) -> tuple[ProducerState, int]:
+    """The producer state of the last intact snapshot up to `offset`, and that snapshot's offset: replay from there."""
+    names = [path.name for path in directory.iterdir()]
+    for found in reversed([o for o in producer_snapshot.offsets(names) if o <= offset]):
+        try:
+            return ProducerState(producer_snapshot.read(directory, found)), found
+        except CorruptFile as e:
+            log.warning("%s: an earlier snapshot is used", e)
+    return ProducerState(), 0
 
 
 def reload_producers(

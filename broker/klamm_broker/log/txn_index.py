@@ -60,6 +60,12 @@ class TxnIndex:
             entries.append(AbortedTxn(*fields))
         return entries
 
+    def check(self, base_offset: int) -> None:
+        """Raise CorruptFile when the file cannot be the index of the segment that starts at `base_offset`."""
+        for txn in self.entries:
+            if txn.last_offset < base_offset or txn.first_offset > txn.last_offset:
+                raise CorruptFile(f"{self.path}: {txn} is not of a segment that starts at {base_offset}")
+
     def append(self, txn: AbortedTxn) -> None:
         self.entries.append(txn)
 
