@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.group_sim import Sim, subscription
 
+from klamm_broker.coordinator import records
 from klamm_broker.coordinator.model import OffsetToCommit, Protocol, TopicPartition
 from klamm_broker.wire.errors import ErrorCode as E
 
@@ -83,6 +84,63 @@ def test_too_much_metadata_refuses_that_partition_only():
     alone = sim.commit({T0: OffsetToCommit(5, -1, "12345")}, group="other")
     assert _codes(sim, alone) == {T0: E.OFFSET_METADATA_TOO_LARGE}
     assert "other" not in sim.coordinator.groups
+
+
+@pytest.mark.parametrize(("metadata", "told"), [
+    ("\U0001f600" * 8191, E.NONE),
+    ("\U0001f600" * 8192, E.OFFSET_METADATA_TOO_LARGE),
+    ("\U0001f600" * 8192 + "a" * 30_000, E.OFFSET_METADATA_TOO_LARGE),
+    ("a" * 32_767, E.NONE),
+    ("a" * 32_768, E.OFFSET_METADATA_TOO_LARGE),
+])  # fmt: skip
+@pytest.mark.parametrize("retention_ms", [None, 1000])
+def test_metadata_that_no_record_can_hold_is_too_large_whatever_the_limit(metadata, told, retention_ms):
+    sim = Sim(offset_metadata_max_bytes=1_000_000)
+    token = sim.commit({T0: OffsetToCommit(5, -1, metadata), T1: 6}, retention_ms=retention_ms)
+    assert _codes(sim, token) == {T0: told, T1: E.NONE}
+    assert not sim.coordinator.groups["g"].pending_offsets
+
+
+def test_a_record_that_cannot_be_made_leaves_nothing_pending(monkeypatch):
+    sim = Sim()
+    sim.commit({T0: 5})
+
+    def fail(*_) -> None:
+        raise ValueError("too long")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "committed_offset", fail)
+        patched.setattr(records, "offset_tombstone", fail)
+        with pytest.raises(ValueError, match="too long"):
+            sim.commit({T0: 6})
+        with pytest.raises(ValueError, match="too long"):
+            sim.coordinator.on_partitions_deleted([TopicPartition("t", 0)], sim.now)
+    assert not sim.coordinator.groups["g"].pending_offsets
+    assert sim.offsets() == {T0: 5}
+
+
+def test_what_a_call_asked_for_before_it_raised_is_done_with_the_next(monkeypatch, caplog):
+    sim = Sim()
+    for group in ("a", "b"):
+        sim.commit({T0: 5, T1: 1}, group=group)
+    real = sim.coordinator._forget
+
+    def fail_for_b(group, partitions) -> None:
+        if group.group_id == "b":
+            raise RuntimeError("a defect")
+        real(group, partitions)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sim.coordinator, "_forget", fail_for_b)
+        with pytest.raises(RuntimeError, match="a defect"):
+            sim.coordinator.on_partitions_deleted([TopicPartition("t", 0)], sim.now)
+    assert sim.coordinator.groups["a"].pending_offsets
+    assert sim.coordinator.heartbeat("none", "m", None, 1, sim.now) is E.UNKNOWN_MEMBER_ID
+    token = sim.commit({T1: 2}, group="b")
+    assert _codes(sim, token) == {T1: E.NONE}
+    assert not sim.coordinator.groups["a"].pending_offsets
+    assert sim.offsets("a") == {T1: 1}
+    assert "effects of it are done late" in caplog.text
 
 
 def test_members_commit_with_their_generation():

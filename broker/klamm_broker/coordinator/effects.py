@@ -8,11 +8,14 @@ it was asked, and it may do so at once or any time later.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 Token = Hashable
 """Names a request that waits for its answer. The coordinator only stores it and hands it back."""
@@ -55,7 +58,11 @@ Effect = Reply | Append
 
 
 class Turn:
-    """One call of a coordinator: the time it sees and the effects it has produced so far."""
+    """One call of a coordinator: the time it sees and the effects it has produced so far.
+
+    A call that raises leaves its effects behind, and they go out first with the next call's: the state has moved on
+    to where they are asked for. Without them members would wait for answers, and offsets be pending, for ever.
+    """
 
     __slots__ = ("_effects", "now")
 
@@ -64,7 +71,8 @@ class Turn:
         self._effects: list[Effect] = []
 
     def begin(self, now: Now) -> None:
-        assert not self._effects, "a call is still under way"
+        if self._effects:
+            log.error("a call of the coordinator failed: %d effects of it are done late", len(self._effects))
         self.now = now
 
     def end(self) -> list[Effect]:

@@ -28,6 +28,8 @@ from klamm_broker.wire.errors import ErrorCode
 
 _TOMBSTONES_PER_APPEND: Final = 1_000
 """A key is at most 600 bytes with names of the usual 249 characters: so many fit the 1 MiB of a batch."""
+_STRING_BYTES_MAX: Final = 32_767
+_CHARACTER_BYTES_MAX: Final = 4
 
 CommitResults = dict[TopicPartition, ErrorCode]
 
@@ -54,7 +56,7 @@ class Offsets:
         results: CommitResults = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for at, offset in request.offsets.items():
-            if len(offset.metadata or "") > self._config.offset_metadata_max_bytes:
+            if self._is_too_large(offset.metadata or ""):
                 results[at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 results[at] = ErrorCode.NONE
@@ -63,6 +65,14 @@ class Offsets:
             self._store(group, accepted, results, token)
         else:
             self._turn.reply(token, CommitResult(partitions=results))
+
+    def _is_too_large(self, metadata: str) -> bool:
+        """Kafka counts characters, whatever the property's name says; the record's field counts bytes."""
+        if len(metadata) > self._config.offset_metadata_max_bytes:
+            return True
+        return len(metadata) * _CHARACTER_BYTES_MAX > _STRING_BYTES_MAX and (
+            len(metadata.encode()) > _STRING_BYTES_MAX
+        )
 
     def _validate_commit(self, group: ClassicGroup, request: CommitRequest) -> ErrorCode:
         generation_id = request.generation_id
@@ -106,12 +116,9 @@ class Offsets:
                 results.update(dict.fromkeys(accepted, told))
             self._turn.reply(token, CommitResult(partitions=results))
 
+        batch = [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()]
         group.pending_offsets.update(accepted.keys())
-        self._turn.append(
-            group.partition,
-            [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()],
-            then,
-        )
+        self._turn.append(group.partition, batch, then)
 
     def _settle(self, group: ClassicGroup, partitions: Iterable[TopicPartition]) -> None:
         for at in partitions:
@@ -138,10 +145,11 @@ class Offsets:
         outcome = [ErrorCode.NONE]
         for i, chunk in enumerate(chunks):
             is_last = i == len(chunks) - 1
+            batch = [records.offset_tombstone(group.group_id, at) for at in chunk]
             group.pending_offsets.update(chunk)
             self._turn.append(
                 group.partition,
-                [*(records.offset_tombstone(group.group_id, at) for at in chunk), *(last if is_last else ())],
+                [*batch, *(last if is_last else ())],
                 self._after_tombstones(group, chunk, outcome, done if is_last else None),
             )
 

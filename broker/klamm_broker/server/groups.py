@@ -97,7 +97,12 @@ class GroupShell:
         `call` gets a token and the time; `convert` turns the answer, whenever it comes, into a message.
         """
         parked = _Parked(convert)
-        self.run(call(parked, self.now()))
+        try:
+            effects = call(parked, self.now())
+        except Exception:
+            self.run(self.coordinator.tick(self.now()))  # what the call asked for before it failed: see `Turn`
+            raise
+        self.run(effects)
         if parked.message is not None:
             return parked.message
         parked.future = self._loop.create_future()
@@ -118,14 +123,21 @@ class GroupShell:
     def run(self, effects: Iterable[Effect]) -> None:
         """Do these effects, in order, and those that follow from them; then set the timer."""
         queue = deque(effects)
+        failed: Exception | None = None
         while queue:
             effect = queue.popleft()
-            if isinstance(effect, Append):
-                error = self._append(effect)
-                queue.extend(effect.then(error, self.now()))
-            else:
+            if not isinstance(effect, Append):
                 self._answer(effect.token, effect.response)
+                continue
+            error = self._append(effect)
+            try:
+                queue.extend(effect.then(error, self.now()))
+            except Exception as e:
+                log.exception("what follows an append of the group coordinator failed; the rest is done")
+                failed = e
         self._set_timer()
+        if failed is not None:
+            raise failed
 
     def _answer(self, token: Token, response: object) -> None:
         assert isinstance(token, _Parked)
@@ -141,14 +153,17 @@ class GroupShell:
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         now_ms = int(time.time() * 1000)
-        batch = encode_batch(
-            [Record(timestamp=now_ms, key=key, value=value) for key, value in append.records]
-        )
         try:
+            batch = encode_batch(
+                [Record(timestamp=now_ms, key=key, value=value) for key, value in append.records]
+            )
             self.broker.append(partition, batch, now_ms=now_ms, origin="coordinator")
         except LogError as e:
             log.error("%s: %d records could not be written: %s", partition, len(append.records), e)  # noqa: TRY400
             return e.code
+        except Exception:  # the coordinator must hear of it, or the offsets stay pending
+            log.exception("%s: %d records could not be written", partition, len(append.records))
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
     def _partition(self, index: int) -> Partition | None:
@@ -190,7 +205,10 @@ class GroupShell:
 
     def _tick(self) -> None:
         self._timer = None
-        self.run(self.coordinator.tick(self.now()))
+        try:
+            self.run(self.coordinator.tick(self.now()))
+        finally:  # one group's trouble must not stop the time of all
+            self._set_timer()
 
 
 def _existing_partitions(broker: Broker) -> int | None:
