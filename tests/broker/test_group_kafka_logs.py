@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support import kafka_oracle
+from support.archive import unpack
 from support.broker import new_topic
 
 from klamm.testing import EmbeddedBroker
@@ -21,8 +21,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures/kafka-4.3.1"
 @pytest.mark.parametrize("archive", ["clean", "killed"])
 def test_committed_offsets_of_a_kafka_are_ours(tmp_path, archive):
     data = tmp_path / "data"
-    with tarfile.open(FIXTURES / f"{archive}.tar.xz") as tar:
-        tar.extractall(data, filter="data")
+    unpack(FIXTURES / f"{archive}.tar.xz", data)
     with EmbeddedBroker(data) as broker:
         consumer = Consumer(
             {"bootstrap.servers": broker.bootstrap, "group.id": "fixture-group", "log_level": 0}

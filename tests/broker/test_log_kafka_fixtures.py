@@ -6,10 +6,10 @@ import base64
 import gzip
 import json
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
+from support.archive import unpack
 
 from klamm_broker.log import checkpoints, producer_snapshot
 from klamm_broker.log.log_dir import read_meta
@@ -29,8 +29,7 @@ def expected():
 
 @pytest.fixture(params=["clean", "killed"])
 def kafka_dir(request, tmp_path):
-    with tarfile.open(FIXTURE / f"{request.param}.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURE / f"{request.param}.tar.xz", tmp_path)
     return tmp_path
 
 
@@ -92,8 +91,7 @@ def test_every_record_is_there(kafka_dir, expected, topic):
 
 
 def test_an_open_transaction_of_a_killed_broker_holds_the_last_stable_offset_back(tmp_path, expected):
-    with tarfile.open(FIXTURE / "killed.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURE / "killed.tar.xz", tmp_path)
     manager = LogManager(tmp_path, now_ms=NOW)
     log = manager.get("transactions", 0)
     undecided = expected["transactions"]["read_uncommitted"][-1]["offset"]
@@ -102,8 +100,7 @@ def test_an_open_transaction_of_a_killed_broker_holds_the_last_stable_offset_bac
 
 
 def test_checkpoints_epochs_and_identity(tmp_path):
-    with tarfile.open(FIXTURE / "clean.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURE / "clean.tar.xz", tmp_path)
     ends = checkpoints.read_offsets(tmp_path / checkpoints.RECOVERY_POINT)
     starts = checkpoints.read_offsets(tmp_path / checkpoints.LOG_START_OFFSET)
     meta = read_meta(tmp_path)
@@ -130,8 +127,7 @@ def test_checkpoints_epochs_and_identity(tmp_path):
 
 
 def test_adopted_topics_lose_nothing_to_rules_that_are_not_known(tmp_path):
-    with tarfile.open(FIXTURE / "clean.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURE / "clean.tar.xz", tmp_path)
     manager = LogManager(tmp_path, now_ms=NOW)
     assert {t.name for t in manager.topics.values() if t.configs == {"cleanup.policy": "compact"}} == {
         "compacted", "__consumer_offsets", "__transaction_state",
@@ -144,8 +140,7 @@ def test_adopted_topics_lose_nothing_to_rules_that_are_not_known(tmp_path):
 
 def test_snapshots_agree_with_a_replay(tmp_path):
     """Kafka's snapshot at the log end says the same as ours after reading the whole log."""
-    with tarfile.open(FIXTURE / "clean.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURE / "clean.tar.xz", tmp_path)
     seen = 0
     for topic in ["idempotent", "transactions"]:
         directory = tmp_path / f"{topic}-0"
@@ -170,8 +165,7 @@ def test_snapshots_agree_with_a_replay(tmp_path):
 
 def test_rebuilt_indexes_equal_kafkas(tmp_path):
     """Our recovery of Kafka's segments writes the same index and aborted-transaction files, byte for byte."""
-    with tarfile.open(FIXTURE / "clean.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(FIXTURE / "clean.tar.xz", tmp_path)
     compared = 0
     for topic, interval in [("idempotent", 500), ("codecs", 4096), ("transactions", 4096)]:
         directory = tmp_path / f"{topic}-0"
