@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from klamm_broker.log import errors
+from klamm_broker.log import errors, partition_log
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.partition_log import PartitionLog
@@ -227,7 +227,9 @@ def test_the_smallest_records_fit_exactly(make):
 @pytest.mark.parametrize("compression", list(Compression))
 def test_many_equal_records_are_not_too_many(make, compression):
     log = make()
-    log.append(encode_batch([Record(timestamp=NOW, value=None)] * 20_000, compression=compression), now_ms=NOW)
+    log.append(
+        encode_batch([Record(timestamp=NOW, value=None)] * 20_000, compression=compression), now_ms=NOW
+    )
     assert log.log_end_offset == 20_000
 
 
@@ -322,7 +324,8 @@ def test_an_epoch_that_could_not_be_written_is_tried_again(make, monkeypatch):
     assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n1 0\n"
 
 
-def test_a_failed_flush_does_not_move_the_recovery_point(make, monkeypatch):
+def test_after_a_failed_fsync_nothing_is_taken_for_durable(make, monkeypatch, caplog):
+    """On Linux the next fsync succeeds though the pages are gone."""
     log = make()
     log.append(plain(), now_ms=NOW)
 
@@ -333,7 +336,31 @@ def test_a_failed_flush_does_not_move_the_recovery_point(make, monkeypatch):
         patched.setattr(os, "fsync", refuse)
         with pytest.raises(errors.StorageError, match="flush failed"):
             log.flush()
-    assert log.recovery_point == 0
+    assert "check the disk" in caplog.text
+    for call in (log.flush, lambda: log.append(plain(), now_ms=NOW), log.close):
+        with pytest.raises(errors.StorageError, match="an earlier flush failed"):
+            call()
+    assert (log.recovery_point, log.log_end_offset) == (0, 1)
+    assert not log.wants_flush(NOW + 10**15)
+    assert log.read(0, 1000, up_to=1) is not None, "what is in the cache can still be read"
+    log.release()
+    again = make(clean=False)
+    again.append(plain(), now_ms=NOW)
+    again.flush()
+    assert again.recovery_point == 2
+
+
+def test_a_flush_that_could_not_begin_may_be_tried_again(make, monkeypatch):
+    log = make()
+    log.append(plain(), now_ms=NOW)
+
+    def refuse(*_) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(partition_log, "files_to_flush", refuse)
+        with pytest.raises(errors.StorageError, match="flush failed"):
+            log.flush()
     log.flush()
     assert log.recovery_point == 1
 

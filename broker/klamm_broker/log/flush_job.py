@@ -2,14 +2,21 @@
 
 `fsync` may take seconds. A job holds the open files and knows nothing else, so `run` may be called in a
 thread while the log is written to; what was in the files when the job was made is durable when it returns.
+
+An `fsync` that fails is not to be tried again: Linux has marked the pages clean by then and may drop them, so the
+next one succeeds and says nothing. The log is told with `flush_failed` and takes nothing more until the next start.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from klamm_broker.log import producer_snapshot
 from klamm_broker.log.files import OpenFile
+from klamm_broker.log.segment import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +28,20 @@ class FlushJob:
     files: list[OpenFile]
 
     def run(self) -> None:
-        """Raises OSError: then nothing may be taken for durable."""
+        """Raises OSError: then nothing may be taken for durable, now or later. Tell `PartitionLog.flush_failed`."""
         for file in self.files:
             os.fsync(file.fd)
+
+
+def files_to_flush(directory: Path, segments: Iterable[Segment], epochs: Path) -> list[OpenFile]:
+    """What has to be on disk before the recovery point may pass these segments. Raises OSError."""
+    found: list[OpenFile] = []
+    for segment in segments:
+        found += segment.files_to_sync()
+        snapshot = producer_snapshot.snapshot_path(directory, segment.base_offset)
+        if snapshot.exists():
+            found.append(OpenFile(snapshot, os.O_RDONLY))
+    if epochs.exists():
+        found.append(OpenFile(epochs, os.O_RDONLY))
+    found.append(OpenFile(directory, os.O_RDONLY))
+    return found

@@ -9,15 +9,15 @@ log end. Not thread-safe, never waits but for the disk, and has no clock: time i
 from __future__ import annotations
 
 import logging
-import os
 import zlib
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from klamm_broker.log import files, producer_snapshot, timestamps
+from klamm_broker.log import producer_snapshot, timestamps
+from klamm_broker.log.answers import AppendInfo, FileSlice
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import InvalidRecordBatch, LogError, OffsetOutOfRange, StorageError
-from klamm_broker.log.flush_job import FlushJob
+from klamm_broker.log.flush_job import FlushJob, files_to_flush
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded, LogLoader, reload_producers
 from klamm_broker.log.producer_state import BatchMetadata, ProducerState
@@ -30,25 +30,6 @@ from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_r
 from klamm_broker.wire.batch import patch, patch_log_append_time
 
 log = logging.getLogger(__name__)
-
-
-class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 under CreateTime; `duplicate`: it was there already."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool
-
-
-class FileSlice(NamedTuple):
-    """Whole batches inside one segment, for `sendfile`. Hold the slice (it holds the file) while sending."""
-
-    fd: int
-    position: int
-    size: int
-    file: files.OpenFile
 
 
 class PartitionLog:
@@ -84,6 +65,7 @@ class PartitionLog:
         self._flushed_ms = now_ms
         self._truncations = 0
         self._closed = False
+        self._failed: OSError | None = None  # of an fsync: what is on the disk is not known any more
 
     @classmethod
     def open(
@@ -239,6 +221,7 @@ class PartitionLog:
     def _write(self, data: Buffer, rows: list[tuple[int, int, int]], last_offset: int, now_ms: int) -> None:
         if self._closed:
             raise StorageError(f"{self.name}: the log is closed")
+        self._check_not_failed()
         largest = max(rows, key=lambda row: row[2])[2] if len(rows) > 1 else rows[0][2]
         try:
             if self._roll_due(len(data), last_offset, largest, now_ms):
@@ -402,33 +385,44 @@ class PartitionLog:
 
     def wants_flush(self, now_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a finished segment asks for a flush."""
-        return (self.recovery_point < self.log_end_offset and not self._closed) and (
+        if self._closed or self._failed is not None:
+            return False
+        return self.recovery_point < self.log_end_offset and (
             self.flush_due_after_roll or self._flush_due(now_ms)
         )
 
     def begin_flush(self, now_ms: int) -> FlushJob | None:
         """A job that makes everything up to the log end durable; None when it is. `end_flush` must follow."""
         self._flushed_ms = now_ms
+        self._check_not_failed()
         if self._closed or self.recovery_point >= self.log_end_offset:
             return None
-        found: list[files.OpenFile] = []
         try:
-            for segment in self._segments.since(self.recovery_point):
-                found += segment.files_to_sync()
-                snapshot = producer_snapshot.snapshot_path(self.directory, segment.base_offset)
-                if snapshot.exists():
-                    found.append(files.OpenFile(snapshot, os.O_RDONLY))
-            if self.epochs.path.exists():
-                found.append(files.OpenFile(self.epochs.path, os.O_RDONLY))
-            found.append(files.OpenFile(self.directory, os.O_RDONLY))
+            found = files_to_flush(
+                self.directory, self._segments.since(self.recovery_point), self.epochs.path
+            )
         except OSError as e:
             raise StorageError(f"{self.name}: flush failed: {e}") from e
         return FlushJob(end_offset=self.log_end_offset, truncations=self._truncations, files=found)
 
     def end_flush(self, job: FlushJob) -> None:
         """The job has run: move the recovery point (unless the log has been truncated meanwhile)."""
+        self._check_not_failed()
         if job.truncations == self._truncations:
             self.recovery_point = max(self.recovery_point, min(job.end_offset, self.log_end_offset))
+
+    def flush_failed(self, error: OSError) -> None:
+        """The job has failed: no later one can be believed, so the log takes nothing until the next start."""
+        self._failed = error
+        log.critical(
+            "%s: fsync failed (%s): records from offset %d on may not reach the disk. Appends are refused until the "
+            "broker is started again; check the disk first",
+            self.name, error, self.recovery_point,
+        )  # fmt: skip
+
+    def _check_not_failed(self) -> None:
+        if self._failed is not None:
+            raise StorageError(f"{self.name}: an earlier flush failed: {self._failed}")
 
     def flush(self, now_ms: int | None = None) -> None:
         """Force everything up to the log end to disk, and move the recovery point there."""
@@ -438,6 +432,7 @@ class PartitionLog:
         try:
             job.run()
         except OSError as e:
+            self.flush_failed(e)
             raise StorageError(f"{self.name}: flush failed: {e}") from e
         self.end_flush(job)
 

@@ -41,7 +41,7 @@ Batch = tuple[int, BatchHeader]
 _MAGIC_AT: Final = 16
 _UNBOUNDED: Final = 2**63 - 1
 _RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
-_EXPANSION_MAX: Final = {
+_EXPANSION_MAX: Final[dict[int, int]] = {
     Compression.NONE: 1,
     Compression.GZIP: 1032,  # 258 bytes by a length and a distance of a bit each
     Compression.SNAPPY: 64,  # a copy of 64 bytes takes 3

@@ -3,6 +3,9 @@
 `fsync` waits for the disk and needs no interpreter, so it runs in a thread; everything else stays on the loop. One
 log at a time: a disk that is slow is not helped by more at once. What is on disk is not read again by the recovery
 after a crash.
+
+A partition whose `fsync` failed refuses appends until the broker is started again, and is never flushed again: a
+second `fsync` would succeed without the data. The shutdown is then not a clean one.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Final
 
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,7 @@ class Flusher:
         self._task = loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Begin no further flush. An fsync that is under way ends by itself and changes nothing."""
+        """Begin no further flush, and wait for one that is under way: the log must learn whether it failed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -44,14 +48,28 @@ class Flusher:
             await asyncio.sleep(self._pause_s)
             for partition_log in self._logs.wanting_flush(_now_ms()):
                 try:
-                    job = partition_log.begin_flush(_now_ms())
-                    if job is not None:
-                        await asyncio.shield(asyncio.to_thread(job.run))
-                        partition_log.end_flush(job)
-                except (LogError, OSError):
-                    log.exception(
-                        "%s: flush failed; it is not on disk and will be tried again", partition_log.name
-                    )
+                    await self._flush(partition_log)
+                except LogError:  # nothing was asked of the disk yet
+                    log.exception("%s: flush failed; it will be tried again", partition_log.name)
+
+    @staticmethod
+    async def _flush(partition_log: PartitionLog) -> None:
+        job = partition_log.begin_flush(_now_ms())
+        if job is None:
+            return
+        running = asyncio.create_task(asyncio.to_thread(job.run))
+        try:
+            await asyncio.shield(running)
+        except OSError as e:
+            partition_log.flush_failed(e)
+        except asyncio.CancelledError:
+            # The broker stops and is going to flush again itself: that must not succeed where this one fails.
+            await asyncio.wait([running])
+            if isinstance(error := running.exception(), OSError):
+                partition_log.flush_failed(error)
+            raise
+        else:
+            partition_log.end_flush(job)
 
 
 def _now_ms() -> int:
