@@ -1,0 +1,135 @@
+"""`kill -9` of the broker under load while a group commits: acknowledged commits stay, positions never go back."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from support.broker import new_topic, wait_until
+
+from klamm.testing import EmbeddedBroker
+
+GROUP = "g"
+RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
+
+
+class Load(threading.Thread):
+    """Produces numbers, in order and each exactly once, until it is stopped."""
+
+    def __init__(self, broker: EmbeddedBroker, topic: str) -> None:
+        super().__init__()
+        self.stopped = threading.Event()
+        self._topic = topic
+        self._producer = Producer({
+            "bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 1,
+            "message.timeout.ms": 60_000, **RECONNECT,
+        })  # fmt: skip
+
+    def run(self) -> None:
+        number = 0
+        while not self.stopped.is_set():
+            for _ in range(5):
+                self._producer.produce(self._topic, b"%d" % number, partition=0)
+                number += 1
+            self._producer.poll(0.002)
+        self.left = self._producer.flush(60)
+
+
+class Member(threading.Thread):
+    """A consumer that lives through all kills, and commits what it has read, each time waiting for the answer."""
+
+    def __init__(self, broker: EmbeddedBroker, topic: str) -> None:
+        super().__init__()
+        self.stopped = threading.Event()
+        self.acknowledged: list[int] = []
+        self.attempted = 0
+        self.numbers: list[int] = []
+        self._topic = topic
+        self._consumer = Consumer({
+            "bootstrap.servers": broker.bootstrap, "group.id": GROUP, "enable.auto.commit": False,
+            "auto.offset.reset": "error", "fetch.wait.max.ms": 20, "session.timeout.ms": 45_000, **RECONNECT,
+        })  # fmt: skip
+        self._consumer.subscribe([topic])
+
+    def run(self) -> None:
+        while not self.stopped.is_set():
+            messages = [m for m in self._consumer.consume(50, 0.02) if m.error() is None]
+            if not messages:
+                continue
+            self.numbers += [int(m.value()) for m in messages]
+            self.attempted = messages[-1].offset() + 1
+            try:
+                self._consumer.commit(
+                    offsets=[TopicPartition(self._topic, 0, self.attempted)], asynchronous=False
+                )
+            except KafkaException:
+                continue  # not acknowledged: it may have been written or not
+            self.acknowledged.append(self.attempted)
+        self._consumer.close()
+
+
+def committed(broker: EmbeddedBroker, topic: str) -> int:
+    """What the broker says, read as an administrator would, by somebody who has no memory of the group."""
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    try:
+        return reader.committed([TopicPartition(topic, 0)], timeout=20)[0].offset
+    finally:
+        reader.close()
+
+
+def check_kills(tmp_path, *, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    said = f"(seed {seed})"
+    config = {"log.segment.bytes": "1048576", "group.initial.rebalance.delay.ms": "0"}
+    with EmbeddedBroker(tmp_path / "data", config=config) as broker:
+        topic = new_topic(broker)
+        start = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP})
+        start.commit(
+            offsets=[TopicPartition(topic, 0, 0)], asynchronous=False
+        )  # so that no reset is ever right
+        start.close()
+        load, member = Load(broker, topic), Member(broker, topic)
+        load.start()
+        member.start()
+        last_seen = 0
+        try:
+            for _ in range(kills):
+                before = len(member.acknowledged)
+                wait_until(
+                    lambda: len(member.acknowledged) > before + 5, "commits acknowledged", timeout_s=30
+                )
+                time.sleep(chance.random() * 0.2)
+                broker.kill()
+                acknowledged = member.acknowledged[-1]
+                broker.start()
+                found = committed(broker, topic)
+                assert found >= acknowledged, f"{acknowledged} was acknowledged, {found} is there {said}"
+                assert found >= last_seen, f"{last_seen} was there, now {found} {said}"
+                last_seen = found
+            before = len(member.acknowledged)
+            wait_until(lambda: len(member.acknowledged) > before + 1, "commits go on", timeout_s=30)
+        finally:
+            for thread in (load, member):
+                thread.stopped.set()
+            for thread in (load, member):
+                thread.join(90)
+        assert load.left == 0
+        assert committed(broker, topic) >= member.acknowledged[-1] > 0
+        assert member.acknowledged == sorted(member.acknowledged)
+        assert member.numbers == list(range(len(member.numbers))), f"read twice, or left out {said}"
+
+
+@pytest.mark.fault
+def test_acknowledged_commits_survive_kills(tmp_path):
+    check_kills(tmp_path, kills=3, seed=random.randrange(1 << 30))
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(4))
+def test_acknowledged_commits_survive_many_kills(tmp_path, seed):
+    check_kills(tmp_path, kills=12, seed=seed)
