@@ -8,8 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -452,17 +453,42 @@ def test_what_is_held_of_indexes_is_bounded(start):
         files.INDEX_BYTES.capacity = capacity
 
 
-def test_a_thousand_partitions_start_quickly(start):
+class CallCount:
+    """Counts calls by name, of C functions (`open`, `scandir`) and of Python's: what work was done, not how fast."""
+
+    def __init__(self) -> None:
+        self.of_c: Counter[str] = Counter()
+        self.of_python = 0
+
+    def __call__(self, _frame: FrameType, event: str, called: object) -> None:
+        if event == "c_call":
+            self.of_c[called.__name__] += 1  # type: ignore[attr-defined]
+        elif event == "call":
+            self.of_python += 1
+
+
+@pytest.mark.parametrize("partitions", [50, 1000])
+def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(start, partitions):
     manager = start()
-    manager.create_topic("many", 1000, now_ms=NOW)
+    manager.create_topic("many", partitions, now_ms=NOW)
     for log in manager:
-        log.append(batch(), now_ms=NOW)
+        for _ in range(20):
+            log.append(batch(bytes(1000)), now_ms=NOW)
     manager.close()
-    began = time.perf_counter()
-    manager = start()
-    took = time.perf_counter() - began
-    assert sum(log.log_end_offset for log in manager) == 1000
-    assert took < 2.0, f"{took:.2f} s"
+    count = CallCount()
+    sys.setprofile(count)
+    try:
+        manager = start()
+    finally:
+        sys.setprofile(None)
+    assert sum(log.log_end_offset for log in manager) == 20 * partitions
+    of_c = {name: number / partitions for name, number in count.of_c.items()}
+    assert "mmap" not in of_c, "no segment is read as a whole"
+    assert of_c["open"] <= 8, "log end, epochs, producer snapshot, topic id, indexes"
+    assert of_c["scandir"] <= 2
+    assert of_c["stat"] <= 16
+    assert of_c["unpack_from"] <= 25, "of 20 batches only those behind the last index entry are read"
+    assert count.of_python / partitions <= 600
 
 
 def test_names_of_other_files_are_left_alone(start):
