@@ -100,7 +100,8 @@ class GroupShell:
         try:
             effects = call(parked, self.now())
         except Exception:
-            self.run(self.coordinator.tick(self.now()))  # what the call asked for before it failed: see `Turn`
+            # `Turn` has kept what the call asked for before it failed.
+            self.run(self.coordinator.tick(self.now()))
             raise
         self.run(effects)
         if parked.message is not None:
