@@ -10,7 +10,7 @@ from klamm_base.errors import ConfigError
 POLICY = RestartPolicy(
     max_restarts=3, window_ms=60_000, backoff_ms=1_000, backoff_max_ms=3_000, healthy_after_ms=30_000
 )
-TRANSIENT = sorted(set(ErrorClass) - PERMANENT)
+TRANSIENT = sorted(set(ErrorClass) - PERMANENT - {ErrorClass.LOST})
 
 
 @pytest.mark.parametrize("error", sorted(PERMANENT))
@@ -28,10 +28,29 @@ def test_transient_errors_are_retried_with_growing_waits_until_the_budget_is_use
         Restart(attempt=2, delay_ms=2_000),
         Restart(attempt=3, delay_ms=3_000),
     ]
-    if error is ErrorClass.LOST:
-        assert isinstance(decisions[3], Restart), "the end of the fork server is not the task's fault"
-    else:
-        assert decisions[3] == GiveUp(why="3 restarts within 60 s are used up")
+    assert decisions[3] == GiveUp(why="3 restarts within 60 s are used up")
+
+
+def test_losses_of_the_fork_server_use_up_nothing_and_pause_longer_each_time():
+    history = History()
+    losses = [POLICY.decide(history, ErrorClass.LOST, now_ms=at, random=0) for at in range(20)]
+    assert [d.delay_ms for d in losses[:4]] == [250, 500, 1_000, 2_000]
+    assert losses[-1] == Restart(attempt=20, delay_ms=30_000)
+    crash = POLICY.decide(history, ErrorClass.CRASH, now_ms=30, random=0)
+    assert crash == Restart(attempt=1, delay_ms=1_000)
+    for at in (31, 32):
+        POLICY.decide(history, ErrorClass.CRASH, now_ms=at, random=0)
+    assert isinstance(POLICY.decide(history, ErrorClass.CRASH, now_ms=33, random=0), GiveUp)
+
+
+def test_a_fork_server_that_goes_on_dying_is_paused_for_also_when_tasks_are_not():
+    policy = RestartPolicy(backoff_ms=0, backoff_max_ms=0, window_ms=1)
+    history = History()
+    waits = [policy.decide(history, ErrorClass.LOST, now_ms=at * 1_000, random=0).delay_ms for at in range(5)]
+    assert waits == [250, 500, 1_000, 2_000, 4_000]
+    history.running(5_000)
+    later = policy.decide(history, ErrorClass.LOST, now_ms=5_000 + policy.healthy_after_ms, random=0)
+    assert later == Restart(attempt=1, delay_ms=250), "a healthy period forgets losses, too"
 
 
 def test_restarts_that_leave_the_window_count_no_more():
@@ -75,9 +94,7 @@ def test_a_wait_is_jittered_below_the_doubled_backoff_and_never_above_the_maximu
 
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 40_000), st.sampled_from([e for e in TRANSIENT if e is not ErrorClass.LOST])
-        ),
+        st.tuples(st.integers(0, 40_000), st.sampled_from(TRANSIENT)),
         max_size=60,
     ),
     st.booleans(),

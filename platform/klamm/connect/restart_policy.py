@@ -1,8 +1,9 @@
 """When a failed child is started again: error classes, exponential backoff, a budget per window. Pure.
 
 Invariant: a permanent error is never retried; a transient one is retried at most `max_restarts` times in
-any `window_ms`, each later than the one before. Running for `healthy_after_ms` forgets the past. Time and
-randomness are passed in; nothing here waits.
+any `window_ms`, each later than the one before. The end of the fork server is nobody's failure: it takes nothing
+of the budget and is always followed by a restart, after pauses of its own. Running for `healthy_after_ms` forgets
+the past. Time and randomness are passed in; nothing here waits.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ class ErrorClass(StrEnum):
 
 
 PERMANENT: Final = frozenset({ErrorClass.DATA, ErrorClass.CONFIG})
+# A fork server starts in some 0.3 s. One that dies again and again must not keep the machine busy, whatever the
+# settings for tasks say.
+LOSS_BACKOFF_MS: Final = 250
+LOSS_BACKOFF_MAX_MS: Final = 30_000
+LOSS_WINDOW_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +129,12 @@ class RestartPolicy:
         history.running_since_ms = None
         if error in PERMANENT:
             return GiveUp(why=f"a {error} error is permanent")
-        # The end of the fork server is not the task's doing: it waits longer each time, and never gives up.
-        if len(history.restarts_ms) >= self.max_restarts and error is not ErrorClass.LOST:
+        if error is ErrorClass.LOST:
+            history.losses_ms.append(now_ms)
+            attempt = len(history.losses_ms)
+            wait_ms = self._wait_ms(LOSS_BACKOFF_MS, LOSS_BACKOFF_MAX_MS, attempt, random)
+            return Restart(attempt=attempt, delay_ms=wait_ms)
+        if len(history.restarts_ms) >= self.max_restarts:
             return GiveUp(why=f"{self.max_restarts} restarts within {self.window_ms / 1000:g} s are used up")
         history.restarts_ms.append(now_ms)
         attempt = len(history.restarts_ms)
@@ -132,16 +142,20 @@ class RestartPolicy:
 
     def delay_ms(self, attempt: int, random: float) -> int:
         """Exponential backoff: within `jitter` (20 %) below the doubled wait, never above the maximum."""
+        return self._wait_ms(self.backoff_ms, self.backoff_max_ms, attempt, random)
+
+    def _wait_ms(self, first_ms: int, max_ms: int, attempt: int, random: float) -> int:
         # 2**40 ms are 35 years: the cap keeps a large attempt from building a huge integer.
-        full = min(self.backoff_max_ms, self.backoff_ms << min(attempt - 1, 40))
+        full = min(max_ms, first_ms << min(attempt - 1, 40))
         return int(full * (1 - self.jitter * random))
 
 
 @dataclass(slots=True)
 class History:
-    """One child's past: the restarts that count, and since when it runs."""
+    """One child's past: the restarts that count, the losses of its fork server, and since when it runs."""
 
     restarts_ms: list[int] = field(default_factory=list)
+    losses_ms: list[int] = field(default_factory=list)
     running_since_ms: int | None = None
 
     def running(self, now_ms: int) -> None:
@@ -153,4 +167,6 @@ class History:
         since = self.running_since_ms
         if since is not None and now_ms - since >= policy.healthy_after_ms:
             self.restarts_ms.clear()
+            self.losses_ms.clear()
         self.restarts_ms = [at for at in self.restarts_ms if now_ms - at < policy.window_ms]
+        self.losses_ms = [at for at in self.losses_ms if now_ms - at < LOSS_WINDOW_MS]
