@@ -66,7 +66,13 @@ class PluginDesc:
     @property
     def class_name(self) -> str:
         """The name that REST shows: Kafka's where the plugin stands for one, else its Python path."""
-        return self.cls.kafka_name or python_name(self.cls)
+        return kafka_name(self.cls) or python_name(self.cls)
+
+    @property
+    def names(self) -> list[str]:
+        """Every name that means it where no other plugin of its kind has it too; the first one is full."""
+        found = (self.class_name, python_name(self.cls), python_name(self.cls, sep=":"))
+        return list(dict.fromkeys((*found, self.simple_name, self.cls.__name__, self.alias)))
 
     @property
     def simple_name(self) -> str:
@@ -96,6 +102,12 @@ class BrokenPlugin(NamedTuple):
     error: str
 
 
+def kafka_name(cls: type) -> str | None:
+    """The Java class that this very class stands for: a subclass of it is another plugin."""
+    name: str | None = vars(cls).get("kafka_name")
+    return name
+
+
 def python_name(cls: type, sep: str = ".") -> str:
     return f"{cls.__module__}{sep}{cls.__qualname__}"
 
@@ -114,7 +126,7 @@ class PluginManager:
         """Everything that is installed now, packages of a moment ago included."""
         importlib.invalidate_caches()
         manager = cls()
-        for entry_point in sorted(_unique(entry_points(group=GROUP)), key=lambda e: e.name):
+        for entry_point in sorted(_unique(entry_points(group=GROUP)), key=_order):
             manager._load_entry_point(entry_point)
         return manager
 
@@ -129,7 +141,14 @@ class PluginManager:
             self._break(name, e)
             return
         known = {(d.cls, d.type) for d in self._plugins}
-        self._plugins += [d for d in found if (d.cls, d.type) not in known]
+        new = [d for d in found if (d.cls, d.type) not in known]
+        taken = {(d.class_name, d.type): d for d in self._plugins}
+        clash = next((d for d in new if (d.class_name, d.type) in taken), None)
+        if clash is not None:
+            owner = taken[clash.class_name, clash.type].location
+            self._break(name, ConnectError(f"{clash.class_name} is a plugin of {owner} already"))
+            return
+        self._plugins += new
 
     def plugins(self, *types: PluginType) -> list[PluginDesc]:
         """All plugins, or those of these kinds, ordered by kind and name."""
@@ -212,6 +231,12 @@ class PluginManager:
     def _break(self, name: str, error: Exception) -> None:
         log.warning("plugin package %s cannot be used", name, exc_info=error)
         self.broken.append(BrokenPlugin(name, f"{type(error).__name__}: {error}"))
+
+
+def _order(entry_point: EntryPoint) -> tuple[bool, str]:
+    """Klamm's own first: who takes one of their names is the one that cannot be used."""
+    own = entry_point.dist is not None and entry_point.dist.name == "klamm"
+    return not own, entry_point.name
 
 
 def _unique(found: Iterable[EntryPoint]) -> list[EntryPoint]:

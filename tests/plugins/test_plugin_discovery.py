@@ -190,3 +190,37 @@ def test_a_package_installed_a_moment_ago_is_found(tmp_path, monkeypatch):
         assert loaded.find_connector("FileStreamSink")
     finally:
         sys.modules.pop("fresh_plugin", None)
+
+
+def test_a_subclass_of_a_shipped_plugin_is_another_plugin(manager):
+    """What Kafka name its parent stands for is not inherited: the parent stays what it was."""
+    child = type("ReversedJsonConverter", (JsonConverter,), {"__module__": "acme.conv"})
+    manager.register(package(converters=[child]), "acme")
+    assert manager.broken == []
+    assert manager.find_converter("org.apache.kafka.connect.json.JsonConverter") is JsonConverter
+    assert manager.find_converter("acme.conv.ReversedJsonConverter") is child
+    assert manager.find_converter("ReversedJsonConverter") is child
+
+
+def test_who_takes_the_name_of_another_plugin_is_the_broken_one(manager):
+    thief = connector("Thief", kafka_name="org.apache.kafka.connect.file.FileStreamSourceConnector")
+    manager.register(package([thief]), "acme")
+    assert [(b.name, b.error) for b in manager.broken] == [
+        (
+            "acme",
+            "ConnectError: org.apache.kafka.connect.file.FileStreamSourceConnector is a plugin of klamm-file already",
+        )
+    ]
+    assert manager.find_connector("FileStreamSource") is FileStreamSourceConnector
+
+
+def test_a_plugin_lists_every_name_it_answers_to(manager):
+    names = next(d.names for d in manager.plugins(PluginType.CONVERTER) if d.cls is JsonConverter)
+    assert names == [
+        "org.apache.kafka.connect.json.JsonConverter",
+        "klamm_plugins.converters.json.JsonConverter",
+        "klamm_plugins.converters.json:JsonConverter",
+        "JsonConverter",
+        "Json",
+    ]
+    assert all(manager.find_converter(name) is JsonConverter for name in names)

@@ -308,19 +308,23 @@ IGNORED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """A checked configuration. `raw` are the strings as given, `values` the typed values with defaults."""
+    """A checked configuration. `raw` are the strings as given, `values` the typed values with defaults;
+    `source` says where a key was set, for errors that show later.
+    """
 
     raw: Mapping[str, str]
     values: Mapping[str, Any]
+    source: Where
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], where: Where | None = None) -> WorkerConfig:
         """Check `props`; warn of what has no effect. Raises ConfigError: every bad value, and where it was set."""
         given = props if isinstance(props, Properties) else Properties(props)
         values = parse(WORKER_CONFIG, given)
+        source = where or given.source
         for name in WORKER_CONFIG.unknown(given):
-            _warn(name, (where or given.source)(name))
-        return cls(raw=dict(given), values=values)
+            _warn(name, source(name))
+        return cls(raw=dict(given), values=values, source=source)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]

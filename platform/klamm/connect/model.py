@@ -6,6 +6,7 @@ of JSON. No I/O, no plugin code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -117,8 +118,12 @@ class StateEvent:
 
 
 class PluginInfo(NamedTuple):
-    """One row of GET /connector-plugins: class name, kind (source, sink, converter, …) and version."""
+    """One row of GET /connector-plugins: class name, kind (source, sink, converter, …) and version.
+
+    `names` are all that it can be called by; short ones may mean other plugins as well.
+    """
 
     plugin_class: str
     type: str
     version: str
+    names: Sequence[str] = ()

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from klamm.connect.config import WorkerConfig
+from klamm.connect.definitions import CONVERTERS
 from klamm.connect.model import PluginInfo
+from klamm_base.configdef import invalid
+from klamm_base.errors import ConfigError
 
 CONNECTOR_TYPES: Final = ("source", "sink")
 CONVERTER: Final = "converter"
@@ -45,8 +49,21 @@ class PluginRegistry:
         return found[0] if len(found) == 1 else self._learned.get(name)
 
     def plugin(self, name: str, type: str) -> PluginInfo | None:
-        """The plugin of a kind with this full name."""
-        return next((p for p in self._plugins if p.type == type and p.plugin_class == name), None)
+        """The plugin of a kind that this name means; None when there is none or several."""
+        known = self.of_type(type)
+        found = [p for p in known if p.plugin_class == name] or [p for p in known if name in p.names]
+        return found[0] if len(found) == 1 else None
+
+
+def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
+    """Raise ConfigError for a converter of the worker that is not installed: its connectors could not run."""
+    for key in CONVERTERS:
+        kind = HEADER_CONVERTER if key == "header.converter" else CONVERTER
+        name = config[key]
+        if plugins.plugin(name, kind) is None:
+            known = ", ".join(p.plugin_class for p in plugins.of_type(kind))
+            why = f"Class {name} could not be found. Available are: {known}"
+            raise ConfigError(str(invalid(key, name, why)), key=key, source=config.source(key))
 
 
 def _aliases(plugin_class: str) -> tuple[str, str]:

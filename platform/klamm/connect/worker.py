@@ -148,8 +148,8 @@ def _bind(host: str, port: int) -> socket.socket:
         server.bind((host, port))
     except OSError as e:
         server.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {e.strerror}; set listeners to a free address", key="listeners"
+        raise KlammError(
+            f"cannot listen on {host}:{port}: {e.strerror}; set listeners to a free address"
         ) from None
     return server
 
@@ -184,10 +184,10 @@ async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> 
 
 
 def main(config: WorkerConfig) -> int:
-    """Exit code 0 after a drain, 1 when the worker could not start or go on."""
+    """Exit code 0 after a drain, 1 when the worker could not start or go on, 2 when its configuration cannot be used."""
     try:
         asyncio.run(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
     except KlammError as e:
         log.error("%s", e)  # noqa: TRY400 - a sentence for the operator
-        return 1
+        return 2 if isinstance(e, ConfigError) else 1
     return 0

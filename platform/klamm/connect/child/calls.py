@@ -26,7 +26,7 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
     plugins = PluginManager.load()
     match order["method"]:
         case "list_plugins":
-            result: Any = [[d.class_name, d.type.value, d.version] for d in plugins.plugins()]
+            result: Any = [[d.class_name, d.type.value, d.version, d.names] for d in plugins.plugins()]
         case "plugin_config":
             result = [definition(key) for key in plugins.find_plugin(params["plugin"]).cls.config()]
         case "validate":

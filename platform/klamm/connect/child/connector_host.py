@@ -18,7 +18,7 @@ from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import secret_values, stop_plugin
 from klamm.connect.model import ConnectorSpec
 from klamm_plugins.connector import SinkConnector, SourceConnector
-from klamm_plugins.discovery import PluginManager, python_name
+from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 
 log = logging.getLogger(__name__)
 
@@ -127,4 +127,4 @@ class _Host:
         """What Kafka's worker adds to each task's configuration: it cannot take over a task that lacks it."""
         task, config = self._cls.task_class(), self._spec.config
         topics: dict[str, str] = {key: config[key] for key in ("topics", "topics.regex") if key in config}
-        return {"task.class": task.kafka_name or python_name(task), **topics}
+        return {"task.class": kafka_name(task) or python_name(task), **topics}
