@@ -9,10 +9,17 @@ import time
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from support.broker import new_topic, wait_until
+from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 GROUP = "g"
+ALONE = "alone"
 RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
 
 
@@ -71,9 +78,40 @@ class Member(threading.Thread):
         self._consumer.close()
 
 
-def committed(broker: EmbeddedBroker, topic: str) -> int:
+class Committer(threading.Thread):
+    """Commits rising offsets for a group without members, until the broker is killed; it repeats nothing.
+
+    Nobody else commits for that group, so what a broker has after its start is what it has kept.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, topic: str, start: int) -> None:
+        super().__init__()
+        self.acknowledged = start
+        self.count = 0
+        self.error = 0
+        self._topic = topic
+        self._port = int(broker.bootstrap.rpartition(":")[2])
+
+    def run(self) -> None:
+        with RawClient(self._port) as client:
+            while not self.error:
+                part = OffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=self.acknowledged + 1, committed_metadata=""
+                )
+                asked = OffsetCommitRequestTopic(name=self._topic, partitions=[part])
+                try:
+                    answer = client.request(OffsetCommitRequest(group_id=ALONE, topics=[asked]), version=9)
+                except OSError:
+                    return
+                self.error = answer.topics[0].partitions[0].error_code
+                if not self.error:
+                    self.acknowledged += 1
+                    self.count += 1
+
+
+def committed(broker: EmbeddedBroker, topic: str, group: str = GROUP) -> int:
     """What the broker says, read as an administrator would, by somebody who has no memory of the group."""
-    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
         return reader.committed([TopicPartition(topic, 0)], timeout=20)[0].offset
     finally:
@@ -94,17 +132,27 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
         load, member = Load(broker, topic), Member(broker, topic)
         load.start()
         member.start()
-        last_seen = 0
+        last_seen = alone = 0
         try:
             for _ in range(kills):
                 before = len(member.acknowledged)
+                committer = Committer(broker, topic, alone)
+                committer.start()
                 wait_until(
-                    lambda: len(member.acknowledged) > before + 5, "commits acknowledged", timeout_s=30
+                    lambda: len(member.acknowledged) > before + 5 and committer.count > 5,
+                    "commits acknowledged",
+                    timeout_s=30,
                 )
                 time.sleep(chance.random() * 0.2)
                 broker.kill()
                 acknowledged = member.acknowledged[-1]
+                committer.join(30)
+                assert committer.error == 0
                 broker.start()
+                alone = committed(broker, topic, ALONE)
+                assert 0 <= alone - committer.acknowledged <= 1, (
+                    f"{committer.acknowledged} was acknowledged, {alone} is there {said}"
+                )
                 found = committed(broker, topic)
                 assert found >= acknowledged, f"{acknowledged} was acknowledged, {found} is there {said}"
                 assert found >= last_seen, f"{last_seen} was there, now {found} {said}"
