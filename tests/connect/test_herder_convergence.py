@@ -39,6 +39,7 @@ class World(RuleBasedStateMachine):
     def new_worker(self) -> None:
         self.herder = Herder(worker={}, find_plugin=lambda _name: PLUGIN)
         self.connectors: dict[str, dict[str, str]] = {}
+        self.said: dict[str, State] = {}  # by the connector that runs now
         self.tasks: dict[TaskId, TaskSpec] = {}
         self.paused: set[TaskId] = set()
         self.questions: list[tuple[do.ComputeTasks, dict[str, str]]] = []
@@ -49,6 +50,7 @@ class World(RuleBasedStateMachine):
             match action:
                 case do.StartConnector(spec=spec):
                     self.connectors[spec.name] = spec.config
+                    self.said.pop(spec.name, None)
                 case do.StopConnector(name=name):
                     del self.connectors[name]  # only what runs is stopped
                 case do.StartTask(spec=task):
@@ -88,6 +90,11 @@ class World(RuleBasedStateMachine):
     def delete(self, name: str) -> None:
         self.write(delete_records(name))
 
+    @rule(name=NAMES)
+    def half_a_delete(self, name: str) -> None:
+        if name in self.config:
+            self.write(delete_records(name)[:1])
+
     @rule(name=NAMES, state=st.sampled_from(list(TargetState)))
     def target(self, name: str, state: TargetState) -> None:
         if name in self.config:
@@ -104,6 +111,8 @@ class World(RuleBasedStateMachine):
     @rule(name=NAMES, task=st.none() | st.integers(0, 3), state=st.sampled_from(list(State)))
     def event(self, name: str, task: int | None, state: State) -> None:
         """Any word at any time, even of processes that are gone."""
+        if task is None:
+            self.said[name] = state
         self.perform(self.herder.on_event(StateEvent(connector=name, task=task, state=state)))
 
     @rule(name=NAMES)
@@ -174,7 +183,9 @@ class World(RuleBasedStateMachine):
     def teardown(self) -> None:
         """At rest: connectors run, all questions are answered, the oldest last, and all answers committed."""
         for name in self.connectors:
-            self.perform(self.herder.on_event(StateEvent(connector=name, task=None, state=State.RUNNING)))
+            if self.said.get(name) is not State.RUNNING:  # who says so already is not asked again for it
+                self.event(name, None, State.RUNNING)
+        self.perform(self.herder.tick(self.now_ms + 1_000_000))
         while self.questions or self.writes:
             while self.questions:
                 self.reply(*self.questions.pop())

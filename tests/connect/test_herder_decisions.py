@@ -51,6 +51,11 @@ class Bench:
             self.event(i, State.RUNNING)
         return self
 
+    def remake(self, configs: list[dict[str, str]]) -> list[Action]:
+        """Connector `a` asks for new task configs, and they are committed."""
+        self.answer(self.question(self.herder.on_task_configs_changed("a")), configs)
+        return self.write(*task_records("a", configs))
+
     @staticmethod
     def question(actions: list[Action]) -> do.ComputeTasks:
         (found,) = [a for a in actions if isinstance(a, do.ComputeTasks)]
@@ -111,21 +116,48 @@ def test_herder_changed_connector_config_restarts_it_and_commits_tasks_even_when
     assert kinds(actions) == ["StopConnector", "PutStatus", "StartConnector"]
     question = bench.question(bench.event(None, State.RUNNING))
     assert kinds(bench.answer(question, [{"n": "0"}])) == ["WriteTasks"]
-    (start,) = bench.write(*task_records("a", [{"n": "0"}]))
+    stop, start = bench.write(*task_records("a", [{"n": "0"}]))
+    assert stop == do.StopTask(A0)
     assert isinstance(start, do.StartTask)
     assert start.spec.connector_config == changed
 
 
 def test_herder_only_changed_tasks_are_restarted(bench: Bench) -> None:
     bench.running(tasks=2)
-    (start,) = bench.write(*task_records("a", [{"n": "0"}, {"n": "new"}]))
+    stop, start = bench.remake([{"n": "0"}, {"n": "new"}])
+    assert stop == do.StopTask(A1)
     assert isinstance(start, do.StartTask)
     assert start.spec.id == A1
 
 
+def test_herder_all_tasks_that_change_or_go_are_stopped_before_a_new_one_starts(bench: Bench) -> None:
+    bench.running(tasks=2)
+    actions = bench.remake([{"n": "all"}])
+    assert kinds(actions) == ["StopTask", "DropStatus", "StopTask", "StartTask"]
+    assert [a.id for a in actions if isinstance(a, do.StopTask)] == [A1, A0]
+
+
+def test_herder_half_a_deletion_is_made_good(bench: Bench) -> None:
+    bench.running()
+    no_tasks, *_tombstones = delete_records("a")
+    actions = bench.write(no_tasks)
+    assert kinds(actions) == ["StopTask", "DropStatus", "ComputeTasks"]
+    assert bench.write() == [], "asked once"
+    assert kinds(bench.answer(bench.question(actions), [{"n": "0"}])) == ["WriteTasks"]
+    assert kinds(bench.write(*task_records("a", [{"n": "0"}]))) == ["PutStatus", "StartTask"]
+    assert bench.write() == []
+
+
+def test_herder_an_answer_that_was_there_before_half_a_deletion_does_not_hide_it(bench: Bench) -> None:
+    bench.running()
+    question = bench.question(bench.herder.on_task_configs_changed("a"))
+    assert bench.answer(question, [{"n": "0"}]) == [], "the half is not read yet"
+    assert "ComputeTasks" in kinds(bench.write(delete_records("a")[0]))
+
+
 def test_herder_fewer_tasks_stop_and_their_status_goes(bench: Bench) -> None:
     bench.running(tasks=2)
-    assert bench.write(*task_records("a", [{"n": "0"}])) == [do.StopTask(A1), do.DropStatus(A1)]
+    assert bench.remake([{"n": "0"}]) == [do.StopTask(A1), do.DropStatus(A1)]
 
 
 def test_herder_an_answer_to_an_old_question_does_not_count(bench: Bench) -> None:

@@ -7,7 +7,9 @@ do. One worker runs everything.
 
 Rules: a connector's own child runs only while its target state is STARTED (Kafka, too, stops the connector on
 pause). Its tasks are those that the config topic has committed. Task configs are asked for whenever the
-connector says RUNNING, and written only when they differ. Who failed is restarted by the supervisor's policy,
+connector says RUNNING, and again when others than its last answer come to be committed (half of a change that
+failed), and written only when they differ. Of one connector's tasks all that change or go are stopped, and have
+ended, before any of the new ones starts: an old task may still be at work on what is now another one's. Who failed is restarted by the supervisor's policy,
 not here; the herder only shows what the supervisor says.
 """
 
@@ -64,7 +66,9 @@ class WriteTasks:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Start a task; one of that id that runs is stopped first."""
+    """Start a task, once everything of its connector that was to be stopped before has ended; one of that id that
+    runs is stopped first.
+    """
 
     spec: TaskSpec
 
@@ -140,6 +144,8 @@ class _Connector:
     epoch: int = 0  # of the question for task configs: an answer to an older question does not count
     retry_at_ms: int | None = None
     retries: int = 0
+    answer: list[dict[str, str]] | None = None  # the newest; None: a question is open, or nobody can be asked
+    committed: list[dict[str, str]] = field(default_factory=list)  # as of the last look
     tasks: dict[int, _Task] = field(default_factory=dict)
 
     @property
@@ -178,7 +184,16 @@ class Herder:
         for name in config.connectors:
             out += self._settle_connector(name, config)
             out += self._settle_tasks(name, config)
+            out += self._doubt_answer(name, config)
         return out
+
+    def _doubt_answer(self, name: str, config: ConfigState) -> list[Action]:
+        """Ask again when tasks were committed that the connector did not make: a deletion begins with none."""
+        found = self._connectors[name]
+        before, found.committed = found.committed, list(config.tasks(name))
+        if found.answer is None or found.committed in (before, found.answer):
+            return []
+        return self._ask(name, found)
 
     def _remove(self, name: str) -> list[Action]:
         found = self._connectors.pop(name)
@@ -223,25 +238,27 @@ class Herder:
     def _settle_tasks(self, name: str, config: ConfigState) -> list[Action]:
         found = self._connectors[name]
         wanted = self._task_specs(name, config) if found.plugin is not None else {}
-        out: list[Action] = []
+        stops: list[Action] = []
+        starts: list[Action] = []
         for i in sorted(found.tasks.keys() - wanted.keys()):
             del found.tasks[i]
-            out += [StopTask(TaskId(name, i)), DropStatus(TaskId(name, i))]
+            stops += [StopTask(TaskId(name, i)), DropStatus(TaskId(name, i))]
         for i, spec in wanted.items():
             task = found.tasks.get(i)
             if task is None:
                 found.tasks[i] = _Task(spec)
-                out += [PutStatus(spec.id, State.UNASSIGNED, None, found.version), StartTask(spec)]
+                starts += [PutStatus(spec.id, State.UNASSIGNED, None, found.version), StartTask(spec)]
             elif (task.spec.task_config, task.spec.connector_config) != (
                 spec.task_config,
                 spec.connector_config,
             ):
                 task.spec = spec
-                out.append(StartTask(spec))
+                stops.append(StopTask(spec.id))
+                starts.append(StartTask(spec))
             elif task.spec.paused != spec.paused:
                 task.spec = spec
-                out.append(PauseTask(spec.id, spec.paused))
-        return out
+                starts.append(PauseTask(spec.id, spec.paused))
+        return [*stops, *starts]
 
     def _task_specs(self, name: str, config: ConfigState) -> dict[int, TaskSpec]:
         """The committed tasks. They run with the connector config that they were made from, until new ones are
@@ -323,6 +340,7 @@ class Herder:
         self._epoch += 1
         found.epoch = self._epoch
         found.retry_at_ms = None
+        found.answer = None
 
     def on_task_configs(
         self, name: str, epoch: int, configs: Sequence[Mapping[str, str]], config: ConfigState
@@ -338,9 +356,10 @@ class Herder:
                 return self._fail(name, f"{why}. Raise tasks.max, or set tasks.max.enforce=false to allow it")
             log.warning("connector %s: %s; tasks.max.enforce=false allows it", name, why)
         found.retries = 0
+        found.answer = [dict(c) for c in configs]
         out = self._show(name, State.RUNNING)
         applied = config.applied(name)
-        same = list(config.tasks(name)) == [dict(c) for c in configs]
+        same = list(config.tasks(name)) == found.answer
         if not same or config.inconsistent(name) or (applied is not None and applied != found.config):
             out.append(WriteTasks(name, tuple(configs), epoch))
         return out

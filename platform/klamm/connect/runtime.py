@@ -2,8 +2,9 @@
 
 Decisions are the herder's and what children do is the supervisor's; this module carries the herder's actions
 out and feeds back what happened. Actions on one connector or task run one after the other in a lane of its
-own, so that a child that takes its time to stop delays nobody else. Statuses that cannot be written while the
-broker is away are kept (the newest per key) and written when it is back. Everything here runs in the event loop.
+own, so that a child that takes its time to stop delays nobody else; only the tasks of its own connector wait for
+it before they start. Statuses that cannot be written while the broker is away are kept (the newest per key) and
+written when it is back. Everything here runs in the event loop.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class Runtime:
         self.config_lock = asyncio.Lock()
         self._herding = False
         self._reconcile_soon = False
+        self._writing_config = False
         self._lanes: dict[Target, asyncio.Task[None]] = {}
+        self._stops: dict[str, set[asyncio.Task[None]]] = {}  # of a connector's tasks, those that go on
         self._jobs: set[asyncio.Task[None]] = set()
         self._statuses_to_write: dict[str, bytes | None] = {}
         self._status_news = asyncio.Event()
@@ -205,16 +208,22 @@ class Runtime:
         """Write records to the config topic in order, read them back, and act on them. Raises LogError.
 
         The last record (the commit of task configs, the tombstone) follows when the others are acknowledged.
+        They are acted on together; when some could not be written, on those that were.
         """
         *first, last = records
         topic = self.config_log.topic
-        await asyncio.gather(*(self.producer.send(topic, key, value) for key, value in first))
-        await self.producer.send(topic, *last)
-        await self.config_log.read_to_end()
-        self.reconcile()
+        self._writing_config = True
+        try:
+            await asyncio.gather(*(self.producer.send(topic, key, value) for key, value in first))
+            await self.producer.send(topic, *last)
+            await self.config_log.read_to_end()
+        finally:
+            self._writing_config = False
+            self.reconcile()
 
     def _on_config(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
-        if self.configs.apply(key, value) is not None and not self._reconcile_soon and self._herding:
+        news = self.configs.apply(key, value) is not None
+        if news and self._herding and not self._reconcile_soon and not self._writing_config:
             self._reconcile_soon = True
             asyncio.get_running_loop().call_soon(self.reconcile)
 
@@ -270,10 +279,12 @@ class Runtime:
             case do.StopConnector(name=name):
                 self._in_lane(name, lambda: children.stop_connector(name))
             case do.StartTask(spec=task):
-                self._in_lane(task.id, lambda: children.start_task(task))
+                stops = frozenset(self._stops.get(task.id.connector, ()))
+                self._in_lane(task.id, lambda: children.start_task(task), after=stops)
             case do.StopTask(id=id):
                 grace_s = self.config["task.shutdown.graceful.timeout.ms"] / 1000
-                self._in_lane(id, lambda: children.stop_task(id, grace_s))
+                stop = self._in_lane(id, lambda: children.stop_task(id, grace_s))
+                self._note_stop(id.connector, stop)
             case do.PauseTask(id=id, paused=paused):
                 self._in_lane(id, lambda: children.set_paused(id, paused))
             case do.ComputeTasks():
@@ -281,13 +292,22 @@ class Runtime:
             case do.WriteTasks():
                 self._job(self._write_tasks(action))
 
-    def _in_lane(self, target: Target, call: Callable[[], Awaitable[None]]) -> None:
-        """Run `call` after everything that was asked of the same target before."""
+    def _in_lane(
+        self,
+        target: Target,
+        call: Callable[[], Awaitable[None]],
+        after: frozenset[asyncio.Task[None]] = frozenset(),
+    ) -> asyncio.Task[None]:
+        """Run `call` after everything that was asked of the same target before, and after `after`.
+
+        Both are older than what waits for them: nobody waits in a circle.
+        """
         before = self._lanes.get(target)
+        wait_for = after if before is None else after | {before}
 
         async def run() -> None:
-            if before is not None:
-                await asyncio.wait([before])
+            if wait_for:
+                await asyncio.wait(wait_for)
             try:
                 await call()
             except Exception as e:
@@ -298,6 +318,19 @@ class Runtime:
                     del self._lanes[target]
 
         self._lanes[target] = asyncio.create_task(run(), name=f"lane {target}")
+        return self._lanes[target]
+
+    def _note_stop(self, connector: str, stop: asyncio.Task[None]) -> None:
+        """The connector's tasks that start from now on wait for this one's end."""
+        stops = self._stops.setdefault(connector, set())
+        stops.add(stop)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            stops.discard(stop)
+            if not stops and self._stops.get(connector) is stops:
+                del self._stops[connector]
+
+        stop.add_done_callback(ended)
 
     async def settled(self, name: str) -> None:
         """Wait until everything that was asked of a connector and its tasks is done (a task has stopped)."""

@@ -1,0 +1,131 @@
+"""The worker's engine with children in the test's hand: who waits for whom, and what follows a write that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.connect_worker import worker_properties
+from support.runtime import NO_BROKER, task_spec, wait_for
+
+from klamm.connect import herder as do
+from klamm.connect.config import WorkerConfig
+from klamm.connect.kafka_log import LogError
+from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.runtime import Runtime
+from klamm.connect.stores import connector_record, delete_records
+
+CONVERTERS = "org.apache.kafka.connect"
+
+
+class HandChildren:
+    """Children that do at once what is asked, but for stops of tasks in `slow`: those wait to be let go."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.tasks: dict[TaskId, TaskSpec] = {}
+        self.slow: dict[TaskId, asyncio.Event] = {}
+        self.log: list[str] = []
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
+        assert method == "list_plugins"
+        json, headers = f"{CONVERTERS}.json.JsonConverter", f"{CONVERTERS}.storage.SimpleHeaderConverter"
+        return [["Src", "source", "1"], [json, "converter", "1"], [headers, "header_converter", "1"]]
+
+    async def start_connector(self, spec: ConnectorSpec) -> None:
+        self.runtime.on_event(StateEvent(connector=spec.name, task=None, state=State.RUNNING))
+
+    async def stop_connector(self, name: str) -> None:
+        pass
+
+    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
+        return [{"n": str(i)} for i in range(max_tasks)]
+
+    async def start_task(self, spec: TaskSpec) -> None:
+        self.tasks[spec.id] = spec
+        self.log.append(f"start {spec.id}")
+
+    async def stop_task(self, task: TaskId, timeout_s: float = 5) -> None:
+        if task in self.slow:
+            await self.slow[task].wait()
+        self.tasks.pop(task, None)
+        self.log.append(f"stop {task}")
+
+    async def set_paused(self, target: TaskId | str, paused: bool) -> None:
+        pass
+
+    def progress(self, task: TaskId) -> Progress | None:
+        return None
+
+
+def make(bootstrap: str) -> tuple[Runtime, HandChildren]:
+    config = WorkerConfig.from_properties(worker_properties(bootstrap, f"lanes-{time.monotonic_ns()}"))
+    made: list[HandChildren] = []
+
+    def children(runtime: Runtime) -> HandChildren:
+        made.append(HandChildren(runtime))
+        return made[0]
+
+    client = {"bootstrap.servers": bootstrap}
+    return Runtime(config, client=client, worker_id="w:1", make_children=children), made[0]
+
+
+async def test_tasks_of_a_connector_start_when_all_that_were_stopped_have_ended() -> None:
+    runtime, children = make(NO_BROKER)
+    let_go = children.slow[TaskId("a", 1)] = asyncio.Event()
+    new = task_spec("a", {})
+    runtime.perform([do.StopTask(TaskId("a", 1)), do.StopTask(TaskId("a", 0)), do.StartTask(new)])
+    runtime.perform([do.StopTask(TaskId("b", 0)), do.StartTask(task_spec("b", {}))])
+    await runtime.settled("b")
+    # The quick one's tasks run; of the slow one's nothing starts, also not what is asked for later.
+    runtime.perform([do.StartTask(task_spec("a", {}, number=2))])
+    await wait_for(lambda: "stop a-0" in children.log, lambda: str(children.log), 5)
+    assert children.log == ["stop a-0", "stop b-0", "start b-0"]
+    let_go.set()
+    await runtime.settled("a")
+    assert children.log[3] == "stop a-1"
+    assert sorted(children.log[4:]) == ["start a-0", "start a-2"]
+    assert not runtime._stops
+    await runtime.producer.close()
+
+
+async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(bootstrap: str) -> None:
+    runtime, children = make(bootstrap)
+    await runtime.start()
+    runtime.herd()
+    config = {"connector.class": "Src", "tasks.max": "2"}
+    await runtime.write_config([connector_record("a", config)])
+
+    def runs(count: int) -> Callable[[], bool]:
+        return lambda: len(children.tasks) == count
+
+    await wait_for(runs(2), lambda: str(children.log), 10)
+    send = runtime.producer.send
+
+    def broken(topic: str, key: str, value: bytes | None) -> asyncio.Future[None]:
+        if value is not None:
+            return send(topic, key, value)
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        failed.set_exception(LogError("the broker is away"))
+        return failed
+
+    runtime.producer.send = broken  # type: ignore[method-assign]
+    with pytest.raises(LogError, match="the broker is away"):
+        await runtime.write_config(delete_records("a"))
+    runtime.producer.send = send  # type: ignore[method-assign]
+    await wait_for(lambda: children.log.count("stop a-0"), lambda: str(children.log), 10)
+    await wait_for(runs(2), lambda: str(children.log), 10)
+    assert len(runtime.configs.tasks("a")) == 2
+    await runtime.write_config(delete_records("a"))
+    await runtime.settled("a")
+    assert children.tasks == {}
+    await runtime.stop()
