@@ -296,7 +296,8 @@ async def test_a_poison_record_fails_the_sink_at_once_and_its_place_is_named(bro
         await w.supervisor.start_task(task_spec(name, config, kind=Kind.SINK, worker=worker))
         await w.wait_states(TaskId(name, 0), R, F, timeout_s=30)
         first, *rest = w.last(TaskId(name, 0)).trace.splitlines()
-        assert first.endswith("ConnectError: Tolerance exceeded in error handler")
+        said = "ConnectError: Tolerance exceeded in error handler: Error in stage VALUE_CONVERTER for topic"
+        assert f"{said} {topic}, partition 0, offset 1: " in first
         cause = next(line for line in rest if line.startswith("Caused by: "))
         assert f"VALUE_CONVERTER for topic {topic}, partition 0, offset 1" in cause
 

@@ -57,6 +57,16 @@ def _messages(monkeypatch):
     monkeypatch.setattr("klamm.connect.child.sink_records.Message", FakeMessage)
 
 
+class Committed(dict):
+    """Committed offsets by partition; called, it answers as librdkafka's `committed` does."""
+
+    def __call__(self, partitions, timeout):
+        found = [Partition(TopicPartition(p.topic, p.partition)) for p in partitions]
+        for p in found:
+            p.offset = self.get(TopicPartition(p.topic, p.partition), OFFSET_INVALID)
+        return found
+
+
 class FakeConsumer:
     """A log per partition; `script` runs one step per poll. Positions and pauses behave as librdkafka's: of a
     partition that is not assigned yet, which it is not during the callback, they are refused and ignored.
@@ -66,7 +76,7 @@ class FakeConsumer:
         self.script = list(script)
         self.logs = {P0: list(range(100)), P1: list(range(100))}
         self.positions, self.paused, self.commits = {}, set(), []
-        self.committed = {}
+        self.committed = Committed()
         self.closed = False
         self.commit_error = None
 
@@ -409,3 +419,14 @@ def test_subscriptions(config, expected):
 def test_bad_subscriptions_are_refused(config):
     with pytest.raises(ConfigError):
         subscription(config)
+
+
+def test_lag_is_unknown_without_partitions_and_counts_from_what_was_committed(rig):
+    runner, consumer = rig.runner, rig.consumer
+    assert runner._lag() is None, "nothing is assigned: nothing is known"
+    consumer.committed.update({P0: 100})  # its end: a sink that caught up, and starts again
+    rig.runner._consumer.subscribe([], on_assign=runner._on_assign, on_revoke=None, on_lost=None)
+    consumer.assign(P0, P1)
+    assert runner._lag() == 100, "of P1, which has no committed offset and begins at the start"
+    consumer.committed.update({P1: 40})
+    assert runner._lag() == 100, "asked for once"

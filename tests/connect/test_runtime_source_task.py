@@ -223,7 +223,9 @@ def test_a_record_that_cannot_be_converted_fails_the_task_in_kafkas_words(contro
     producer = FakeProducer(auto=True)
     bad = SourceRecord({"filename": "a"}, {"position": 2}, "t", value=object())
     task = Scripted(control, [[record(1)], [bad]])
-    with pytest.raises(ConnectError, match=r"^Tolerance exceeded in error handler$") as e:
+    with pytest.raises(
+        ConnectError, match=r"^Tolerance exceeded in error handler: Error in stage VALUE_CONVERTER"
+    ) as e:
         runner(control, task, producer, converters=converters).run()
     assert isinstance(e.value.__cause__, DataError)
     assert "VALUE_CONVERTER for topic t, source partition {'filename': 'a'}" in str(e.value.__cause__)

@@ -36,6 +36,7 @@ _RETRY_POLL_S: Final = 0.1
 _RETRY_MIN_S: Final = 0.5
 _RETRY_MAX_S: Final = 30.0
 _LAG_INTERVAL_S: Final = 1.0
+_COMMITTED_S: Final = 1.0
 _IGNORED: Final = frozenset(
     {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED}  # noqa: SLF001
 )
@@ -86,6 +87,7 @@ class SinkRunner:
         self._commit_due = time.monotonic() + commit_interval_s
         self._delivered: dict[TopicPartition, int] = {}  # next offset after what put has taken
         self._safe: dict[TopicPartition, int] = {}  # where to go on after a failed flush
+        self._committed: dict[TopicPartition, int] = {}  # asked for once, for the lag before the first record
         self._batch: list[SinkRecord] = []
         self._after_batch: dict[TopicPartition, int] = {}
         self._parked: set[TopicPartition] = set()  # paused by the loop, not by the task
@@ -333,23 +335,38 @@ class SinkRunner:
         self._parked -= gone
         self._batch = [r for r in self._batch if r.topic_partition not in gone]
         for place in gone:
-            for known in (self._delivered, self._safe, self._after_batch):
+            for known in (self._delivered, self._safe, self._committed, self._after_batch):
                 known.pop(place, None)
         if places:
             self._task.close(places)
 
     def _lag(self) -> int | None:
-        """Records behind, from watermarks that the consumer has anyway; None while it has none."""
+        """Records behind, from watermarks that the consumer has anyway; None while that is not known."""
+        if not self.context.assigned or not self._know_committed():
+            return None
         total = 0
         for place in self.context.assigned:
-            offset = self._delivered.get(place, self._safe.get(place))
+            offset = self._delivered.get(place, self._safe.get(place, self._committed.get(place, -1)))
             marks = self._consumer.get_watermark_offsets(
                 KafkaPartition(place.topic, place.partition), cached=True
             )
             if marks is None or marks[1] < 0:
                 return None
-            total += max(0, marks[1] - (marks[0] if offset is None else offset))
+            total += max(0, marks[1] - (marks[0] if offset < 0 else offset))
         return total
+
+    def _know_committed(self) -> bool:
+        """Ask for the committed offsets of partitions that nothing was read from yet, once; False: no answer."""
+        known = self._delivered.keys() | self._safe.keys() | self._committed.keys()
+        asked = self.context.assigned - known
+        if asked:
+            try:
+                answer = self._consumer.committed(_kafka(asked), timeout=_COMMITTED_S)
+            except KafkaException as e:
+                log.debug("committed offsets are not known: %s", e)
+                return False
+            self._committed |= {_named(p): p.offset for p in answer}
+        return True
 
 
 def _place(message: Message) -> TopicPartition:

@@ -119,7 +119,8 @@ class SourceRunner:
             raise self._failure
 
     def _step(self) -> None:
-        self._vitals.enter("input")
+        # Unacknowledged records of a source that has nothing more are waited for at the broker.
+        self._vitals.enter("broker" if len(self._producer) else "input")
         records = self._poll()
         if records:
             self._vitals.moved()
@@ -166,7 +167,9 @@ class SourceRunner:
 
     def _ask_lag(self) -> None:
         try:
-            self._vitals.lag = self._task.lag()
+            lag = self._task.lag()
+            # What is on its way is behind as well, by an amount that the source's unit cannot tell.
+            self._vitals.lag = None if lag == 0 and len(self._producer) else lag
         except Exception:
             log.exception("the task's lag() raised")
             self._vitals.lag = None

@@ -41,7 +41,7 @@ class Tolerance:
         if not self._all:
             cause = DataError(what)
             cause.__cause__ = error
-            raise ConnectError("Tolerance exceeded in error handler") from cause
+            raise ConnectError(f"Tolerance exceeded in error handler: {what}") from cause
         self.skipped += 1
         log.error("record skipped (%d so far): %s%s", self.skipped, what, self._shown(record))
 
