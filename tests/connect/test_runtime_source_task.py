@@ -4,7 +4,7 @@ import random
 
 import orjson
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from support.runtime import task_spec
 from support.runtime_fakes import FakeProducer, RecordingControl, string_converters
 
@@ -332,3 +332,18 @@ def test_lag_is_what_the_task_says_and_unknown_when_it_cannot(control, caplog):
     runner(control, task, FakeProducer(auto=True))._ask_lag()
     assert control.vitals.lag is None
     assert "the task's lag() raised" in caplog.text
+
+
+def test_a_record_that_is_too_large_is_named_with_its_size_and_what_to_set(control):
+    class Refusing(FakeProducer):
+        def produce(self, topic, *rest):
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+    task = Scripted(control, [[record(7)]])
+    with pytest.raises(DataError) as e:
+        runner(control, task, Refusing()).run()
+    said = str(e.value)
+    assert said.startswith(
+        "A record of 1 bytes, source partition {'filename': 'a'}, offset {'position': 7}, could not"
+    )
+    assert "producer.override.max.request.size and the topic's max.message.bytes" in said

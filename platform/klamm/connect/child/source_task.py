@@ -228,7 +228,7 @@ class SourceRunner:
                     raise _StoppedWaiting from None
                 self._wait_for_broker()
             except KafkaException as e:
-                raise _refused(e.args[0], record.topic) from e
+                raise _refused(e.args[0], record.topic, _about(record, key, value)) from e
             else:
                 break
         if len(self._producer) > IN_FLIGHT_MAX:
@@ -352,9 +352,17 @@ def _chunks(records: list[SourceRecord]) -> Iterator[list[SourceRecord]]:
     yield records[start:]
 
 
-def _refused(error: KafkaError, topic: str | None) -> ConnectError:
-    """The task's error for a record that cannot be delivered."""
-    text = f"A record could not be sent to topic {topic}: {error.str()} ({error.name()})"
+def _about(record: SourceRecord, key: bytes | None, value: bytes | None) -> str:
+    """Where a record came from and how large it is: what a user needs to find it."""
+    size = len(key or b"") + len(value or b"")
+    return f" of {size} bytes, source partition {record.source_partition}, offset {record.source_offset},"
+
+
+def _refused(error: KafkaError, topic: str | None, about: str = "") -> ConnectError:
+    """The task's error for a record that cannot be delivered; `about` says which it is, where that is known."""
+    text = f"A record{about} could not be sent to topic {topic}: {error.str()} ({error.name()})"
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        text += "; larger ones need producer.override.max.request.size and the topic's max.message.bytes"
     if error.code() in {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD}:
         return DataError(text)
     return ConnectError(text)
