@@ -61,7 +61,8 @@ def misbehave(props, where):
         case "print":
             print("hello from the plugin")
         case "grandchild":
-            process = subprocess.Popen(["sleep", "3600"])
+            group = 0 if props.get("own.group") else None
+            process = subprocess.Popen(["sleep", "3600"], process_group=group)
             Path(props["pid.file"]).write_text(str(process.pid))
 
 

@@ -1,7 +1,8 @@
 """The worker's handle on the fork server: starts it, asks it for children, starts a new one when it dies.
 
 Lives in the event loop. Invariant: every `Child` that was handed out gets its `exited` result, whatever
-happens to the fork server, and only when its process is gone. Decides nothing about restarts.
+happens to the fork server, and only when its process is gone, with what plugins started beside it in its session.
+Decides nothing about restarts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 from klamm.connect.channel import AsyncChannel, Decoder, Message, encode
 from klamm.connect.lease import LeaseKeeper
 from klamm.connect.output import OutputLog
+from klamm.connect.session import kill_session
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -132,7 +134,7 @@ class Launcher:
             await server.fork(child, on_message)
         except TimeoutError:
             log.warning("the fork server (pid %d) does not answer, replacing it", server.process.pid)
-            server.process.kill()
+            server.end()
             raise LaunchError(f"The fork server did not answer within {FORK_TIMEOUT_S:g} s") from None
         except OSError as e:
             raise LaunchError(f"Cannot start a process: {e}") from e
@@ -238,7 +240,12 @@ class _Server:
         except OSError as e:
             # Full or broken: it is hung or dead, and its end ends the children.
             log.warning("the fork server (pid %d) takes no requests (%s), replacing it", self.process.pid, e)
-            self.process.kill()
+            self.end()
+
+    def end(self) -> None:
+        """SIGKILL. Popen's own `kill` might reap it, and its pid must stay taken until `_bury` is done with it."""
+        if self.process.returncode is None:
+            os.kill(self.process.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
         # Without its lease the fork server kills what is left and leaves.
@@ -246,7 +253,7 @@ class _Server:
         try:
             await asyncio.wait_for(self._ended.wait(), 2)
         except TimeoutError:
-            self.process.kill()
+            self.end()
             await self._ended.wait()
 
     async def _send(self, data: bytes, fds: list[int]) -> None:
@@ -305,9 +312,13 @@ class _Server:
         self._lost_task = self._loop.create_task(self._bury())
 
     async def _bury(self) -> None:
-        """Reap the fork server, then settle its children once their sockets say that they are gone."""
+        """Kill what is left of its session, reap it, then settle its children once their sockets say that they are
+        gone. The kernel ends the children with it, but not what those have started.
+        """
         if self._children:
             log.warning("the fork server (pid %d) ended with %d tasks", self.process.pid, len(self._children))
+        pids = [child.pid for child in self._children.values() if child.pid is not None]
+        await asyncio.to_thread(kill_session, self.process.pid, pids)
         await asyncio.to_thread(self.process.wait)
         await asyncio.to_thread(self._keeper.close)
         waiting = [c.closed for c in self._children.values() if c.channel is not None]
