@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.connect_worker import worker_properties
-from support.runtime import NO_BROKER, task_spec, wait_for
+from support.runtime import NO_BROKER, install_plugins, task_spec, wait_for
 
 from klamm.connect import herder as do
 from klamm.connect.config import WorkerConfig
@@ -17,6 +18,7 @@ from klamm.connect.kafka_log import LogError
 from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.runtime import Runtime
 from klamm.connect.stores import connector_record, delete_records
+from klamm.connect.worker import make_supervisor
 
 CONVERTERS = "org.apache.kafka.connect"
 
@@ -54,7 +56,7 @@ class HandChildren:
         self.tasks[spec.id] = spec
         self.log.append(f"start {spec.id}")
 
-    async def stop_task(self, task: TaskId, timeout_s: float = 5) -> None:
+    async def stop_task(self, task: TaskId) -> None:
         if task in self.slow:
             await self.slow[task].wait()
         self.tasks.pop(task, None)
@@ -67,8 +69,9 @@ class HandChildren:
         return None
 
 
-def make(bootstrap: str) -> tuple[Runtime, HandChildren]:
-    config = WorkerConfig.from_properties(worker_properties(bootstrap, f"lanes-{time.monotonic_ns()}"))
+def make(bootstrap: str, **properties: str) -> tuple[Runtime, HandChildren]:
+    group = f"lanes-{time.monotonic_ns()}"
+    config = WorkerConfig.from_properties(worker_properties(bootstrap, group, **properties))
     made: list[HandChildren] = []
 
     def children(runtime: Runtime) -> HandChildren:
@@ -129,3 +132,21 @@ async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(boo
     await runtime.settled("a")
     assert children.tasks == {}
     await runtime.stop()
+
+
+@pytest.mark.fault
+async def test_a_stopping_worker_waits_for_its_tasks_as_long_as_it_is_configured_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
+    runtime, _ = make(NO_BROKER, **{"task.shutdown.graceful.timeout.ms": "300"})
+    said: list[State] = []
+    monkeypatch.setattr(runtime, "on_event", lambda event: said.append(event.state))
+    supervisor = make_supervisor(runtime)
+    await supervisor.start()
+    await supervisor.start_task(task_spec("a", {"behaviour": "spin", "where": "poll"}))
+    await wait_for(lambda: State.RUNNING in said, lambda: str(said), 15)
+    before = time.monotonic()
+    await supervisor.stop()
+    assert 0.3 <= time.monotonic() - before < 3, "5 s is the default"
+    await runtime.producer.close()

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -120,11 +121,11 @@ async def test_a_hung_task_is_seen_killed_and_restarted(behaviour, tmp_path):
 
 @pytest.mark.fault
 async def test_a_task_that_does_not_stop_is_killed():
-    async with Watched() as w:
+    async with Watched(graceful_s=0.5) as w:
         await w.supervisor.start_task(task_spec("c", {"behaviour": "spin", "where": "poll"}))
         await w.wait_states(TASK, R)
         pid = w.supervisor.pid(TASK)
-        await w.supervisor.stop_task(TASK, timeout_s=0.5)
+        await w.supervisor.stop_task(TASK)
         assert not alive(pid)
 
 
@@ -142,8 +143,32 @@ async def test_what_a_plugin_started_dies_with_it(tmp_path):
 
 
 @pytest.mark.fault
-async def test_when_the_fork_server_is_killed_its_tasks_end_and_come_back():
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("own_group", ["", "1"])
+async def test_what_a_plugin_started_dies_with_the_fork_server(tmp_path, own_group):
+    pid_file = tmp_path / "pid"
     async with Watched() as w:
+        config = {
+            "behaviour": "grandchild", "where": "start", "pid.file": str(pid_file), "idle": "1",
+            "own.group": own_group, "once": str(tmp_path / "once"),
+        }  # fmt: skip
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R)
+        grandchild = int(pid_file.read_text())
+        bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        try:
+            os.kill(w.supervisor.fork_server_pid, signal.SIGKILL)
+            await w.wait_states(TASK, R, X, R)
+            await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on", 5)
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+            bystander.wait()
+
+
+@pytest.mark.fault
+async def test_when_the_fork_server_is_killed_its_tasks_end_and_come_back():
+    async with Watched(graceful_s=0.5) as w:
         for n in range(3):
             await w.supervisor.start_task(task_spec("c", {"idle": "1"}, number=n))
             await w.wait_states(TaskId("c", n), R)
@@ -159,7 +184,7 @@ async def test_when_the_fork_server_is_killed_its_tasks_end_and_come_back():
         for task in tasks:
             await w.wait_states(task, R, X, R)
         assert w.supervisor.fork_server_pid != server
-        await w.supervisor.stop_task(TaskId("spin", 0), timeout_s=0.1)
+        await w.supervisor.stop_task(TaskId("spin", 0))
 
 
 async def test_pause_and_resume_and_a_paused_start():

@@ -11,7 +11,7 @@ from typing import Any
 
 from klamm.connect.model import ConnectorSpec, Kind, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.restart_policy import RestartPolicy
-from klamm.connect.supervisor import Supervisor
+from klamm.connect.supervisor import GRACEFUL_S, Supervisor
 
 TESTS = Path(__file__).parent.parent
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -71,7 +71,7 @@ def connector_spec(name: str, config: dict[str, str], *, paused: bool = False) -
 class Watched:
     """A supervisor and what it said; used as `async with`."""
 
-    def __init__(self, policy: RestartPolicy = QUICK) -> None:
+    def __init__(self, policy: RestartPolicy = QUICK, *, graceful_s: float = GRACEFUL_S) -> None:
         self.events: list[StateEvent] = []
         self.progress: dict[TaskId, Progress] = {}
         self.changed: list[str] = []
@@ -83,6 +83,7 @@ class Watched:
             read_offsets=self._read_offsets,
             policy=policy,
             clock=lambda: time.monotonic_ns() // 1_000_000,
+            graceful_s=graceful_s,
         )
 
     async def _read_offsets(self, name: str, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:

@@ -37,7 +37,7 @@ HEARTBEAT_CONFIG: Final = ConfigDef().define(
     documentation="A connector or task whose main loop does not come round for this long (its plugin hangs in "
     "poll or put) is killed and restarted. May be set in a worker's and in a connector's configuration.",
 )
-GRACEFUL_S: Final = 5.0  # task.shutdown.graceful.timeout.ms
+GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
 # One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
 # hangs takes only its own few places.
@@ -49,7 +49,8 @@ class Supervisor:
     """See the module. `clock` gives monotonic milliseconds.
 
     `on_event` and `on_progress` are called in the event loop and must not block. `read_offsets` reads the
-    offset topic to its end first. `on_task_configs_changed` gets the name of the connector that asked.
+    offset topic to its end first. `on_task_configs_changed` gets the name of the connector that asked. A child that
+    is stopped and does not end within `graceful_s` is killed.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Supervisor:
         read_offsets: OffsetReader,
         policy: RestartPolicy,
         clock: Callable[[], int],
+        graceful_s: float = GRACEFUL_S,
     ) -> None:
+        self._graceful_s = graceful_s
         self._read_offsets = read_offsets
         self._clock = clock
         self._launcher = Launcher()
@@ -98,13 +101,13 @@ class Supervisor:
         await self._launcher.start()
         self._watching = asyncio.create_task(self._watch(), name="supervisor")
 
-    async def stop(self, timeout_s: float = GRACEFUL_S) -> None:
+    async def stop(self) -> None:
         """Stop every child gracefully (in parallel), then the fork server. Nothing is started afterwards."""
         self._stopping = True
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await asyncio.gather(*(self._stop(key, timeout_s) for key in list(self._units)))
+        await asyncio.gather(*(self._stop(key, self._graceful_s) for key in list(self._units)))
         await self._launcher.stop()
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
@@ -134,7 +137,7 @@ class Supervisor:
 
     async def stop_connector(self, name: str) -> None:
         """Stop it; returns when its process is gone. Nothing happens when there is none."""
-        await self._stop(name, GRACEFUL_S)
+        await self._stop(name, self._graceful_s)
 
     async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
         """Ask the connector for its tasks' configs; waits until it runs. Raises PluginCallError."""
@@ -153,9 +156,9 @@ class Supervisor:
         order = {"run": spec.kind.value, "label": str(spec.id), "spec": spec.to_json()}
         await self._start(spec.id, order, spec.connector_config, spec.worker)
 
-    async def stop_task(self, task: TaskId, timeout_s: float = GRACEFUL_S) -> None:
-        """Stop it gracefully (offsets committed), after `timeout_s` by force; returns when it is gone."""
-        await self._stop(task, timeout_s)
+    async def stop_task(self, task: TaskId) -> None:
+        """Stop it gracefully (offsets committed), after a while by force; returns when it is gone."""
+        await self._stop(task, self._graceful_s)
 
     async def set_paused(self, target: TaskId | str, paused: bool) -> None:
         """Pause or resume a task, or (by name) a connector; PAUSED or RUNNING comes as an event."""
@@ -166,7 +169,7 @@ class Supervisor:
         """Stop and start a task, or (by name) a connector; its restart budget is full again."""
         async with self._lock(target):
             if (unit := self._units.get(target)) is not None:
-                await self._end(unit, GRACEFUL_S)
+                await self._end(unit, self._graceful_s)
                 self._begin(unit.renewed())
 
     def progress(self, task: TaskId) -> Progress | None:
@@ -187,7 +190,7 @@ class Supervisor:
             return
         async with self._lock(key):
             if (running := self._units.get(key)) is not None:
-                await self._end(running, GRACEFUL_S)
+                await self._end(running, self._graceful_s)
             self._begin(Unit(key, order, self._around, heartbeat_timeout_ms=heartbeat))
 
     def _lock(self, key: TaskId | str) -> asyncio.Lock:

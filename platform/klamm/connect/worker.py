@@ -44,6 +44,7 @@ def make_supervisor(runtime: Runtime) -> Children:
         read_offsets=runtime.read_offsets,
         policy=RestartPolicy.from_props(runtime.config.raw),
         clock=now_ms,
+        graceful_s=runtime.config["task.shutdown.graceful.timeout.ms"] / 1000,
     )
 
 
