@@ -148,30 +148,13 @@ def test_a_truncated_file_is_read_from_its_beginning_and_it_says_so(source, tmp_
     assert restarted.poll() is None
 
 
-def test_a_replaced_file_is_followed_and_it_says_so(source, tmp_path, caplog):
-    path = tmp_path / "in.txt"
-    path.write_bytes(b"old\n")
-    task = source()
-    task.poll()
-    path.rename(tmp_path / "in.txt.1")
-    assert task.poll() is None
-    assert "replaced" not in caplog.text
-    path.write_bytes(b"new file\n")
-    with (tmp_path / "in.txt.1").open("ab") as f:
-        f.write(b"late\n")
-    assert values(task.poll()) == ["late"]
-    assert task.poll() is None
-    assert task.poll() is None
-    assert caplog.text.count("was replaced by another file") == 1
-
-
 def test_malformed_utf8_is_replaced(source, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"a\xffb\nplain\n")
     assert values(source().poll()) == ["a\ufffdb", "plain"]
 
 
 def test_a_line_without_end_has_a_limit(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("klamm_connectors.file.source._LINE_MAX", 10)
+    monkeypatch.setattr("klamm_connectors.file.follow._LINE_MAX", 10)
     (tmp_path / "in.txt").write_bytes(b"ok\n" + b"x" * 20)
     task = source()
     with pytest.raises(ConnectError, match="begins at byte 3 is longer than 10 bytes"):

@@ -48,6 +48,14 @@ class LineSplitter:
             complete = complete[:keep]
         return _split(complete, start)
 
+    def finish(self) -> str | None:
+        """Nothing will follow: the text of the unfinished line, None when there is none."""
+        if not self._tail:
+            return None
+        text = self._tail.removesuffix(b"\r").decode("utf-8", "replace")
+        self._tail.clear()
+        return text
+
 
 def _end_of_lines(data: bytes) -> int:
     """The index after the last line end in `data`, 0 when there is none."""

@@ -1,24 +1,21 @@
 """FileStreamSource: each line of a file becomes a record; more lines come as the file grows.
 
 Offsets are Kafka's: partition {"filename": path}, offset {"position": bytes read}, so the position of a record
-is the byte after its line's end. Only complete lines are given out. A file that has become shorter than the
-position is read from its beginning, which is logged. The file is followed as it was opened: a file that was
-renamed and replaced is left for the next start (rotation is the log agent's work).
+is the byte after its line's end. Only complete lines are given out. How the file is followed through truncation and
+rotation is in `follow`; a file that is taken up anew begins at small positions again, under the same partition.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between, invalid
 from klamm_base.version import __version__
-from klamm_connectors.file.lines import LineSplitter
+from klamm_connectors.file.follow import FollowedFile
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition, SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.records import SourceRecord
@@ -29,8 +26,6 @@ log = logging.getLogger(__name__)
 FILENAME: Final = "filename"
 POSITION: Final = "position"
 
-_CHUNK: Final = 256 * 1024  # about two batches of 2000 lines of a usual log
-_LINE_MAX: Final = 64 * 1024 * 1024  # no broker takes a record of this size
 _WAIT_S: Final = 0.1  # between two looks at a file that does not grow
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -130,28 +125,26 @@ class FileStreamSourceTask(SourceTask):
     kafka_name = "org.apache.kafka.connect.file.FileStreamSourceTask"
 
     def __init__(self) -> None:
-        self._fd: int | None = None
-        self._path = ""
         self._topic = ""
         self._batch_size = 0
         self._partition: dict[str, Any] = {}
-        self._splitter = LineSplitter(0)
+        self._file = FollowedFile("", 0)
         self._lines: list[tuple[str, int]] = []
         self._next = 0
-        self._missing_logged = False
-        self._replaced_logged = False
 
     def start(self, props: Mapping[str, str]) -> None:
         parsed = _parse(props)
-        self._path = parsed["file"]
+        path = parsed["file"]
         self._topic = parsed["topic"]
         self._batch_size = parsed["batch.size"]
-        self._partition = {FILENAME: self._path}
+        self._partition = {FILENAME: path}
+        position = 0
         offset = self.context.offset(self._partition)
         if offset is not None:
             _check_offset(offset)
-            self._splitter = LineSplitter(offset[POSITION])
-            log.info("%s: going on at byte %d", self._path, offset[POSITION])
+            position = offset[POSITION]
+            log.info("%s: going on at byte %d", path, position)
+        self._file = FollowedFile(path, position)
 
     def poll(self) -> list[SourceRecord] | None:
         if self._next >= len(self._lines):
@@ -162,18 +155,17 @@ class FileStreamSourceTask(SourceTask):
         return self._records()
 
     def stop(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._file.close()
 
     def lag(self) -> int | None:
         """Bytes of the file that are not handed over."""
-        if self._fd is None:
+        size = self._file.size()
+        if size is None:
             return None
-        done = self._splitter.position - self._splitter.pending
+        done = self._file.done
         if 0 < self._next < len(self._lines):
             done = self._lines[self._next - 1][1]
-        return max(os.fstat(self._fd).st_size - done, 0)
+        return max(size - done, 0)
 
     def _records(self) -> list[SourceRecord]:
         batch = self._lines[self._next : self._next + self._batch_size]
@@ -187,78 +179,10 @@ class FileStreamSourceTask(SourceTask):
 
     def _read_lines(self) -> list[tuple[str, int]]:
         """Lines of the next chunk; when there is nothing, wait a little and look once more."""
-        for attempt in range(2):
-            if self._fd is None and not self._open():
-                self.context.stopping.wait(_WAIT_S)
-                continue
-            chunk = self._read()
-            if chunk:
-                lines = self._splitter.feed(chunk)
-                self._check_line_length()
-                return lines
-            self._notice_replacement()
-            if attempt or self.context.stopping.wait(_WAIT_S):
-                break
-        return []
-
-    def _open(self) -> bool:
-        try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            if not self._missing_logged:
-                log.warning("%s: no such file yet; waiting for it", self._path)
-                self._missing_logged = True
-            return False
-        except OSError as e:
-            raise ConnectError(f"file {self._path} cannot be opened: {e.strerror}") from e
-        self._missing_logged = False
-        return True
-
-    def _read(self) -> bytes:
-        assert self._fd is not None, "opened by the caller"
-        try:
-            chunk = os.pread(self._fd, _CHUNK, self._splitter.position)
-            if not chunk and os.fstat(self._fd).st_size < self._splitter.position:
-                self._start_over()
-                chunk = os.pread(self._fd, _CHUNK, 0)
-        except OSError as e:
-            raise ConnectError(
-                f"file {self._path} cannot be read at byte {self._splitter.position}: {e.strerror}"
-            ) from e
-        return chunk
-
-    def _notice_replacement(self) -> None:
-        """Say once that the path names another file now: what that holds is not read before the next start."""
-        assert self._fd is not None, "opened by the caller"
-        try:
-            there = Path(self._path).stat()
-        except OSError:
-            return  # renamed or removed, and nothing in its place yet
-        here = os.fstat(self._fd)
-        if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
-            self._replaced_logged = False
-        elif not self._replaced_logged:
-            log.warning(
-                "%s: was replaced by another file; following the old one until the next start", self._path
-            )
-            self._replaced_logged = True
-
-    def _start_over(self) -> None:
-        log.warning(
-            "%s: is shorter than the %d bytes read so far, so it was truncated: reading from its beginning "
-            "(an unfinished line of %d bytes is gone)",
-            self._path,
-            self._splitter.position,
-            self._splitter.pending,
-        )
-        self._splitter = LineSplitter(0)
-
-    def _check_line_length(self) -> None:
-        if self._splitter.pending > _LINE_MAX:
-            start = self._splitter.position - self._splitter.pending
-            raise ConnectError(
-                f"file {self._path}: the line that begins at byte {start} is longer than {_LINE_MAX} bytes"
-            )
+        lines = self._file.read_lines()
+        if lines is None and not self.context.stopping.wait(_WAIT_S):
+            lines = self._file.read_lines()
+        return lines or []
 
 
 def _parse(props: Mapping[str, str]) -> dict[str, Any]:

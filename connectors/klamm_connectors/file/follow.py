@@ -1,0 +1,205 @@
+"""Follows the file that a path names: growth, truncation, truncation and refill, rename and create.
+
+Invariant: the bytes just before `position` are remembered and read again with every chunk, in the same system call,
+so bytes that do not continue what was read before are never taken for its continuation. In doubt the file is read
+from its beginning: lines may come twice, none is cut or left out in silence. Another file under the path is taken
+up when there is something in it, and only after the open one was read to its end. It does not sleep, and it does not
+look for files that were rotated away before it could open them; it warns when there seem to be some.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from klamm_connectors.file.lines import LineSplitter
+from klamm_plugins.errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+_CHUNK: Final = 256 * 1024  # about two batches of 2000 lines of a usual log
+_KEPT: Final = 1024  # bytes before the position by which a file is known again
+_LINE_MAX: Final = 64 * 1024 * 1024  # no broker takes a record of this size
+_NAMED_MAX: Final = 5  # files that one warning names
+
+
+class FollowedFile:
+    """Lines of one path, each with the position to go on from after it. For one thread."""
+
+    def __init__(self, path: str, position: int) -> None:
+        self._path = path
+        self._splitter = LineSplitter(position)
+        self._kept = b""
+        self._fd: int | None = None
+        self._identity = (0, 0)
+        self._missing_logged = False
+
+    @property
+    def done(self) -> int:
+        """The position after the last line that was given out."""
+        return self._splitter.position - self._splitter.pending
+
+    def size(self) -> int | None:
+        """Bytes of the open file; None when none is open."""
+        return None if self._fd is None else os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def read_lines(self) -> list[tuple[str, int]] | None:
+        """Lines of the next chunk, which may complete none; None when there is nothing new."""
+        if self._fd is None and not self._open_first():
+            return None
+        chunk = self._read()
+        if not chunk:
+            if not self._is_replaced():
+                return None
+            opened = self._open()
+            if opened is None:
+                return None
+            # What was written between the last look at the open file and its replacement.
+            chunk = self._read()
+            if not chunk:
+                return self._switch(opened)
+            os.close(opened)  # found again when the rest is read
+        lines = self._splitter.feed(chunk)
+        self._check_line_length()
+        return lines
+
+    def _open(self) -> int | None:
+        try:
+            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise ConnectError(f"file {self._path} cannot be opened: {e.strerror}") from e
+
+    def _open_first(self) -> bool:
+        opened = self._open()
+        if opened is None:
+            if not self._missing_logged:
+                log.warning("%s: no such file yet; waiting for it", self._path)
+                self._missing_logged = True
+            return False
+        self._take(opened)
+        if self._splitter.position:
+            self._check_committed(self._splitter.position)
+        return True
+
+    def _check_committed(self, position: int) -> None:
+        """Begin again when the file cannot be the one in which a line ended at `position`."""
+        kept = min(position, _KEPT)
+        found = self._pread(kept + 1, position - kept)
+        if len(found) < kept:
+            self._start_over(self._shorter())
+        elif found[kept - 1] not in b"\r\n" or found[kept - 1 :] == b"\r\n":  # no line ends inside a CRLF
+            self._start_over(f"no line ends at byte {position}, so it is not the file that was read before")
+        else:
+            self._kept = found[:kept]
+
+    def _take(self, fd: int) -> None:
+        self._fd = fd
+        there = os.fstat(fd)
+        self._identity = (there.st_dev, there.st_ino)
+
+    def _read(self) -> bytes:
+        """What follows the position, or the file's beginning when it is not what was read before."""
+        kept = self._kept
+        data = self._pread(len(kept) + _CHUNK, self._splitter.position - len(kept))
+        if not data.startswith(kept):
+            size = self.size()
+            differs = f"the bytes before byte {self._splitter.position} are not those read there before"
+            self._start_over(
+                self._shorter()
+                if size is not None and size < self._splitter.position
+                else f"{differs}, so it was truncated and filled again"
+            )
+            data, kept = self._pread(_CHUNK, 0), b""
+        chunk = data[len(kept) :]
+        if chunk:
+            self._kept = data[-_KEPT:]
+        return chunk
+
+    def _pread(self, count: int, position: int) -> bytes:
+        assert self._fd is not None, "opened by the caller"
+        try:
+            return os.pread(self._fd, count, position)
+        except OSError as e:
+            raise ConnectError(f"file {self._path} cannot be read at byte {position}: {e.strerror}") from e
+
+    def _is_replaced(self) -> bool:
+        """Whether the path names another file that has something in it.
+
+        An empty one can wait: whoever writes may still have the old one open.
+        """
+        try:
+            there = Path(self._path).stat()
+        except OSError:
+            return False  # renamed or removed, and nothing in its place yet
+        return there.st_size > 0 and (there.st_dev, there.st_ino) != self._identity
+
+    def _switch(self, opened: int) -> list[tuple[str, int]]:
+        """Go over to the new file; gives the last line of the old one when that has no end.
+
+        That line's position is 0: what comes after it is the beginning of the new file.
+        """
+        assert self._fd is not None, "there is an old file"
+        old = os.fstat(self._fd)
+        rest = self._splitter.finish()
+        log.info(
+            "%s: was replaced by another file; the old one was read to its end (%d bytes), going on with the new one",
+            self._path,
+            self._splitter.position,
+        )
+        self.close()
+        self._take(opened)
+        self._splitter = LineSplitter(0)
+        self._kept = b""
+        self._warn_of_files_between(old)
+        return [] if rest is None else [(rest, 0)]
+
+    def _warn_of_files_between(self, old: os.stat_result) -> None:
+        """Name files beside this one that were written after the old one and are neither the old nor the new one."""
+        path = Path(self._path)
+        between = []
+        try:
+            for entry in os.scandir(path.parent):
+                if not entry.name.startswith(path.name) or not entry.is_file(follow_symlinks=False):
+                    continue
+                there = entry.stat(follow_symlinks=False)
+                known = (there.st_dev, there.st_ino) in {self._identity, (old.st_dev, old.st_ino)}
+                if not known and there.st_size and there.st_mtime_ns > old.st_mtime_ns:
+                    between.append(entry.name)
+        except OSError as e:
+            log.warning("%s: cannot tell whether files in between were not read: %s", self._path, e)
+        if between:
+            log.warning(
+                "%s: seems to have been replaced more than once since the last look; files in between were not "
+                "read: %s%s",
+                self._path,
+                ", ".join(sorted(between)[:_NAMED_MAX]),
+                ", ..." if len(between) > _NAMED_MAX else "",
+            )
+
+    def _shorter(self) -> str:
+        return f"is shorter than the {self._splitter.position} bytes read so far, so it was truncated or replaced"
+
+    def _start_over(self, why: str) -> None:
+        log.warning(
+            "%s: %s: reading from its beginning (an unfinished line of %d bytes is gone)",
+            self._path,
+            why,
+            self._splitter.pending,
+        )
+        self._splitter = LineSplitter(0)
+        self._kept = b""
+
+    def _check_line_length(self) -> None:
+        if self._splitter.pending > _LINE_MAX:
+            raise ConnectError(
+                f"file {self._path}: the line that begins at byte {self.done} is longer than {_LINE_MAX} bytes"
+            )
