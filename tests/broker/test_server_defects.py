@@ -11,6 +11,7 @@ from klamm_broker.api.registry import Api
 from klamm_broker.client import Connection, ConnectionLost
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
+from klamm_broker.server.connection import MAX_PARKED
 from klamm_broker.server.listener import Server
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -29,6 +30,7 @@ from klamm_broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 @pytest.fixture
@@ -222,3 +224,47 @@ async def test_changes_of_topics_on_a_full_disk_are_refused_and_change_nothing(s
         (result,) = getattr(answer, "responses", None) or answer.results
         assert result.error_code == 0
     assert "t" not in broker.topics.by_name
+
+
+def waiting_fetch(topic, *, version=11):
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    return FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1,
+        topics=[FetchTopic(topic=topic.name, topic_id=topic.id, partitions=[partition])],
+    ), version
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+async def test_a_fetch_that_waits_hears_that_its_topic_is_deleted(server, client, version, error):
+    topic = server.broker.create_topic("t", partitions=1)
+    task = asyncio.create_task(client.request(*waiting_fetch(topic, version=version)))
+    while not topic.partitions[0].waiters:
+        await asyncio.sleep(0)
+    server.broker.delete_topic(topic)
+    answer = await task
+    assert answer.responses[0].partitions[0].error_code == error
+
+
+async def test_a_topic_may_come_again_by_what_its_deletion_sets_going(server, client):
+    """With `MAX_PARKED` fetches on the topic the next request stays in the buffer until they are answered."""
+    broker = server.broker
+    topic = broker.create_topic("t", partitions=1)
+    fetches = [asyncio.create_task(client.request(*waiting_fetch(topic))) for _ in range(MAX_PARKED)]
+    while len(topic.partitions[0].waiters) < MAX_PARKED:
+        await asyncio.sleep(0)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    again = asyncio.create_task(client.request(request, 12))
+    (connection,) = server.connections
+    while connection._end == connection._start:
+        await asyncio.sleep(0)
+        connection._on_readable()  # what came with the last fetches is read, the rest is not
+    broker.delete_topic(topic)
+    for fetch in fetches:
+        answer = await fetch
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (created,) = (await again).topics
+    assert created.error_code == 0
+    assert created.topic_id == broker.topics.by_name["t"].id == broker.logs.topic_id("t") != topic.id

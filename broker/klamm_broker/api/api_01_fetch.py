@@ -1,7 +1,7 @@
 """Fetch, key 1: versions 4 to 18.
 
 Behaviour: records leave the segment file by sendfile. A fetch with fewer than `min_bytes` is parked until they come
-or `max_wait_ms` is over; an error in any partition answers at once. The first batch is sent whole even when it is
+or `max_wait_ms` is over; an error in any partition answers at once, also that a topic is deleted meanwhile. The first batch is sent whole even when it is
 larger than the limits, so that a reader always gets on. `read_committed` reads up to the last stable offset and
 lists aborted transactions. From version 13 topics come as ids.
 Not supported: fetch sessions (always session id 0, which clients take as a full session cache and go on with full
@@ -63,6 +63,7 @@ class Fetch:
     __slots__ = (
         "_committed",
         "_correlation_id",
+        "_deleted",
         "_max_bytes",
         "_min_bytes",
         "_topics",
@@ -76,7 +77,9 @@ class Fetch:
         self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
         self._min_bytes = request.min_bytes
         self._committed = request.isolation_level == READ_COMMITTED
-        self._topics = [_asked(broker, topic, by_id=version >= IDS_FROM) for topic in request.topics]
+        by_id = version >= IDS_FROM
+        self._deleted = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self._topics = [_asked(broker, topic, by_id=by_id) for topic in request.topics]
         self.missing = 0
 
     def attempt(self, *, final: bool) -> Reply | None:
@@ -88,6 +91,8 @@ class Fetch:
             for asked, partition in topic.partitions:
                 if partition is None:
                     result = FetchResult(asked.partition, topic.unknown)
+                elif partition.deleted:
+                    result = FetchResult(asked.partition, self._deleted)
                 else:
                     result = self._read(partition, asked, total)
                 if result.error_code:

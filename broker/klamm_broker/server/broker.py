@@ -143,16 +143,19 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and its committed offsets. Raises OSError, and then it is there still."""
-        self.topics.remove(topic)
-        for partition in topic.partitions:
-            self.waiting.gone(partition)
         try:
             self.logs.delete_topic(topic.name, now_ms=self.now_ms())
         except OSError:
             if topic.name in self.logs.topics:
-                self.topics.add(topic)
                 raise
             log.exception("topic %s is deleted; files that are left of it go at the next start", topic.name)
+        self.topics.remove(topic)
+        for partition in topic.partitions:
+            partition.deleted = True
+        # An answer may let its connection go on with requests that wait in its buffer, which may create the topic
+        # anew: nothing is answered before logs and topics agree.
+        for partition in topic.partitions:
+            self.waiting.gone(partition)
         self.groups.on_partitions_deleted([(topic.name, p.index) for p in topic.partitions])
         log.info("deleted topic %s", topic.name)
 

@@ -23,14 +23,18 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Partition:
-    """One partition that this broker leads: its log, and the fetches that wait for records."""
+    """One partition that this broker leads: its log, and the fetches that wait for records.
 
-    __slots__ = ("index", "log", "topic", "waiters")
+    `deleted` is for those who have kept it while they waited: its topic is gone, even if there is one of the same name.
+    """
+
+    __slots__ = ("deleted", "index", "log", "topic", "waiters")
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic
         self.index = index
         self.log = log
+        self.deleted = False
         self.waiters: dict[Waiter, None] = {}
 
     def __str__(self) -> str:

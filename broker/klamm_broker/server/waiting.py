@@ -78,7 +78,7 @@ class WaitingRoom:
                 self._due[waiter] = None
 
     def gone(self, partition: Partition) -> None:
-        """The partition is deleted: nobody may wait for it any longer."""
+        """The partition is deleted: nobody may wait for it any longer. Its waiters see that from `deleted`."""
         for waiter in list(partition.waiters):
             waiter.finish()
 
