@@ -49,3 +49,12 @@ def test_each_handler_module_is_named_by_its_key_and_says_what_it_serves():
             else f"{api.min_version} (to|and) {api.max_version}"
         )
         assert re.search(rf"key {key}[:,] versions? {versions}\b", first), f"{api.module}: {first}"
+
+
+def test_the_ledger_says_what_is_answered_about_authorized_operations():
+    rows = ledger()
+    for key, api in registry.load().items():
+        answers = hasattr(__import__(api.module, fromlist=["authorized"]), "authorized")
+        said = "no authorizer: all operations are authorized" in rows[key][2]
+        assert answers == said, f"{api.name}: {rows[key][2]}"
+        assert "no authorized operations" not in rows[key][2], api.name

@@ -2,7 +2,7 @@
 
 Behaviour: what members said and were assigned is shown while the group is Stable. A group that does not exist is
 Dead; from version 6 on with GROUP_ID_NOT_FOUND.
-Not supported: authorized operations (answered as "not asked"); there is no authorizer yet.
+Authorized operations are all that there are: there is no authorizer yet.
 """
 
 from __future__ import annotations
