@@ -206,6 +206,36 @@ def test_what_is_written_until_the_replacement_is_seen_comes_first(source, path,
     assert texts(task) == ["last moment", "new"]
 
 
+def test_lines_that_come_to_the_old_file_too_late_are_warned_about(source, path, tmp_path, caplog):
+    old = tmp_path / "in.txt.1"
+    path.write_bytes(b"one\n")
+    task = source()
+    assert texts(task) == ["one"]
+    path.rename(old)
+    path.write_bytes(b"new\n")
+    assert texts(task) == ["new"]
+    append(old, b"too late\n")
+    assert texts(task) == []
+    append(old, b"and more\n")
+    assert texts(task) == []
+    (said,) = warnings(caplog)
+    assert "got 9 bytes more after byte 4, which are not read" in said
+
+
+def test_a_file_that_was_left_is_let_go(source, path, tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "_WATCH_S", 0.0)
+    path.write_bytes(b"one\n")
+    task = source()
+    assert texts(task) == ["one"]
+    path.rename(tmp_path / "in.txt.1")
+    path.write_bytes(b"new\n")
+    closed = []
+    real = os.close
+    monkeypatch.setattr(os, "close", lambda fd: closed.append(fd) or real(fd))
+    assert texts(task) == ["new"]
+    assert len(closed) == 1
+
+
 def test_files_between_two_looks_are_named(source, path, tmp_path, caplog):
     older = tmp_path / "in.txt.9"
     older.write_bytes(b"rotated long ago\n")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 _CHUNK: Final = 256 * 1024  # about two batches of 2000 lines of a usual log
 _KEPT: Final = 1024  # bytes before the position by which a file is known again
 _LINE_MAX: Final = 64 * 1024 * 1024  # no broker takes a record of this size
+_WATCH_S: Final = 60.0  # how long a file that was left is looked at for lines that come too late
 _NAMED_MAX: Final = 5  # files that one warning names
 
 
@@ -34,6 +36,9 @@ class FollowedFile:
         self._kept = b""
         self._fd: int | None = None
         self._identity = (0, 0)
+        self._left: tuple[int, int, float] | None = (
+            None  # the file before this: descriptor, bytes read, watched until
+        )
         self._missing_logged = False
 
     @property
@@ -49,6 +54,7 @@ class FollowedFile:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+        self._forget_left()
 
     def read_lines(self) -> list[tuple[str, int]] | None:
         """Lines of the next chunk, which may complete none; None when there is nothing new."""
@@ -56,6 +62,7 @@ class FollowedFile:
             return None
         chunk = self._read()
         if not chunk:
+            self._watch_left()
             if not self._is_replaced():
                 return None
             opened = self._open()
@@ -155,25 +162,49 @@ class FollowedFile:
             self._path,
             self._splitter.position,
         )
-        self.close()
+        self._forget_left()
+        self._left = (self._fd, self._splitter.position, time.monotonic() + _WATCH_S)
         self._take(opened)
         self._splitter = LineSplitter(0)
         self._kept = b""
         self._warn_of_files_between(old)
         return [] if rest is None else [(rest, 0)]
 
+    def _watch_left(self) -> None:
+        """Warn when the file before this one grows after it was left, as a second writer may make it."""
+        if self._left is None:
+            return
+        fd, read, until = self._left
+        late = os.fstat(fd).st_size - read
+        if late > 0:
+            log.warning(
+                "%s: the file that was replaced got %d bytes more after byte %d, which are not read: something "
+                "still writes to it",
+                self._path,
+                late,
+                read,
+            )
+        if late > 0 or time.monotonic() > until:
+            self._forget_left()
+
+    def _forget_left(self) -> None:
+        if self._left is not None:
+            os.close(self._left[0])
+            self._left = None
+
     def _warn_of_files_between(self, old: os.stat_result) -> None:
         """Name files beside this one that were written after the old one and are neither the old nor the new one."""
         path = Path(self._path)
         between = []
         try:
-            for entry in os.scandir(path.parent):
-                if not entry.name.startswith(path.name) or not entry.is_file(follow_symlinks=False):
-                    continue
-                there = entry.stat(follow_symlinks=False)
-                known = (there.st_dev, there.st_ino) in {self._identity, (old.st_dev, old.st_ino)}
-                if not known and there.st_size and there.st_mtime_ns > old.st_mtime_ns:
-                    between.append(entry.name)
+            with os.scandir(path.parent) as entries:
+                for entry in entries:
+                    if not entry.name.startswith(path.name) or not entry.is_file(follow_symlinks=False):
+                        continue
+                    there = entry.stat(follow_symlinks=False)
+                    known = (there.st_dev, there.st_ino) in {self._identity, (old.st_dev, old.st_ino)}
+                    if not known and there.st_size and there.st_mtime_ns > old.st_mtime_ns:
+                        between.append(entry.name)
         except OSError as e:
             log.warning("%s: cannot tell whether files in between were not read: %s", self._path, e)
         if between:
