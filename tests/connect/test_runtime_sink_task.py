@@ -79,6 +79,7 @@ class FakeConsumer:
         self.committed = Committed()
         self.closed = False
         self.commit_error = None
+        self.unready = 0  # seeks that come before fetching has begun
 
     def subscribe(self, topics, *, on_assign, on_revoke, on_lost):
         self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost
@@ -126,6 +127,9 @@ class FakeConsumer:
         place = TopicPartition(partition.topic, partition.partition)
         if place not in self.positions:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        if self.unready:
+            self.unready -= 1
+            raise KafkaException(KafkaError(KafkaError._STATE))
         self.positions[place] = partition.offset
 
     def commit(self, *, offsets, asynchronous):
@@ -405,6 +409,61 @@ def test_a_task_may_choose_where_to_start_pause_commit_early_and_what_to_commit(
     assert P0 in rig.consumer.paused
     assert rig.consumer.committed == {P0: max(rig.task.seen[P0])}
     assert "pre_commit returned offset 99 of t-1, which was not delivered; ignored" in caplog.text
+
+
+class Jumping(Collecting):
+    """During its first put with records goes to offset 40 of partition 1, from which nothing came yet."""
+
+    jumped = False
+
+    def put(self, records):
+        super().put(records)
+        if records and not self.jumped:
+            self.jumped = True
+            self.context.offset({P1: 40})
+
+
+def test_a_seek_that_comes_too_early_is_made_when_the_partition_is_ready(control):
+    rig = Rig(control, task=Jumping())
+
+    def assign_with_p1_late():
+        rig.consumer.assign(P0, P1)
+        rig.consumer.paused.add(P1)
+
+    def p1_is_fetched():
+        rig.consumer.paused.discard(P1)
+
+    rig.consumer.unready = 3
+    rig.run(assign_with_p1_late, p1_is_fetched, *[None] * 6)
+    assert rig.consumer.unready == 0
+    assert rig.task.seen[P1]
+    assert rig.task.seen[P1] == list(range(40, 40 + len(rig.task.seen[P1]))), "nothing from before the seek"
+    assert contiguous(rig.task.seen[P0])
+    assert rig.consumer.committed[P1] == 40 + len(rig.task.seen[P1])
+
+
+def test_a_seek_that_waits_goes_with_its_partition(control):
+    rig = Rig(control, task=Jumping())
+
+    def assign_with_p1_late():
+        rig.consumer.assign(P0, P1)
+        rig.consumer.paused.add(P1)
+
+    rig.consumer.unready = 100
+    rig.run(assign_with_p1_late, rig.revoke(P1), rig.assign(P1), *[None] * 4)
+    assert rig.task.seen[P1][0] == 0, "who gets a partition anew begins where it was committed"
+
+
+def test_a_seek_that_cannot_be_made_fails_the_task(control):
+    rig = Rig(control, task=Jumping())
+    rig.consumer.seek = refuse
+    rig.consumer.script = [rig.assign(P0, P1)]
+    with pytest.raises(ConnectError, match=r"Cannot go to offset 40 of .*"):
+        rig.runner.run()
+
+
+def refuse(partition):
+    raise KafkaException(KafkaError(KafkaError._FATAL))
 
 
 @pytest.mark.parametrize(

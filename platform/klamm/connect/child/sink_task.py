@@ -40,6 +40,8 @@ _COMMITTED_S: Final = 1.0
 _IGNORED: Final = frozenset(
     {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED}  # noqa: SLF001
 )
+# What a seek says of a partition that librdkafka has been assigned but does not fetch from yet.
+_NOT_YET: Final = frozenset({KafkaError._STATE, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001
 
 
 def subscription(config: Mapping[str, str]) -> list[str]:
@@ -90,6 +92,7 @@ class SinkRunner:
         self._committed: dict[TopicPartition, int] = {}  # asked for once, for the lag before the first record
         self._batch: list[SinkRecord] = []
         self._after_batch: dict[TopicPartition, int] = {}
+        self._seeks: dict[TopicPartition, int] = {}  # that came too early: nothing of these is delivered
         self._parked: set[TopicPartition] = set()  # paused by the loop, not by the task
         self._retry_at: float | None = None
         self._retry_s = _RETRY_MIN_S
@@ -173,7 +176,7 @@ class SinkRunner:
     def _usable(self, message: Message) -> bool:
         error = message.error()
         if error is None:
-            return _place(message) in self.context.assigned
+            return _place(message) in self.context.assigned and _place(message) not in self._seeks
         if error.fatal() or error.code() not in _IGNORED:
             raise ConnectError(f"The consumer failed: {error.str()} ({error.name()})")
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
@@ -244,8 +247,10 @@ class SinkRunner:
         self._consumer.resume(_kafka(self.context.assigned - self.context.paused))
 
     def _apply_context(self) -> None:
-        """What the task asked for by its context during the last call."""
+        """What the task asked for by its context during the last call, and what is left of earlier calls."""
         self._apply(*self.context.take_changes())
+        for place, offset in list(self._seeks.items()):
+            self._try_seek(place, offset)
 
     def _apply(
         self,
@@ -263,9 +268,22 @@ class SinkRunner:
         for place, offset in offsets.items():
             if place not in self.context.assigned:
                 raise ConnectError(f"Cannot rewind {place}: it is not assigned to this task")
-            self._consumer.seek(KafkaPartition(place.topic, place.partition, offset))
             self._delivered.pop(place, None)
             self._safe[place] = offset
+            self._try_seek(place, offset)
+
+    def _try_seek(self, place: TopicPartition, offset: int) -> None:
+        """Seek now, or when the partition is ready for it."""
+        try:
+            self._consumer.seek(KafkaPartition(place.topic, place.partition, offset))
+        except KafkaException as e:
+            if e.args[0].code() not in _NOT_YET:
+                raise ConnectError(f"Cannot go to offset {offset} of {place}: {e.args[0].str()}") from e
+            if place not in self._seeks:
+                log.info("%s is not fetched from yet, it goes to offset %d when it is", place, offset)
+            self._seeks[place] = offset
+        else:
+            self._seeks.pop(place, None)
 
     def _commit(self, places: list[TopicPartition], *, rewind: bool) -> None:
         """Flush, and commit synchronously. With `rewind`, a failed flush goes back to the last safe offsets."""
@@ -335,7 +353,7 @@ class SinkRunner:
         self._parked -= gone
         self._batch = [r for r in self._batch if r.topic_partition not in gone]
         for place in gone:
-            for known in (self._delivered, self._safe, self._committed, self._after_batch):
+            for known in (self._delivered, self._safe, self._committed, self._after_batch, self._seeks):
                 known.pop(place, None)
         if places:
             self._task.close(places)
