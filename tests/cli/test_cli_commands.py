@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from support.broker import new_name, new_topic
-from support.klamm import klamm
+from support.klamm import KLAMM, klamm
 
 from klamm_base.version import __version__
 
@@ -33,8 +37,9 @@ def test_topic_life(broker):
     assert "already exists" in again.stderr
     assert klamm("topic", "create", name, "--if-not-exists", *at).returncode == 0
     assert klamm("topic", "delete", name, *at).stdout == f"deleted {name}\n"
-    absent = klamm("topic", "describe", name, *at)
-    assert (absent.returncode, absent.stderr) == (1, f"klamm: no topic {name} at {broker.bootstrap}\n")
+    for word in ("describe", "delete"):
+        absent = klamm("topic", word, name, *at)
+        assert (absent.returncode, absent.stderr) == (1, f"klamm: no topic {name} at {broker.bootstrap}\n")
     assert klamm("topic", "delete", name, "--if-exists", *at).returncode == 0
 
 
@@ -80,13 +85,64 @@ def test_wrong_use_is_said_and_exits_2(args, code, said):
 
 
 def test_no_broker_is_one_sentence():
-    with socket.socket() as s:  # bound, not listening: nobody answers there
+    commands = [
+        ["topic", "list"],
+        ["consume", "a", "-g", "g", "-n", "1"],
+        ["consume", "a"],
+        ["produce", "a", "x"],
+    ]
+    with socket.socket() as s, ThreadPoolExecutor() as pool:  # bound, not listening: nobody answers there
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
-        result = klamm("topic", "list", "-b", address)
-    assert result.returncode == 1
-    assert result.stderr.startswith(f"klamm: no answer from a broker at {address}")
-    assert len(result.stderr.splitlines()) == 1
+        # All at once, since each waits for some seconds; far less than the 30 s of a record's time-out
+        results = list(pool.map(lambda words: klamm(*words, "-b", address, timeout_s=20), commands))
+    for result in results:
+        assert result.returncode == 1
+        assert result.stderr.startswith(f"klamm: no answer from a broker at {address}")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_asking_for_an_answer_creates_no_topic(broker):
+    topic, at = new_name(), ["-b", broker.bootstrap]
+    absent = klamm("consume", topic, *at)
+    assert (absent.returncode, absent.stderr) == (1, f"klamm: no topic {topic} at {broker.bootstrap}\n")
+    assert json.loads(klamm("topic", "list", "--topic", topic, "-o", "json", *at).stdout) == []
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["consume", "t"], ["produce", "t", "v"]])
+def test_a_client_setting_that_does_not_exist_is_named_with_its_file(command, tmp_path):
+    path = tmp_path / "cl.properties"
+    path.write_text("client.id=me\nfoo=1\n")
+    result = klamm(*command, "--command-config", str(path))
+    said = f'klamm: {path}: client settings: No such configuration property: "foo"\n'
+    assert (result.returncode, result.stderr) == (2, said)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("command", ["consume", "topic", "--version"])
+def test_output_that_cannot_be_written_is_one_sentence(command, broker):
+    args = [command]
+    if command != "--version":
+        topic, at = new_topic(broker), ["-b", broker.bootstrap]
+        klamm("produce", topic, "v", *at)
+        args = (
+            ["consume", topic, "--from-beginning", "-n", "1", *at]
+            if command == "consume"
+            else ["topic", "list", *at]
+        )
+    env = os.environ | {"PYTHONUNBUFFERED": ""}  # as users run it: what is buffered fails again at exit
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [str(KLAMM), *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env=env,
+            check=False,
+        )
+    said = "klamm: cannot write to standard output: No space left on device\n"
+    assert (result.returncode, result.stderr) == (1, said)
 
 
 def test_no_worker_is_one_sentence():

@@ -29,6 +29,12 @@ def test_a_connector_from_json_to_deletion(rest, tmp_path):
     (tmp_path / "c.json").write_text(json.dumps(document))
     at = ["--url", rest]
     assert klamm("connector", "validate", "-f", str(tmp_path / "c.json"), *at).stdout == "no errors\n"
+    (tmp_path / "alone.json").write_text(json.dumps(document["config"]))
+    alone = ["connector", "validate", "-f", str(tmp_path / "alone.json"), *at]
+    assert klamm(*alone, "cli/source").stdout == "no errors\n"
+    nameless = klamm(*alone)
+    assert nameless.returncode == 2
+    assert "give a NAME, or a file that holds one" in nameless.stderr
     assert klamm("connector", "create", "-f", str(tmp_path / "c.json"), *at).stdout == "created cli/source\n"
 
     def runs():

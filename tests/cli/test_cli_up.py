@@ -35,9 +35,30 @@ def test_up_serves_and_leaves_nothing_behind(tmp_path):
 
 def test_a_second_up_on_the_same_data_is_told_who_has_it(tmp_path):
     with up(tmp_path / "data") as first:
-        second = klamm("up", "--data-dir", str(tmp_path / "data"), "--broker-port", "0", "--rest-port", "0")
+        port = first.ready["broker"].rpartition(":")[2]
+        second = klamm("up", "--data-dir", str(tmp_path / "data"), "--broker-port", port)
         assert second.returncode == 1
-        assert f"in use by another klamm up (pid {first.process.pid})" in second.stderr
+        assert second.stderr.startswith(  # and not that the port is taken
+            f"klamm: --data-dir {tmp_path / 'data'} is in use by another klamm up (pid {first.process.pid})"
+        )
+
+
+def test_a_file_is_no_data_directory(tmp_path):
+    path = tmp_path / "f"
+    path.touch()
+    result = klamm("up", "--data-dir", str(path))
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"klamm: --data-dir {path} is a file: give a directory\n",
+    )
+
+
+def test_a_setting_that_cannot_be_used_ends_up_with_the_brokers_sentence_and_code(tmp_path):
+    args = ["up", "--data-dir", str(tmp_path / "data"), "--broker-port", "0", "--rest-port", "0"]
+    result = klamm(*args, KLAMM_NUM_PARTITIONS="many")
+    assert result.returncode == 2
+    assert "Invalid value many for configuration num.partitions" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_named(tmp_path):

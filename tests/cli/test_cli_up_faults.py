@@ -96,7 +96,7 @@ def test_a_bad_line_does_not_hide_what_was_sent_before_it(broker):
     result = klamm("produce", topic, "--property", "parse.key=true", *at, stdin="a\tone\nno separator\n")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == (
-        "klamm: 1 records acknowledged, then line 2: no key separator '\\t' in 'no separator'\n"
+        "klamm: 1 record acknowledged, then line 2: no key separator '\\t' in 'no separator'\n"
     )
     assert klamm("consume", topic, "--from-beginning", "-e", *at).stdout == "one\n"
 
@@ -155,6 +155,14 @@ def test_a_tasks_progress_is_shown_as_people_read_it():
     task = {"id": 0, "state": "RUNNING", "progress": {"records": 7, "last_ack_ms": 1_000, "lag": 0}}
     assert _task_row(task, 63_400)["last_ack"] == "62 s ago"
     assert "last_ack" not in _task_row({"id": 0, "state": "FAILED"}, 0)
+
+
+def test_many_tasks_are_counted():
+    from klamm.cli.connector import TIMES, _counts
+
+    assert _counts(["RUNNING"]) == ["RUNNING"]
+    assert _counts(["RUNNING"] * 30 + ["FAILED"] + ["RUNNING"] * 19) == [f"49{TIMES}RUNNING", "FAILED"]
+    assert _counts([]) == []
 
 
 def test_what_nobody_foresaw_is_a_sentence_unless_asked(monkeypatch, capsys):

@@ -5,11 +5,13 @@ Only typer is imported here; whatever a command needs it imports when it runs, b
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +27,7 @@ DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_REST: Final = "http://127.0.0.1:8083"
 ANSWER_S: Final = 5.0  # for a first sign of life from a broker
 REQUEST_S: Final = 30.0
+_WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Output(StrEnum):
@@ -68,16 +71,34 @@ def reported(*, server: bool = False) -> Iterator[None]:
     except KlammError as e:
         fail(str(e), EXIT_USAGE if isinstance(e, ConfigError) else EXIT_FAILED)
     except BrokenPipeError:
-        # The reader went away (`klamm consume … | head`); point stdout elsewhere so that the exit flush is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader went away (`klamm consume … | head`)
         raise typer.Exit(0) from None
-    except Exception:
+    except Exception as e:
         if not server:
+            if said := output_failure(e):
+                fail(said)
             raise
         logging.getLogger("klamm").critical(
             "stopped by an error that should not have happened", exc_info=True
         )
         raise typer.Exit(EXIT_FAILED) from None
+
+
+def output_failure(error: Exception) -> str | None:
+    """What to say when an error is standard output's, such as a full disk; None when it is another.
+
+    Commands write nothing else: such an error without a file's name is standard output's. What is left in its buffer
+    is dropped, or the interpreter would complain about it once more at exit.
+    """
+    if not isinstance(error, OSError) or error.errno not in _WRITE_ERRORS or error.filename is not None:
+        return None
+    _drop_output()
+    return f"cannot write to standard output: {error.strerror}"
+
+
+def _drop_output() -> None:
+    """Point standard output nowhere, so that the flush at exit is quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> None:
@@ -157,6 +178,41 @@ def client_config(bootstrap: str, command_config: Path | None, kind: str) -> dic
     return (
         {"log_level": 2, "socket.timeout.ms": 10_000} | translated.config | {"bootstrap.servers": bootstrap}
     )
+
+
+def open_client(
+    client: Callable[[dict[str, Any]], Any], config: dict[str, Any], command_config: Path | None
+) -> Any:
+    """A librdkafka client. A setting that it refuses is a ConfigError, which names the file that holds it."""
+    from confluent_kafka import KafkaException
+
+    from klamm_base.properties import load_properties
+
+    try:
+        return client(config)
+    except KafkaException as e:
+        said = str(kafka_error(e, "client settings"))
+        names = load_properties(command_config) if command_config else {}
+        theirs = any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", said) for name in names)
+        raise ConfigError(f"{command_config}: {said}" if theirs else said) from None
+
+
+def metadata(client: Any, bootstrap: str) -> Any:
+    """The cluster's metadata, which is also how a command learns soon that nobody answers.
+
+    No topic is named in the question: a broker would create it.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        return client.list_topics(timeout=ANSWER_S)
+    except KafkaException as e:
+        raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from klamm_base.errors import ConfigError, KlammError
 app = typer.Typer(help="Make, watch and delete connectors.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
+TIMES = "\N{MULTIPLICATION SIGN}"
 TIMEOUT_S = 95.0  # a worker answers within 90 s or says that it cannot
 
 
@@ -78,7 +80,14 @@ def list_connectors(url: RestOption = DEFAULT_REST, output: OutputOption = Outpu
             }
             for name, item in sorted(answer.items())
         ]
+        if output is Output.TABLE:
+            rows = [row | {"tasks": _counts(row["tasks"])} for row in rows]
         print_rows(rows, ["name", "type", "state", "tasks", "class"], output)
+
+
+def _counts(states: list[str]) -> list[str]:
+    """`RUNNING` for one task, the number before it for many."""
+    return [state if n == 1 else f"{n}{TIMES}{state}" for state, n in Counter(states).most_common()]
 
 
 @app.command()
@@ -101,13 +110,18 @@ def create(
     with reported():
         found, settings = _read(file) if file else (None, {})
         settings |= pairs(config, "--config")
-        name = name or found or settings.get("name")
-        if not name:
-            raise typer.BadParameter("give a NAME, or a file that holds one", param_hint="NAME")
+        name = _named(name, found or settings.get("name"))
         if not settings:
             raise typer.BadParameter("give --file or --config", param_hint="--file")
         call(url, "POST", "/connectors", {"name": name, "config": settings})
         typer.echo(f"created {name}")
+
+
+def _named(given: str | None, held: str | None) -> str:
+    name = given or held
+    if not name:
+        raise typer.BadParameter("give a NAME, or a file that holds one", param_hint="NAME")
+    return name
 
 
 def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
@@ -216,6 +230,9 @@ def plugins(url: RestOption = DEFAULT_REST, output: OutputOption = Output.TABLE)
 @app.command()
 def validate(
     file: Annotated[Path, typer.Option("--file", "-f", help="JSON as for create; - reads stdin.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Name, when the file does not hold it.")
+    ] = None,
     url: RestOption = DEFAULT_REST,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -223,9 +240,8 @@ def validate(
     from urllib.parse import quote
 
     with reported():
-        name, settings = _read(file)
-        if name:
-            settings.setdefault("name", name)
+        found, settings = _read(file)
+        settings.setdefault("name", _named(name, found))
         plugin = settings.get("connector.class")
         if not plugin:
             raise KlammError(f"{file}: no connector.class")

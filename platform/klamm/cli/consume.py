@@ -7,21 +7,23 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from klamm.cli.common import (
-    ANSWER_S,
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     CommandConfigOption,
     Output,
     client_config,
     kafka_error,
+    metadata,
+    open_client,
     reported,
 )
-from klamm_base.errors import ConfigError, KlammError
+from klamm_base.errors import KlammError
 
 DEFAULT_FORMAT: Final = "%v\\n"
 Piece = Callable[[Any], bytes]
@@ -71,7 +73,11 @@ def consume(
     format_: Annotated[
         str,
         typer.Option(
-            "--format", "-f", help="%t topic %p partition %o offset %k key %v value %d ms %h headers."
+            "--format",
+            "-f",
+            help="%t topic, %p partition, %o offset, %k key, %v value, %d timestamp in ms, %h headers, %H their"
+            " number, %T %K %V bytes of topic, key, value (-1: null), %e leader epoch, %% a percent sign;"
+            " \\n \\t \\r \\0.",
         ),
     ] = DEFAULT_FORMAT,
     output: Annotated[
@@ -94,8 +100,9 @@ def consume(
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest" if from_beginning else "latest",
         }
-        consumer = _open(config, topics, group, start, partition, bootstrap)
+        consumer = _open(config, command_config)
         try:
+            _choose(consumer, topics, group, start, partition, bootstrap)
             _print_all(consumer, show, max_messages, timeout_ms, exit_at_end=exit_at_end)
         except KeyboardInterrupt:
             pass  # the usual way to end it
@@ -150,39 +157,32 @@ def _as_json(m: Any) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
-def _open(
-    config: dict[str, Any],
-    topics: list[str],
-    group: str | None,
-    start: str,
-    partition: int | None,
-    bootstrap: str,
-) -> Any:
-    from confluent_kafka import Consumer, KafkaException
+def _open(config: dict[str, Any], command_config: Path | None) -> Any:
+    from confluent_kafka import Consumer
 
-    try:
-        consumer = Consumer(config)
-    except KafkaException as e:
-        raise ConfigError(str(kafka_error(e, "client settings"))) from None
+    return open_client(Consumer, config, command_config)
+
+
+def _choose(
+    consumer: Any, topics: list[str], group: str | None, start: str, partition: int | None, bootstrap: str
+) -> None:
+    """Join the group, or take the partitions that were asked for."""
+    from confluent_kafka import KafkaException
+
+    found = metadata(consumer, bootstrap).topics
     if group is not None:
         consumer.subscribe(topics)
-        return consumer
+        return
+    absent = [t for t in topics if t not in found]
+    if absent:
+        raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
+    ids = [(t, p) for t in topics for p in sorted(found[t].partitions) if partition in (None, p)]
+    if not ids:
+        raise KlammError(f"no partition {partition} in {', '.join(topics)}")
     try:
-        metadata = consumer.list_topics(timeout=ANSWER_S).topics
-        absent = [t for t in topics if t not in metadata]
-        if absent:
-            raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
-        ids = [(t, p) for t in topics for p in sorted(metadata[t].partitions) if partition in (None, p)]
-        if not ids:
-            raise KlammError(f"no partition {partition} in {', '.join(topics)}")
         consumer.assign([_position(consumer, t, p, start) for t, p in ids])
     except KafkaException as e:
-        consumer.close()
         raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
-    except KlammError:
-        consumer.close()
-        raise
-    return consumer
 
 
 def _position(consumer: Any, topic: str, partition: int, start: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from klamm.cli import broker, connect, connector, consume, produce, topic, up
+from klamm.cli.common import output_failure
 from klamm_base.version import __version__
 
 app = typer.Typer(
@@ -65,10 +66,11 @@ def main() -> None:
     except Exception as e:
         if os.environ.get("KLAMM_DEBUG"):
             raise
-        what = " ".join(str(e).split()) or "no message"
-        sys.stderr.write(
-            f"klamm: unexpected {type(e).__name__}: {what} (KLAMM_DEBUG=1 shows where; please report it)\n"
-        )
+        said = output_failure(e)  # of `--help` and `--version`: commands report it themselves
+        if said is None:
+            what = " ".join(str(e).split()) or "no message"
+            said = f"unexpected {type(e).__name__}: {what} (KLAMM_DEBUG=1 shows where; please report it)"
+        sys.stderr.write(f"klamm: {said}\n")
         sys.exit(1)
 
 

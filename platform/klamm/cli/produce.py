@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,11 +15,14 @@ from klamm.cli.common import (
     BootstrapOption,
     CommandConfigOption,
     client_config,
+    counted,
     kafka_error,
+    metadata,
+    open_client,
     pairs,
     reported,
 )
-from klamm_base.errors import ConfigError, KlammError
+from klamm_base.errors import KlammError
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -66,8 +70,9 @@ def produce(
         raise typer.BadParameter(
             f"{unknown[0]!r} is not one of {', '.join(PROPERTIES)}", param_hint="--property"
         )
+    separator = _separator(properties.get("key.separator", "\t"))
     fixed = None if key is None else os.fsencode(key)
-    records = iter([(fixed, None)]) if tombstone else _records(values, fixed, properties)
+    records = iter([(fixed, None)]) if tombstone else _records(values, fixed, separator, properties)
     headers: list[tuple[str, str | bytes | None]] = list(pairs(header, "--header").items())
     with reported():
         config = client_config(bootstrap, command_config, "producer")
@@ -77,15 +82,18 @@ def produce(
             "linger.ms": 5,
             "message.timeout.ms": 30_000,
         }
-        sent = _send(config, topic, records, headers, partition)
-        typer.echo(f"{sent} record{'s' if sent != 1 else ''} acknowledged", err=True)
+        producer = _open(config, command_config)
+        metadata(producer, bootstrap)  # before anything is read: nobody waits for a time-out without a reason
+        sent = _send(producer, topic, records, headers, partition)
+        typer.echo(f"{counted(sent, 'record')} acknowledged", err=True)
 
 
-def _records(values: list[str] | None, key: bytes | None, properties: Mapping[str, str]) -> Iterator[Pair]:
+def _records(
+    values: list[str] | None, key: bytes | None, separator: bytes, properties: Mapping[str, str]
+) -> Iterator[Pair]:
     """Key and value of each record. Bytes stay as they are: a line need not be UTF-8."""
     lines = (os.fsencode(v) for v in values) if values else (_line(raw) for raw in sys.stdin.buffer)
     parse_key = properties.get("parse.key", "false").lower() == "true"
-    separator = _separator(properties.get("key.separator", "\t"))
     null = os.fsencode(properties["null.marker"]) if "null.marker" in properties else None
     for number, line in enumerate(lines, 1):
         found, value = key, line
@@ -108,15 +116,21 @@ def _separator(text: str) -> bytes:
     return text.replace("\\t", "\t").encode()
 
 
+def _open(config: dict[str, Any], command_config: Path | None) -> Any:
+    from confluent_kafka import Producer
+
+    return open_client(Producer, config, command_config)
+
+
 def _send(
-    config: Mapping[str, Any],
+    producer: Any,
     topic: str,
     records: Iterator[Pair],
     headers: list[tuple[str, str | bytes | None]],
     partition: int,
 ) -> int:
     """Send all; the number acknowledged. Whatever ends it, what was taken in is waited for and counted."""
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import KafkaException
 
     problems: list[str] = []
     acknowledged = 0
@@ -128,10 +142,6 @@ def _send(
         else:
             problems.append(str(kafka_error(error, "a record failed")))
 
-    try:
-        producer = Producer(dict(config))
-    except KafkaException as e:
-        raise ConfigError(str(kafka_error(e, "client settings"))) from None
     try:
         for key, value in records:
             if problems:
@@ -145,10 +155,10 @@ def _send(
         problems.append("Ctrl-C")
     left = producer.flush(FLUSH_S)
     if left:
-        problems.append(f"{left} records have no answer after {FLUSH_S:g} s")
+        problems.append(f"no answer after {FLUSH_S:g} s about {counted(left, 'record')}")
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise KlammError(f"{acknowledged} records acknowledged, then {problems[0]}{more}")
+        raise KlammError(f"{counted(acknowledged, 'record')} acknowledged, then {problems[0]}{more}")
     return acknowledged
 
 

@@ -16,29 +16,35 @@ from klamm.cli.main import app
 HEAD = """\
 # Command line
 
-Made by `python -m klamm.cli.reference > docs/cli.md`. Exit codes: 0 done, 1 failed, 2 used wrongly. Errors are one
-sentence on standard error. `klamm --install-completion` installs completion for your shell.
+Made by `python -m klamm.cli.reference > docs/cli.md`. Exit codes: 0 done, 1 failed, 2 used wrongly. What went
+wrong is one sentence on standard error (`klamm: …`); a command line that cannot be understood is answered with its
+usage and the sentence. The options of `klamm` itself stand before the command: `klamm --log-level DEBUG up`.
 """
 
 
 def page() -> str:
     """The whole page as Markdown."""
     root = typer.main.get_command(app)
-    return HEAD + "".join(_section(path, command) for path, command in walk(root, ("klamm",)))
+    context = root.make_context("klamm", [], resilient_parsing=True)
+    return HEAD + "".join(_section(path, command, context) for path, command in walk(root, ("klamm",)))
 
 
 def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that does something, with the words that lead to it."""
+    """`klamm` itself, then every command that does something, with the words that lead to it."""
     children = getattr(command, "commands", None)
     if not children:
         yield path, command
         return
+    if len(path) == 1:
+        yield path, command
     for name, child in children.items():
         yield from walk(child, (*path, name))
 
 
-def _section(path: tuple[str, ...], command: Any) -> str:
-    context = command.make_context(path[-1], [], resilient_parsing=True)
+def _section(path: tuple[str, ...], command: Any, root: Any) -> str:
+    # Below the root's context, which says what the option for help is called
+    parent = root if len(path) > 1 else None
+    context = command.make_context(path[-1], [], parent=parent, resilient_parsing=True)
     words = [path[0] if len(path) == 1 else " ".join(path), *command.collect_usage_pieces(context)]
     lines = ["", f"## {' '.join(path)}", "", f"    {' '.join(words)}", "", (command.help or "").strip(), ""]
     rows = [record for p in command.get_params(context) if (record := p.get_help_record(context)) is not None]

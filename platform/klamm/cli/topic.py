@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from klamm.cli.common import (
-    ANSWER_S,
     DEFAULT_BOOTSTRAP,
     REQUEST_S,
     BootstrapOption,
@@ -18,6 +17,8 @@ from klamm.cli.common import (
     OutputOption,
     client_config,
     kafka_error,
+    metadata,
+    open_client,
     pairs,
     print_rows,
     reported,
@@ -32,16 +33,7 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names."
 def _admin(bootstrap: str, config: Any) -> Any:
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient(client_config(bootstrap, config, "admin"))
-
-
-def _metadata(admin: Any, bootstrap: str) -> Any:
-    from confluent_kafka import KafkaException
-
-    try:
-        return admin.list_topics(timeout=ANSWER_S)
-    except KafkaException as e:
-        raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
+    return open_client(AdminClient, client_config(bootstrap, config, "admin"), config)
 
 
 def _settle(futures: dict[Any, Any], doing: str) -> dict[Any, Any]:
@@ -73,7 +65,7 @@ def list_topics(
 ) -> None:
     """List topics with their partitions and replicas."""
     with reported():
-        topics = _metadata(_admin(bootstrap, command_config), bootstrap).topics
+        topics = metadata(_admin(bootstrap, command_config), bootstrap).topics
         rows = [
             {
                 "topic": name,
@@ -111,7 +103,7 @@ def create(
     settings = pairs(config, "--config")
     with reported():
         admin = _admin(bootstrap, command_config)
-        existing = _metadata(admin, bootstrap).topics
+        existing = metadata(admin, bootstrap).topics
         todo = [n for n in names if not (if_not_exists and n in existing)]
         for name in set(names) - set(todo):
             typer.echo(f"{name} exists")
@@ -132,7 +124,7 @@ def describe(
     """Show partitions, leaders, offsets and the settings that differ from the default."""
     with reported():
         admin = _admin(bootstrap, command_config)
-        topics = _metadata(admin, bootstrap).topics
+        topics = metadata(admin, bootstrap).topics
         absent = [n for n in names or [] if n not in topics]
         if absent:
             raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
@@ -214,13 +206,16 @@ def delete(
     """Delete topics and their records."""
     with reported():
         admin = _admin(bootstrap, command_config)
-        existing = _metadata(admin, bootstrap).topics
+        existing = metadata(admin, bootstrap).topics
         chosen = _matching(names, existing) if regex else list(dict.fromkeys(names))
-        todo = [n for n in chosen if n in existing or not if_exists]
+        todo = [n for n in chosen if n in existing]
         if todo:
             _settle(admin.delete_topics(todo), "delete")
         for name in todo:
             typer.echo(f"deleted {name}")
+        absent = [n for n in chosen if n not in existing]
+        if absent and not if_exists:
+            raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
 
 
 def _matching(patterns: list[str], existing: Any) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from klamm.cli.common import reported
+from klamm.cli.common import EXIT_USAGE, reported
 
 BROKER_PORT: Final = 9092
 REST_PORT: Final = 8083
@@ -37,12 +37,17 @@ def up(
 
     from klamm.up import embedded, ports, supervisor
 
-    with reported(server=True):
+    # The lock first: who is told that the directory is in use needs no ports
+    with reported(server=True), embedded.locked(data_dir):
         broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
         rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))
         for said in filter(None, (said_broker, said_rest)):
             typer.echo(said, err=True)
-        with embedded.locked(data_dir):
-            specs = embedded.children(data_dir, broker, rest)
-            line = f"ready broker=127.0.0.1:{broker} rest=http://127.0.0.1:{rest} data-dir={data_dir}"
+        specs = embedded.children(data_dir, broker, rest)
+        line = f"ready broker=127.0.0.1:{broker} rest=http://127.0.0.1:{rest} data-dir={data_dir}"
+        try:
             asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))
+        except supervisor.NotReadyError as e:
+            if e.code == EXIT_USAGE:  # the child has said what is wrong with its settings
+                raise typer.Exit(EXIT_USAGE) from None
+            raise

@@ -72,6 +72,8 @@ def locked(data_dir: Path) -> Iterator[None]:
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         fd = os.open(data_dir / "up.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except FileExistsError:
+        raise KlammError(f"--data-dir {data_dir} is a file: give a directory") from None
     except OSError as e:
         raise KlammError(f"--data-dir {data_dir}: {e.strerror}") from None
     try:

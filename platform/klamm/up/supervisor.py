@@ -32,6 +32,14 @@ STEADY_S: Final = 60.0
 """A child that lived so long starts again without a pause."""
 
 
+class NotReadyError(KlammError):
+    """A child ended, with this exit code, before it served."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"the {name} ended ({_how(code)}) before it was ready")
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
     """A child by name and its `klamm` command line."""
@@ -51,7 +59,7 @@ class Child:
         self._stopping = False
 
     async def start(self) -> str:
-        """Start and wait for the ready line. Raises KlammError when the process ends without one."""
+        """Start and wait for the ready line. Raises NotReadyError when the process ends without one."""
         line = await self._spawn()
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
         return line
@@ -92,7 +100,7 @@ class Child:
             code = await process.wait()
         finally:
             said.cancel()
-        raise KlammError(f"the {self.spec.name} ended ({_how(code)}) before it was ready")
+        raise NotReadyError(self.spec.name, code)
 
     async def _say_that_we_wait(self) -> None:
         began = time.monotonic()
@@ -127,7 +135,9 @@ def _how(code: int) -> str:
 
 
 async def run(specs: list[ChildSpec], ready: Callable[[], None]) -> None:
-    """Run the children in order until SIGTERM or SIGINT. Raises KlammError when a second signal killed them."""
+    """Run the children in order until SIGTERM or SIGINT. Raises KlammError when a second signal killed them,
+    NotReadyError when one ended before it served.
+    """
     loop = asyncio.get_running_loop()
     killed = False
     read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
