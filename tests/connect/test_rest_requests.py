@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
 from support.runtime import SOURCE, install_plugins
 
@@ -88,6 +95,52 @@ def test_rest_says_what_is_wrong(
 def test_rest_body_that_is_too_large_is_refused(worker: WorkerProcess) -> None:
     answer = worker.request("POST", "/connectors", {"name": "x", "config": {"a": "b" * (5 << 20)}})
     assert answer.status == 413
+
+
+def test_rest_config_that_its_topic_does_not_take_is_refused_with_size_and_limit(
+    worker: WorkerProcess,
+) -> None:
+    config = counting(padding="x" * 1_200_000)
+    answer = worker.request("POST", "/connectors", {"name": "large", "config": config})
+    assert answer.status == 400, answer.body
+    said = re.fullmatch(
+        r"The record connector-large is too large for the config topic \S+: (\d+) bytes \(and some 100 around "
+        r"them\), where message.max.bytes of the worker's client allows 1000000",
+        answer.message,
+    )
+    assert said, answer.message
+    assert 1_200_000 < int(said[1]) < 1_201_000
+    assert worker.request("GET", "/connectors/large").status == 404
+
+
+def test_rest_config_that_only_the_broker_refuses_is_the_requests_fault_too(
+    worker: WorkerProcess, bootstrap: str
+) -> None:
+    topic = worker.topic("config")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def limit(value: str) -> None:
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry("max.message.bytes", value, incremental_operation=AlterConfigOpType.SET)
+            ],
+        )
+        admin.incremental_alter_configs([resource])[resource].result(10)
+
+    limit("5000")
+    try:
+        config = counting(padding="x" * 6000)
+        answer = worker.request("POST", "/connectors", {"name": "large", "config": config})
+    finally:
+        limit("1048588")
+    assert answer.status == 400, answer.body
+    assert re.search(rf": 6\d\d\d bytes .*max.message.bytes of topic {topic} allows 5000$", answer.message)
+    assert worker.request("GET", "/connectors/large").status == 404
+    small = worker.request("POST", "/connectors", {"name": "small", "config": counting()})
+    assert small.status == 201, small.body
+    assert worker.request("DELETE", "/connectors/small").status == 204
 
 
 @pytest.mark.parametrize("name", ["sl/ash", "spa ce", "per%cent", "übergröße", "plus+dot.dash-", "a?b#c"])

@@ -47,6 +47,7 @@ class WorkerProcess:
     """A worker; `log` is its standard error so far."""
 
     def __init__(self, properties: dict[str, str], directory: Path, *, python_path: str = "") -> None:
+        self._properties = properties
         self._log_path = directory / f"worker-{time.monotonic_ns()}.log"
         self._err = self._log_path.open("wb")
         self.process = subprocess.Popen(
@@ -56,6 +57,10 @@ class WorkerProcess:
             env=os.environ | {"PYTHONPATH": python_path},
         )
         self.port = 0
+
+    def topic(self, which: str) -> str:
+        """The name of its config, offset or status topic."""
+        return self._properties[f"{which}.storage.topic"]
 
     @property
     def log(self) -> str:

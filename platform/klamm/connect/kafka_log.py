@@ -46,6 +46,7 @@ POLL_RECORDS: Final = 1000
 RETRY_S: Final = 0.1
 # Errors of librdkafka itself (no connection, no leader known) are below zero.
 _LOCAL_BELOW: Final = 0
+CLIENT_RECORD_MAX: Final = 1_000_000  # librdkafka's default of message.max.bytes
 _WAIT_FOR: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -60,6 +61,10 @@ _QUIET: Final = {"log_level": 2}
 
 class LogError(KlammError):
     """The topic cannot be used, read or written; the sentence says which and why."""
+
+
+class RecordTooLarge(LogError):
+    """A record that the topic, or the client, does not take; the sentence names its size and the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,22 @@ def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
         )
 
 
+def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, str]:
+    """What limits the size of a record of the topic: how many bytes, and the setting that says so. Blocks.
+
+    What the broker does not tell in time is not named.
+    """
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    client = client_max, "message.max.bytes of the worker's client"
+    try:
+        found = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
+        topic_max = int(found["max.message.bytes"].value)
+    except (KafkaException, TimeoutError, KeyError, ValueError) as e:
+        log.warning("max.message.bytes of topic %s is not known: %s", topic, e)
+        return client
+    return min(client, (topic_max, f"max.message.bytes of topic {topic}"))
+
+
 class LogProducer:
     """Writes records to any topic, each acknowledged by all replicas in sync; one per worker.
 
@@ -151,6 +172,11 @@ class LogProducer:
             _settle(future, topic, e.args[0])
         return future
 
+    @property
+    def record_max(self) -> int:
+        """The largest record (in bytes, with some 100 around it) that this producer sends."""
+        return int(self._config.get("message.max.bytes", CLIENT_RECORD_MAX))
+
     async def close(self) -> None:
         """Wait (up to 5 s) for what is in flight, then stop."""
         left = await asyncio.to_thread(self._producer.flush, 5.0)
@@ -180,6 +206,9 @@ def _settle(future: asyncio.Future[None], topic: str, error: object) -> None:
         future.set_result(None)
         return
     text = error.str() if isinstance(error, KafkaError) else str(error)
+    if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        future.set_exception(RecordTooLarge(f"cannot write to topic {topic}: {text}"))
+        return
     future.set_exception(LogError(f"cannot write to topic {topic}: {text}"))
 
 

@@ -22,9 +22,11 @@ from klamm.connect.kafka_log import (
     KafkaBasedLog,
     LogError,
     LogProducer,
+    RecordTooLarge,
     TopicSettings,
     ensure_compacted_topic,
     make_admin,
+    record_limit,
 )
 from klamm.connect.model import ConnectorSpec, PluginInfo, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.plugins import PluginRegistry
@@ -217,9 +219,22 @@ class Runtime:
             await asyncio.gather(*(self.producer.send(topic, key, value) for key, value in first))
             await self.producer.send(topic, *last)
             await self.config_log.read_to_end()
+        except RecordTooLarge:
+            raise await self._too_large(records) from None
         finally:
             self._writing_config = False
             self.reconcile()
+
+    async def _too_large(self, records: Sequence[Record]) -> RecordTooLarge:
+        """The sentence for records of which one is larger than the config topic takes."""
+        topic = self.config_log.topic
+        limit, setting = await asyncio.to_thread(record_limit, self.admin, topic, self.producer.record_max)
+        key, value = max(records, key=lambda record: len(record[1] or b""))
+        size = len(key.encode()) + len(value or b"")
+        return RecordTooLarge(
+            f"The record {key} is too large for the config topic {topic}: {size} bytes (and some 100 around them), "
+            f"where {setting} allows {limit}"
+        )
 
     def _on_config(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         news = self.configs.apply(key, value) is not None

@@ -17,6 +17,7 @@ import orjson
 from aiohttp import hdrs, web
 
 from klamm.connect.errors import BadRequest, RequestError, Starting
+from klamm.connect.kafka_log import RecordTooLarge
 from klamm.connect.rest.keys import SERVICE
 from klamm_base.errors import KlammError
 
@@ -112,6 +113,8 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error_response(e.status, f"HTTP {e.status} {HTTPStatus(e.status).phrase}", headers)
     except RequestError as e:
         return error_response(e.status, str(e))
+    except RecordTooLarge as e:
+        return error_response(400, str(e))
     except TimeoutError:
         return error_response(500, f"Request timed out after {REQUEST_TIMEOUT_S:g} s")
     except KlammError as e:
