@@ -218,10 +218,12 @@ class SourceRunner:
         callback: Delivered,
     ) -> None:
         partition = -1 if record.partition is None else record.partition
+        # 0 is librdkafka's "none": it takes the time of sending. The epoch itself cannot be said (differences.md).
+        timestamp = record.timestamp or 0
         while True:
             try:
                 self._producer.produce(
-                    record.topic, value, key, partition, callback, callback, record.timestamp or 0, headers
+                    record.topic, value, key, partition, callback, callback, timestamp, headers
                 )
             except BufferError:
                 if self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0:
