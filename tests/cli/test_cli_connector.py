@@ -30,8 +30,14 @@ def test_a_connector_from_json_to_deletion(rest, tmp_path):
     at = ["--url", rest]
     assert klamm("connector", "validate", "-f", str(tmp_path / "c.json"), *at).stdout == "no errors\n"
     (tmp_path / "alone.json").write_text(json.dumps(document["config"]))
+    (tmp_path / "named.json").write_text(json.dumps(document["config"] | {"name": "a"}))
     alone = ["connector", "validate", "-f", str(tmp_path / "alone.json"), *at]
     assert klamm(*alone, "cli/source").stdout == "no errors\n"
+    other = klamm("connector", "validate", "-f", str(tmp_path / "named.json"), "b", *at)
+    assert (other.returncode, other.stderr) == (
+        2,
+        f"klamm: {tmp_path / 'named.json'}: name is 'a', not 'b'\n",
+    )
     nameless = klamm(*alone)
     assert nameless.returncode == 2
     assert "give a NAME, or a file that holds one" in nameless.stderr

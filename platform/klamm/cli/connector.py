@@ -241,7 +241,9 @@ def validate(
 
     with reported():
         found, settings = _read(file)
-        settings.setdefault("name", _named(name, found))
+        held = settings.setdefault("name", _named(name, found))
+        if name and held != name:  # what create is told by the worker
+            raise ConfigError(f"{file}: name is {held!r}, not {name!r}")
         plugin = settings.get("connector.class")
         if not plugin:
             raise KlammError(f"{file}: no connector.class")
