@@ -203,7 +203,7 @@ def test_rest_worker_refuses_a_topic_that_deletes_records(start: Start, bootstra
     topic = NewTopic(f"{name}-status", 1, 1, config={"cleanup.policy": "delete"})
     admin.create_topics([topic])[f"{name}-status"].result(10)
     worker = start()
-    assert worker.wait_exit() == 1
+    assert worker.wait_exit() == 2
     assert f"Topic '{name}-status' supplied via the 'status.storage.topic' property" in worker.log
     assert "cleanup.policy=delete" in worker.log
     assert "Traceback" not in worker.log
@@ -251,3 +251,27 @@ def test_rest_worker_names_a_port_that_is_taken(start: Start) -> None:
         worker = start(listeners=f"http://127.0.0.1:{port}")
         assert worker.wait_exit() == 1
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in worker.log
+
+
+def test_rest_worker_names_a_converter_that_is_not_installed(start: Start) -> None:
+    worker = start(**{"value.converter": "x.JsonConverter"})
+    assert worker.wait_exit() == 2
+    assert (
+        "Invalid value x.JsonConverter for configuration value.converter: Class x.JsonConverter" in worker.log
+    )
+    assert "Available are: org.apache.kafka.connect.converters.ByteArrayConverter" in worker.log
+
+
+def test_rest_converters_go_by_all_their_names(start: Start, name: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    worker = start().wait_ready()
+    for i, converter in enumerate(
+        ("StringConverter", "String", "klamm_plugins.converters.string.StringConverter")
+    ):
+        config = {
+            "connector.class": "FileStreamSource", "file": str(tmp_path / "in.txt"), "topic": f"{name}-short",
+            "value.converter": converter,
+        }  # fmt: skip
+        made = worker.request("POST", "/connectors", {"name": f"{name}-{i}", "config": config})
+        assert made.status == 201, made.json
+        worker.wait_state(f"{name}-{i}", "RUNNING", "RUNNING")

@@ -29,7 +29,7 @@ from klamm.connect.kafka_log import (
     record_limit,
 )
 from klamm.connect.model import ConnectorSpec, PluginInfo, Progress, State, StateEvent, TaskId, TaskSpec
-from klamm.connect.plugins import PluginRegistry
+from klamm.connect.plugins import PluginRegistry, check_converters
 from klamm.connect.stores import (
     ActiveTopic,
     ConfigState,
@@ -114,7 +114,9 @@ class Runtime:
                 f"Topic '{self.config_log.topic}' supplied via the 'config.storage.topic' property is required "
                 f"to have a single partition, but it has {self.config_log.partition_count}"
             )
-        if not await self._list_plugins():
+        if await self._list_plugins():
+            check_converters(self.config, self.plugins)
+        else:
             self._job(self._list_plugins_later())
 
     def herd(self) -> None:
