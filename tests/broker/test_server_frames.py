@@ -17,8 +17,12 @@ from support.broker import new_topic, wait_until
 from support.raw import RawClient, batch, fetch_request, framed, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.api.registry import REQUEST_MAX
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from klamm_broker.wire.messages.produce import ProduceRequest
 
 METADATA = request_frame(MetadataRequest(topics=[]), 12)
@@ -47,6 +51,10 @@ BAD_FRAMES = {
     "negative size": (struct.pack(">i", -5), "request size -5 is not positive"),
     "oversized": (struct.pack(">i", 200_000_000), r"request size 200000000 exceeds socket\.request\.max\.bytes=104857600"),
     "http": (b"GET / HTTP/1.1\r\n\r\n", r"exceeds socket\.request\.max\.bytes"),
+    "metadata too large": (struct.pack(">ihh", 524_289, 3, 12), "METADATA of 524289 bytes: at most 524288 are taken"),
+    "fetch too large": (struct.pack(">ihh", 26_000_000, 1, 11), "FETCH of 26000000 bytes: at most 1048576 are taken"),
+    "sync too large": (struct.pack(">ihh", 4_194_305, 14, 5), "SYNC_GROUP of 4194305 bytes: at most 4194304 are taken"),
+    "unknown api too large": (struct.pack(">ihh", 600_000, 999, 0), "api key 999 of 600000 bytes: at most 524288"),
     "header cut": (framed(b"\0\3\0"), "truncated request header: 3 bytes, at least 10 are needed"),
     "unknown api": (framed(head(999, 0)), "api key 999 version 0 is not served"),
     "unknown version": (framed(head(3, 77)), "METADATA version 77 is not served, 0 to 13 are"),
@@ -74,6 +82,45 @@ def test_bad_frame_closes_its_connection_with_one_line(broker, bystander, name):
     assert len(lines) == 1
     assert f"connection 127.0.0.1:{port} closed: " in lines[0]
     assert re.search(expected, lines[0]), lines[0]
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 6, 7, 100])
+def test_a_request_may_be_as_large_as_its_limit(broker, cut):
+    """Wherever the first bytes are cut: the api key of a large frame is looked at before the frame is there."""
+    name = "x" * 30_000
+    one = request_frame(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 1)
+    fill = bytes(REQUEST_MAX + 4 - len(one))  # behind the last field: let pass
+    frame = struct.pack(">i", REQUEST_MAX) + one[4:] + fill
+    with RawClient(broker.port) as client:
+        client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sock.sendall(METADATA + frame[:cut])
+        assert client.receive(MetadataRequest, 12)[1].brokers, "it has read up to the cut"
+        client.sock.sendall(frame[cut:])
+        answer = client.receive(MetadataRequest, 1)[1]
+    assert [topic.name for topic in answer.topics] == [name]
+
+
+def test_frames_of_a_few_bytes_are_whole_before_their_api_key(broker, bystander):
+    for size in (1, 2, 3):
+        with RawClient(broker.port) as client:
+            client.sock.sendall(framed(bytes(size)))
+            client.wait_closed()
+        line = f"truncated request header: {size} bytes"
+        wait_until(lambda line=line: line in broker.log_text, line)
+
+
+def test_what_is_named_often_is_answered_once(broker):
+    topic = new_topic(broker, partitions=3)
+    with RawClient(broker.port) as client:
+        answer = client.request(MetadataRequest(topics=[MetadataRequestTopic(name=topic)] * 1000), 12)
+        assert [(t.name, len(t.partitions)) for t in answer.topics] == [(topic, 3)]
+        resources = [
+            DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+        ] * 1000
+        assert len(client.request(DescribeConfigsRequest(resources=resources), 1).results) == 1
+        assert len(client.request(DescribeGroupsRequest(groups=["g"] * 1000), 5).groups) == 1
+        groups = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 1000
+        assert len(client.request(OffsetFetchRequest(groups=groups), 8).groups) == 1
 
 
 def test_answers_before_the_bad_frame_still_arrive(broker, bystander):

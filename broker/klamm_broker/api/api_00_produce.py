@@ -35,7 +35,7 @@ _EXPECTED: Final = frozenset({
 """What a healthy broker answers to a faulty producer: not worth a line of the broker's log each time."""
 
 
-@handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True)
+@handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     data = parse_produce(body, 0, version)
     broker = conn.broker

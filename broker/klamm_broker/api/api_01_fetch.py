@@ -14,7 +14,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.server.topics import Partition
 from klamm_broker.server.waiting import Waiter
@@ -34,7 +34,7 @@ READ_COMMITTED: Final = 1
 IDS_FROM: Final = 13
 
 
-@handles(ApiKey.FETCH, versions=(4, 18), raw=True)
+@handles(ApiKey.FETCH, versions=(4, 18), raw=True, request_max=LARGE_REQUEST_MAX)
 def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     request, _ = FetchRequest.decode(bytes(body), version)
     if request.session_epoch > 0:  # 0 opens a session (it stays without an id), -1 wants none

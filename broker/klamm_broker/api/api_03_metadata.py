@@ -41,7 +41,8 @@ def metadata(broker: Broker, ctx: RequestContext, request: MetadataRequest) -> M
     if asked is None or (ctx.api_version == 0 and not asked):
         topics = [_found(broker, topic) for topic in broker.topics]
     else:
-        topics = [_topic(broker, ctx, item, create=request.allow_auto_topic_creation) for item in asked]
+        distinct = {(item.name, item.topic_id): item for item in asked}.values()
+        topics = [_topic(broker, ctx, item, create=request.allow_auto_topic_creation) for item in distinct]
     me = MetadataResponseBroker(
         node_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
     )

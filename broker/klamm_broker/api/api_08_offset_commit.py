@@ -12,7 +12,7 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
 from klamm_broker.coordinator.model import CommitRequest, CommitResult, OffsetToCommit, TopicPartition
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOPIC_IDS_FROM: Final = 10
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
+@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10), request_max=LARGE_REQUEST_MAX)
 def offset_commit(
     broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Future[OffsetCommitResponse]:

@@ -37,7 +37,8 @@ _NOTHING: Final = CommittedOffset(offset=INVALID_OFFSET, commit_timestamp_ms=-1)
 @handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
 def offset_fetch(broker: Broker, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if ctx.api_version >= GROUPS_FROM:
-        groups = [_group(broker, group, by_id=ctx.api_version >= TOPIC_IDS_FROM) for group in request.groups]
+        distinct = {group.group_id: group for group in request.groups}.values()
+        groups = [_group(broker, group, by_id=ctx.api_version >= TOPIC_IDS_FROM) for group in distinct]
         return OffsetFetchResponse(groups=groups)
     return _single(broker, ctx.api_version, request)
 

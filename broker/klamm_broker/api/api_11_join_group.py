@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
 from klamm_broker.coordinator.model import JoinRequest, JoinResult, Protocol
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.messages.join_group import (
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
 
 
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9))
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9), request_max=LARGE_REQUEST_MAX)
 def join_group(
     broker: Broker, ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Future[JoinGroupResponse]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import ASSIGNMENT_MAX, RequestContext, handles
 from klamm_broker.coordinator.model import SyncRequest, SyncResult
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROTOCOL_FROM: Final = 5
 
 
-@handles(ApiKey.SYNC_GROUP, versions=(0, 5))
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_max=ASSIGNMENT_MAX)
 def sync_group(
     broker: Broker, ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Future[SyncGroupResponse]:

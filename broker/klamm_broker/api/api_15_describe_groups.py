@@ -32,7 +32,7 @@ def describe_groups(
     broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     describe = broker.groups.coordinator.describe
-    groups = [_described(ctx.api_version, describe(group_id)) for group_id in request.groups]
+    groups = [_described(ctx.api_version, describe(group_id)) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for group in groups:
             group.authorized_operations = authorized.GROUP

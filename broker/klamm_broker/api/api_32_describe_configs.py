@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 def describe_configs(
     broker: Broker, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
+    distinct = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     return DescribeConfigsResponse(
-        results=[_one(broker, request, resource) for resource in request.resources]
+        results=[_one(broker, request, resource) for resource in distinct.values()]
     )
 
 

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 Handler = Callable[["Broker", "RequestContext", Any], "Any | Future[Any] | None"]
 _H = TypeVar("_H", bound=Callable[..., Any])
 
+REQUEST_MAX: Final = 512 * 1024
+"""Bytes of a request. Requests are handled one at a time, and one takes a microsecond or a few for each element of
+its arrays: 26 MB naming one partition a million times held everybody up for seconds. This is room for 10,000 topics
+with names of 50 characters."""
+LARGE_REQUEST_MAX: Final = 1024 * 1024
+"""For those whose elements are larger: a fetch or commit of 30,000 partitions, a subscription to as many."""
+ASSIGNMENT_MAX: Final = 4 * 1024 * 1024
+"""For a SyncGroup, where the leader sends what every member is assigned: few elements, each of any size."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
@@ -40,13 +49,15 @@ class RequestContext:
 class Api:
     """One served API. `advertised_min` differs from `min_version` only where a client's bug demands it.
 
+    `request_max` is how many bytes a request may have (None: `socket.request.max.bytes`).
+
     A `raw` handler reads the receive buffer itself: `(connection, body, version, correlation_id)`
     with a view of the body; it returns the framed answer, or None after parking it.
     """
 
     __slots__ = (
         "advertised_min", "flexible_from", "handler", "key", "max_version", "min_version", "module",
-        "name", "raw", "request_type",
+        "name", "raw", "request_max", "request_type",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +68,7 @@ class Api:
         advertised_min: int | None,
         handler: Handler,
         raw: bool,
+        request_max: int | None = REQUEST_MAX,
     ) -> None:
         self.key = key
         self.name = key.name
@@ -64,6 +76,7 @@ class Api:
         self.advertised_min = self.min_version if advertised_min is None else advertised_min
         self.handler = handler
         self.raw: Callable[..., Any] | None = handler if raw else None
+        self.request_max = request_max
         self.module = handler.__module__
         self.request_type: type[Message] = message_types(key)[0]
         self.flexible_from = self.request_type.FLEXIBLE_FROM
@@ -73,7 +86,12 @@ _apis: Final[dict[int, Api]] = {}
 
 
 def handles(
-    key: ApiKey, *, versions: tuple[int, int], advertised_min: int | None = None, raw: bool = False
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    advertised_min: int | None = None,
+    raw: bool = False,
+    request_max: int | None = REQUEST_MAX,
 ) -> Callable[[_H], _H]:
     """Register a function `(broker, ctx, request)` as the handler of an API, for these versions (inclusive).
 
@@ -84,7 +102,14 @@ def handles(
     def register(handler: _H) -> _H:
         if key in _apis:
             raise ValueError(f"{key.name} is registered by {_apis[key].module} and by {handler.__module__}")
-        _apis[key] = Api(key, versions=versions, advertised_min=advertised_min, handler=handler, raw=raw)
+        _apis[key] = Api(
+            key,
+            versions=versions,
+            advertised_min=advertised_min,
+            handler=handler,
+            raw=raw,
+            request_max=request_max,
+        )
         return handler
 
     return register

@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.api.registry import REQUEST_MAX
 from klamm_broker.server import outgoing, residency
-from klamm_broker.server.dispatch import BadRequest, dispatch
+from klamm_broker.server.dispatch import BadRequest, check_size, dispatch
 from klamm_broker.server.outgoing import Cold, Piece, Reply
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ CORK_BYTES: Final = 64 * 1024
 """Small answers to requests that came together leave together: this many, of at most this size."""
 
 _SIZE: Final = struct.Struct(">i")
+_KEY: Final = struct.Struct(">h")
+_PREFIX: Final = 6
+"""Size and api key, which a large frame is judged by before it is taken in."""
 
 
 class Slot:
@@ -127,7 +131,7 @@ class Connection:
     def _on_eof(self) -> None:
         held = self._end - self._start
         if held:
-            what = "a size field" if self._need == 4 else "a request"
+            what = "a size field" if held < 4 else "a request"
             self.close(f"truncated request: the peer left after {held} of {self._need} bytes of {what}")
         else:
             self.close("closed by the peer", level=logging.DEBUG)
@@ -142,9 +146,11 @@ class Connection:
                 held = self._end - start
                 if held < self._need:
                     break
-                if self._need == 4:
-                    self._need = 4 + self._frame_size(start)
-                    continue
+                if self._need <= _PREFIX:
+                    need = self._next_need(start, held)
+                    if need != self._need:
+                        self._need = need
+                        continue
                 end = start + self._need
                 reply = dispatch(self, self._view, start + 4, end)
                 self._start = end
@@ -171,13 +177,19 @@ class Connection:
             self._make_room()
             self._update_reading()
 
-    def _frame_size(self, start: int) -> int:
+    def _next_need(self, start: int, held: int) -> int:
+        """With a frame's size there: the whole frame, or the start of a large one, which tells what it may be."""
         (size,) = _SIZE.unpack_from(self._buf, start)
         if size <= 0:
             raise BadRequest(f"request size {size} is not positive")
         if size > self.max_frame:
             raise BadRequest(f"request size {size} exceeds socket.request.max.bytes={self.max_frame}")
-        return int(size)
+        if size > REQUEST_MAX:
+            if held < _PREFIX:
+                return _PREFIX
+            (key,) = _KEY.unpack_from(self._buf, start + 4)
+            check_size(self.server.apis.get(key), key, size)
+        return 4 + int(size)
 
     def _make_room(self) -> None:
         """Let the next read go on where the frame continues: move it to the front, or take a larger buffer."""

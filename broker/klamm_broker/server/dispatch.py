@@ -11,7 +11,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import Api, RequestContext
+from klamm_broker.api.registry import REQUEST_MAX, Api, RequestContext
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ProtocolError
 from klamm_broker.wire.headers import decode_request_header, frame_response
@@ -27,6 +27,13 @@ _HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, lengt
 
 class BadRequest(Exception):
     """A request that cannot be understood or is not served: the connection closes."""
+
+
+def check_size(api: Api | None, key: int, size: int) -> None:
+    """Raises BadRequest for a request that is larger than its API may have."""
+    name, limit = (f"api key {key}", REQUEST_MAX) if api is None else (api.name, api.request_max)
+    if limit is not None and size > limit:
+        raise BadRequest(f"{name} of {size} bytes: at most {limit} are taken")
 
 
 def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
