@@ -240,8 +240,8 @@ async def test_a_connector_that_cannot_say_its_task_configs_says_why(behaviour, 
 async def test_one_shot_calls():
     async with Watched() as w:
         plugins = await w.supervisor.call("list_plugins", {})
-        assert [SOURCE, "source", "7.8"] in plugins
-        assert [SINK, "sink", "7.8"] in plugins
+        assert [SOURCE, "source", "7.8"] in [row[:3] for row in plugins]
+        assert [SINK, "sink", "7.8"] in [row[:3] for row in plugins]
         keys = await w.supervisor.call("plugin_config", {"plugin": SOURCE})
         assert [(k["name"], k["type"], k["required"]) for k in keys] == [
             ("topic", "STRING", True), ("db.password", "PASSWORD", False), ("limit", "INT", False),

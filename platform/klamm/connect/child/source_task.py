@@ -119,8 +119,9 @@ class SourceRunner:
             raise self._failure
 
     def _step(self) -> None:
-        # Unacknowledged records of a source that has nothing more are waited for at the broker.
-        self._vitals.enter("broker" if len(self._producer) else "input")
+        # Unacknowledged records of a source that has nothing more are waited for at the broker. (The producer's own
+        # length counts its error events, too.)
+        self._vitals.enter("broker" if self._tracker.pending else "input")
         records = self._poll()
         if records:
             self._vitals.moved()
