@@ -76,3 +76,26 @@ def test_a_change_that_failed_has_not_happened_and_can_be_repeated(manager, chan
     again = LogManager(Path(manager.directory), now_ms=NOW)
     assert state(again) == after
     again.close()
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_of_several_new_topics_those_that_failed_have_not_happened(manager, failure, monkeypatch):
+    before, wanted = state(manager), {"a": (1, {}), "b": (2, {}), "c": (1, {})}
+    there = {"a": 1} if failure == "segments" else {}
+    with monkeypatch.context() as patch:
+        fill(patch, *FAILURES[failure])
+        if "then" in failure:
+            fill(patch, TopicRegistry, "save", 1)
+        failed = manager.create_topics(wanted, now_ms=NOW)
+    assert {name: str(error) for name, error in failed.items()} == dict.fromkeys(
+        wanted.keys() - there.keys(), "[Errno 28] No space left on device"
+    )
+    assert state(manager)[1] == sorted([*before[1], *(f"{name}-0" for name in there)])
+    missing = {name: wanted[name] for name in failed}
+    assert manager.create_topics(missing | {"t": (1, {})}, now_ms=NOW).keys() == {"t"}
+    after = state(manager)
+    assert after[1] == ["a-0", "b-0", "b-1", "c-0", "t-0"]
+    manager.close()
+    again = LogManager(Path(manager.directory), now_ms=NOW)
+    assert state(again) == after
+    again.close()

@@ -7,8 +7,10 @@ import logging
 
 import pytest
 
+from klamm_broker.api.api_03_metadata import AUTO_CREATE_PARTITIONS
 from klamm_broker.api.registry import Api
 from klamm_broker.client import Connection, ConnectionLost
+from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.connection import MAX_PARKED
@@ -17,6 +19,7 @@ from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
 from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -268,3 +271,55 @@ async def test_a_topic_may_come_again_by_what_its_deletion_sets_going(server, cl
     (created,) = (await again).topics
     assert created.error_code == 0
     assert created.topic_id == broker.topics.by_name["t"].id == broker.logs.topic_id("t") != topic.id
+
+
+@pytest.fixture
+def saved(server, monkeypatch):
+    """The names of all topics, each time that they were written to the disk."""
+    save, saved = TopicRegistry.save, []
+
+    def note(registry):
+        saved.append(list(registry.topics))
+        save(registry)
+
+    monkeypatch.setattr(TopicRegistry, "save", note)
+    return saved
+
+
+async def test_many_topics_are_created_with_one_change_of_the_registry(server, client, saved):
+    names = [f"t{i}" for i in range(30)]
+    topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
+    bad = CreatableTopic(name="t.1", num_partitions=0, replication_factor=1)
+    answer = await client.request(CreateTopicsRequest(topics=[*topics, bad], timeout_ms=1), 7)
+    assert [topic.error_code for topic in answer.topics] == [0] * 30 + [ErrorCode.INVALID_PARTITIONS]
+    assert saved == [names]
+    for topic in answer.topics[:30]:
+        assert topic.topic_id == server.broker.topics.by_name[topic.name].id
+        assert len(server.broker.topics.by_name[topic.name].partitions) == 2
+
+
+async def test_topics_of_one_request_that_collide_with_each_other(server, client):
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a.b", "a_b")]
+    answer = await client.request(CreateTopicsRequest(topics=topics, timeout_ms=1), 7)
+    assert [topic.error_code for topic in answer.topics] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    names = [MetadataRequestTopic(name=name) for name in ("c_d", "c.d", "a_b")]
+    answer = await client.request(MetadataRequest(topics=names), 12)
+    invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [topic.error_code for topic in answer.topics] == [0, invalid, invalid]
+    assert set(server.broker.topics.by_name) == {"a.b", "c_d"}
+
+
+async def test_one_request_cannot_create_without_end(server, client, saved):
+    topics = [CreatableTopic(name=f"t{i}", num_partitions=5001, replication_factor=1) for i in range(2)]
+    answer = await client.request(CreateTopicsRequest(topics=topics, timeout_ms=1), 7)
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.POLICY_VIOLATION] * 2
+    names = [f"auto{i}" for i in range(AUTO_CREATE_PARTITIONS + 10)]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    answer = await client.request(request, 12)
+    assert [topic.error_code for topic in answer.topics] == (
+        [0] * AUTO_CREATE_PARTITIONS + [ErrorCode.LEADER_NOT_AVAILABLE] * 10
+    )
+    assert len(saved) == 1
+    answer = await client.request(request, 12)
+    assert {topic.error_code for topic in answer.topics} == {0}
+    assert saved[1] == names

@@ -1,20 +1,20 @@
 """Metadata, key 3: versions 0 to 13.
 
 Behaviour: one broker, which leads every partition and is the controller. A topic that does not exist is created when
-both `auto.create.topics.enable` and the request allow it; the first answer already has it. Null topics (or none in
+both `auto.create.topics.enable` and the request allow it; the first answer already has it. Of many the first are
+created (100 partitions), for the others clients ask again. Null topics (or none in
 version 0) mean all. From version 10 topics may be asked for by id.
 Authorized operations are all that there are: there is no authorizer yet.
 """
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from klamm_base.errors import KlammError
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.server.topics import Topic, why_invalid
+from klamm_broker.server.topics import Topic, metric_name, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.metadata import (
@@ -29,9 +29,9 @@ from klamm_broker.wire.messages.metadata import (
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
 
-log = logging.getLogger(__name__)
-
 NO_ID: Final = bytes(16)
+AUTO_CREATE_PARTITIONS: Final = 100
+"""Partitions that one request may bring into being, as each costs directories and files: about a millisecond."""
 
 
 @handles(ApiKey.METADATA, versions=(0, 13))
@@ -42,7 +42,12 @@ def metadata(broker: Broker, ctx: RequestContext, request: MetadataRequest) -> M
         topics = [_found(broker, topic) for topic in broker.topics]
     else:
         distinct = {(item.name, item.topic_id): item for item in asked}.values()
-        topics = [_topic(broker, ctx, item, create=request.allow_auto_topic_creation) for item in distinct]
+        refused: Mapping[str, ErrorCode] = {}
+        if request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
+            refused = _create(
+                broker, [item.name for item in distinct if item.name and item.topic_id == NO_ID]
+            )
+        topics = [_topic(broker, ctx, item, refused) for item in distinct]
     me = MetadataResponseBroker(
         node_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
     )
@@ -60,7 +65,7 @@ def metadata(broker: Broker, ctx: RequestContext, request: MetadataRequest) -> M
 
 
 def _topic(
-    broker: Broker, ctx: RequestContext, asked: MetadataRequestTopic, *, create: bool
+    broker: Broker, ctx: RequestContext, asked: MetadataRequestTopic, refused: Mapping[str, ErrorCode]
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_ID and ctx.api_version >= 10:
         if asked.name is not None and ctx.api_version < 12:
@@ -74,20 +79,23 @@ def _topic(
         return _found(broker, topic)
     if why_invalid(asked.name) is not None:
         return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-    if create and broker.config["auto.create.topics.enable"]:
-        return _create(broker, asked)
-    return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
+    return _error(refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), asked)
 
 
-def _create(broker: Broker, asked: MetadataRequestTopic) -> MetadataResponseTopic:
-    assert asked.name is not None
-    if broker.topics.colliding(asked.name) is not None:
-        return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-    try:
-        return _found(broker, broker.auto_create(asked.name))
-    except (KlammError, OSError) as e:
-        log.error("topic %s could not be created: %s", asked.name, e)  # noqa: TRY400 - a sentence
-        return _error(ErrorCode.LEADER_NOT_AVAILABLE, asked)
+def _create(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
+    """Create those topics that are not there; what to say of those that are not there even then."""
+    topics = broker.topics
+    missing = [name for name in names if name not in topics.by_name and why_invalid(name) is None]
+    first = {metric_name(name): name for name in reversed(missing) if topics.colliding(name) is None}
+    wanted = [name for name in missing if first.get(metric_name(name)) == name]
+    broker.auto_create(wanted[: max(AUTO_CREATE_PARTITIONS // broker.config["num.partitions"], 1)])
+    return {
+        name: ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again
+        if topics.colliding(name) is None
+        else ErrorCode.INVALID_TOPIC_EXCEPTION
+        for name in missing
+        if name not in topics.by_name
+    }
 
 
 def _found(broker: Broker, topic: Topic) -> MetadataResponseTopic:

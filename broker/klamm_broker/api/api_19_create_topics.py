@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
-from klamm_broker.server.topics import INTERNAL, why_invalid
+from klamm_broker.server.topics import INTERNAL, metric_name, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.create_topics import (
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions of one topic: each is a directory and open files, and a slip of the finger must not fill a disk."""
+"""Partitions of one topic: each is a directory and open files, and a slip of the finger must not fill a disk.
+Several topics of one request may not have more together, as in Kafka."""
+New = tuple[int, Mapping[str, str]]
+_TOO_MANY: Final = (
+    f"Excessively large number of partitions per request: at most {PARTITIONS_MAX} in all are possible."
+)
 
 
 class Refused(KlammError):
@@ -46,44 +52,60 @@ class Refused(KlammError):
 @handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
 def create_topics(broker: Broker, ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
-    results = [
-        _one(broker, topic, twice=named[topic.name] > 1, validate_only=request.validate_only)
-        for topic in {topic.name: topic for topic in request.topics}.values()
-    ]
-    return CreateTopicsResponse(topics=results)
+    asked = {topic.name: topic for topic in request.topics}
+    new: dict[str, New] = {}
+    failed: dict[str, Exception] = {}
+    by_metric: dict[str, str] = {}  # the new ones, which may collide with each other
+    total = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in request.topics)
+    for name, topic in asked.items():
+        try:
+            if total > PARTITIONS_MAX and len(asked) > 1:
+                raise Refused(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
+            if named[name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            new[name] = _checked(broker, topic, by_metric)
+        except (KlammError, OSError) as e:
+            failed[name] = e
+    if new and not request.validate_only:
+        failed |= broker.create_topics(new)
+    return CreateTopicsResponse(
+        topics=[
+            _failed(name, failed[name]) if name in failed else _created(broker, name, *new[name])
+            for name in asked
+        ]
+    )
 
 
-def _one(broker: Broker, asked: CreatableTopic, *, twice: bool, validate_only: bool) -> CreatableTopicResult:
-    try:
-        if twice:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        return _create(broker, asked, validate_only=validate_only)
-    except Refused as e:
-        return CreatableTopicResult(name=asked.name, error_code=e.code, error_message=str(e))
-    except ConfigError as e:
-        return CreatableTopicResult(
-            name=asked.name, error_code=ErrorCode.INVALID_CONFIG, error_message=str(e)
-        )
-    except (KlammError, OSError) as e:
-        log.exception("topic %s could not be created", asked.name)
-        return CreatableTopicResult(
-            name=asked.name, error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(e)
-        )
+def _failed(name: str, error: Exception) -> CreatableTopicResult:
+    if isinstance(error, Refused):
+        code = error.code
+    elif isinstance(error, ConfigError):
+        code = ErrorCode.INVALID_CONFIG
+    else:
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        log.error("topic %s could not be created", name, exc_info=error)
+    return CreatableTopicResult(name=name, error_code=code, error_message=str(error))
 
 
-def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
-    _check_name(broker, asked.name)
+def _checked(broker: Broker, asked: CreatableTopic, by_metric: dict[str, str]) -> New:
+    """Partitions and properties of a topic that can be created; it is noted in `by_metric`. Raises KlammError."""
+    _check_name(broker, asked.name, by_metric)
     partitions = _partitions(broker, asked)
     overrides = _overrides(asked)
     if asked.name in INTERNAL and "cleanup.policy" not in overrides:
         overrides["cleanup.policy"] = "compact"
     broker.log_config(overrides)  # checks them
-    topic_id = bytes(16)
-    if not validate_only:
-        topic_id = broker.create_topic(asked.name, partitions=partitions, overrides=overrides).id
+    by_metric[metric_name(asked.name)] = asked.name
+    return partitions, overrides
+
+
+def _created(
+    broker: Broker, name: str, partitions: int, overrides: Mapping[str, str]
+) -> CreatableTopicResult:
+    topic = broker.topics.by_name.get(name)  # None when it was only validated
     return CreatableTopicResult(
-        name=asked.name,
-        topic_id=topic_id,
+        name=name,
+        topic_id=bytes(16) if topic is None else topic.id,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
@@ -101,13 +123,13 @@ def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> Cr
     )
 
 
-def _check_name(broker: Broker, name: str) -> None:
+def _check_name(broker: Broker, name: str, by_metric: Mapping[str, str]) -> None:
     why = why_invalid(name)
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
     if name in broker.topics.by_name:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = broker.topics.colliding(name)
+    other = broker.topics.colliding(name) or by_metric.get(metric_name(name))
     if other is not None:
         why = (
             f"Topic '{name}' collides with existing topic: {other} ('.' and '_' are the same in metric names)"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from klamm_base.errors import KlammError
 from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
@@ -97,28 +98,60 @@ class LogManager:
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, now_ms: int
     ) -> Topic:
         """Make a topic with its partitions. Raises ConfigError, DirectoryError, KeyError if it exists."""
+        failed = self.create_topics({name: (partitions, configs or {})}, now_ms=now_ms)
+        if name in failed:
+            raise failed[name]
+        return self._registry.topics[name]
+
+    def create_topics(
+        self, wanted: Mapping[str, tuple[int, Mapping[str, str]]], *, now_ms: int
+    ) -> dict[str, Exception]:
+        """Make several topics (partitions, configuration) with one change of the registry, which is written whole.
+
+        What went wrong, by name, as `create_topic` raises it; the other topics are there.
+        """
+        failed: dict[str, Exception] = {}
+        made: list[tuple[Topic, LogConfig]] = []
+        for name, (partitions, configs) in wanted.items():
+            try:
+                made.append(self._prepare(name, partitions, configs))
+            except (KlammError, KeyError, OSError) as e:
+                failed[name] = e
+        try:
+            if made:
+                self._registry.put(*(topic for topic, _ in made))
+        except OSError as e:
+            return failed | {topic.name: e for topic, _ in made}
+        for topic, config in made:
+            try:
+                for partition in range(topic.partitions):
+                    self._open(topic, partition, config, now_ms=now_ms)
+            except (LogError, OSError) as e:
+                failed[topic.name] = e
+        try:
+            sync_directory(self.directory)
+        except OSError as e:
+            failed |= {topic.name: e for topic, _ in made if topic.name not in failed}
+        for topic, _ in made:
+            if topic.name in failed:
+                self._close_partitions(topic, range(topic.partitions))
+                self._registry.take_back(topic.name)
+        return failed
+
+    def _prepare(self, name: str, partitions: int, configs: Mapping[str, str]) -> tuple[Topic, LogConfig]:
+        """A topic that is to be put into the registry, with its directories."""
         if name in self._registry.topics:
             raise KeyError(name)
         if self._checkpoints_stale:
             self._write_checkpoints()
+        first_start = self._registry.starts
         topic = Topic(
-            name=name,
-            id=new_uuid(),
-            partitions=partitions,
-            configs=dict(configs or {}),
-            first_start=self._registry.starts,
+            name=name, id=new_uuid(), partitions=partitions, configs=dict(configs), first_start=first_start
         )
         config = self._config(topic.configs)
         for partition in range(partitions):
             self._make_directory(topic, partition)
-        self._registry.put(topic)
-        try:
-            self._open_partitions(topic, range(partitions), config, now_ms)
-        except (LogError, OSError):
-            self._close_partitions(topic, range(partitions))
-            self._registry.take_back(name)
-            raise
-        return topic
+        return topic, config
 
     def add_partitions(self, name: str, partitions: int, *, now_ms: int) -> None:
         """Grow a topic to `partitions`. Raises KeyError, ValueError if it has as many already."""

@@ -85,13 +85,14 @@ class TopicRegistry:
         }
         write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
 
-    def put(self, topic: Topic) -> None:
-        """Add a topic that is not there."""
-        self.topics[topic.name] = topic
+    def put(self, *topics: Topic) -> None:
+        """Add topics that are not there, all or none."""
+        self.topics |= {topic.name: topic for topic in topics}
         try:
             self.save()
         except OSError:
-            del self.topics[topic.name]
+            for topic in topics:
+                del self.topics[topic.name]
             raise
 
     def change(

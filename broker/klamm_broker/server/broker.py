@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from klamm_broker.log.config import LogConfig
@@ -120,21 +120,37 @@ class Broker:
 
         Raises KeyError when it exists, ConfigError for bad overrides, DirectoryError and OSError for the disk.
         """
-        self.logs.create_topic(name, partitions, overrides, now_ms=self.now_ms())
-        log.info("created topic %s with %d partitions", name, partitions)
-        topic = self._serve_topic(name)
-        if name == OFFSETS_TOPIC:
-            self.groups.coordinator.on_offsets_topic_created(partitions)
-        return topic
+        failed = self.create_topics({name: (partitions, overrides or {})})
+        if name in failed:
+            raise failed[name]
+        return self.topics.by_name[name]
 
-    def auto_create(self, name: str) -> Topic:
-        """A topic by name, created with the broker's defaults if need be (the offsets topic with its own)."""
-        if name not in self.topics.by_name:
+    def create_topics(self, wanted: Mapping[str, tuple[int, Mapping[str, str]]]) -> dict[str, Exception]:
+        """Create several topics, by name with number of partitions and own properties, at the cost of one.
+
+        What went wrong, by name, as `create_topic` raises it; the other topics are served.
+        """
+        failed = self.logs.create_topics(wanted, now_ms=self.now_ms())
+        for name, (partitions, _) in wanted.items():
+            if name in failed:
+                continue
+            log.info("created topic %s with %d partitions", name, partitions)
+            self._serve_topic(name)
+            if name == OFFSETS_TOPIC:
+                self.groups.coordinator.on_offsets_topic_created(partitions)
+        return failed
+
+    def auto_create(self, names: Iterable[str]) -> None:
+        """Create topics with the broker's defaults (the offsets topic with its own). A failure is logged."""
+        wanted: dict[str, tuple[int, Mapping[str, str]]] = {}
+        for name in names:
             if name == OFFSETS_TOPIC:
                 self.groups.ensure_topic()
             else:
-                self.create_topic(name, partitions=self.config["num.partitions"])
-        return self.topics.by_name[name]
+                wanted[name] = self.config["num.partitions"], {}
+        if wanted:
+            for name, error in self.create_topics(wanted).items():
+                log.error("topic %s could not be created: %s", name, error)
 
     def add_partitions(self, topic: Topic, total: int) -> None:
         """Grow a topic to `total` partitions."""

@@ -71,6 +71,7 @@ class TopicTable:
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self._by_metric: dict[str, set[str]] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -81,17 +82,25 @@ class TopicTable:
     def add(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic
         self.by_id[topic.id] = topic
+        self._by_metric.setdefault(metric_name(topic.name), set()).add(topic.name)
 
     def remove(self, topic: Topic) -> None:
         del self.by_name[topic.name]
         del self.by_id[topic.id]
+        namesakes = self._by_metric[metric_name(topic.name)]
+        namesakes.discard(topic.name)
+        if not namesakes:
+            del self._by_metric[metric_name(topic.name)]
 
     def colliding(self, name: str) -> str | None:
         """A topic whose metric names would be the same: `.` and `_` are one there. Kafka refuses such a name."""
-        if "." not in name and "_" not in name:
-            return None
-        flat = name.replace(".", "_")
-        return next((n for n in self.by_name if n != name and n.replace(".", "_") == flat), None)
+        namesakes = self._by_metric.get(metric_name(name), ())
+        return min((n for n in namesakes if n != name), default=None)
+
+
+def metric_name(topic: str) -> str:
+    """A topic as Kafka's metrics call it."""
+    return topic.replace(".", "_")
 
 
 def why_invalid(name: str) -> str | None:
