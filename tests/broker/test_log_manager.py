@@ -504,3 +504,17 @@ def test_names_of_other_files_are_left_alone(start):
         "__cluster_metadata-0",
         "notes.txt",
     }
+
+
+def test_a_checkpoint_that_is_written_late_replaces_no_newer_one(start):
+    manager = start()
+    manager.create_topic("t", 1, now_ms=NOW)
+    manager.create_topic("keep", 1, now_ms=NOW)
+    log = manager.get("t", 0)
+    log.append(batch(), now_ms=NOW)
+    late = manager.checkpoint_job()
+    manager.delete_topic("t", now_ms=NOW)
+    late()
+    for name in (checkpoints.RECOVERY_POINT, checkpoints.HIGH_WATERMARK):
+        assert list(checkpoints.read_offsets(manager.directory / name)) == [("keep", 0)]
+    crash(manager)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 
 import pytest
 
 from klamm_broker.api.api_03_metadata import AUTO_CREATE_PARTITIONS
 from klamm_broker.api.registry import Api
 from klamm_broker.client import Connection, ConnectionLost
+from klamm_broker.log import checkpoints
 from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
@@ -323,3 +325,31 @@ async def test_one_request_cannot_create_without_end(server, client, saved):
     answer = await client.request(request, 12)
     assert {topic.error_code for topic in answer.topics} == {0}
     assert saved[1] == names
+
+
+async def test_checkpoints_are_written_beside_the_loop_and_before_the_end(tmp_path, monkeypatch):
+    loop_thread, threads = threading.get_ident(), []
+    go = threading.Event()
+    write = checkpoints.write_offsets
+
+    def slow(path, offsets):
+        threads.append(threading.get_ident())
+        if threads[-1] != loop_thread:
+            assert go.wait(10)
+        write(path, offsets)
+
+    settings = {"log.dirs": str(tmp_path), "log.flush.offset.checkpoint.interval.ms": "10"}
+    broker = Broker(BrokerConfig.load(settings), asyncio.get_running_loop())
+    broker.open()
+    monkeypatch.setattr(checkpoints, "write_offsets", slow)
+    async with asyncio.timeout(10):
+        while not threads:
+            await asyncio.sleep(0.01)  # the loop is free while the disk is not
+    assert loop_thread not in threads
+    closing = asyncio.create_task(broker.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    go.set()
+    await closing
+    assert threads[-3:] == [loop_thread] * 3, "the last word is that of the end"
+    assert loop_thread not in threads[:-3]

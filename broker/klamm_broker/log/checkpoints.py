@@ -6,7 +6,9 @@ reported, not half used: every line must parse and the count must match.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +47,32 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], *, sync: bo
     """Replace a checkpoint with these offsets."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     write_atomically(path, format_lines(lines), sync=sync)
+
+
+class CheckpointFiles:
+    """Checkpoints of one directory, which may be written in a thread.
+
+    Invariant: what was taken later is never replaced by what was taken before, whoever comes to write first: a deleted
+    topic's offsets must not come back for its namesake.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._taken = self._written = 0
+
+    def take(self, contents: Mapping[str, Mapping[TopicPartition, int]]) -> Callable[[], None]:
+        """A job that writes these files (offsets by file name), in any thread. It raises OSError."""
+        self._taken += 1
+        return partial(self._write, self._taken, contents)
+
+    def _write(self, turn: int, contents: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        with self._lock:
+            if turn < self._written:
+                return
+            self._written = turn
+            for name, offsets in contents.items():
+                write_offsets(self._directory / name, offsets)
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:

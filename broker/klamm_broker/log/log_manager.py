@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +56,7 @@ class LogManager:
         LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[tuple[int, Path]] = []  # (when to remove it, deleted partition's directory)
+        self._checkpoint_files = checkpoints.CheckpointFiles(directory)
         self._checkpoints_stale = False  # they speak of deleted partitions: no namesake may inherit that
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -338,7 +339,11 @@ class LogManager:
                 self._remove_tree(path)
         return count
 
-    def _write_checkpoints(self) -> None:
+    def checkpoint_job(self) -> Callable[[], None]:
+        """What `tick_checkpoints` would write now; to be called once, in a thread. It raises OSError.
+
+        Whatever is written here meanwhile stays; wait for the job before `close`.
+        """
         logs = self._logs.items()
         recovery = {key: partition_log.recovery_point for key, partition_log in logs}
         starts = {
@@ -347,9 +352,16 @@ class LogManager:
             if partition_log.log_start_offset > partition_log.segment_base_offsets[0]
         }
         watermarks = {key: partition_log.high_watermark for key, partition_log in logs}
-        checkpoints.write_offsets(self.directory / checkpoints.RECOVERY_POINT, recovery)
-        checkpoints.write_offsets(self.directory / checkpoints.LOG_START_OFFSET, starts)
-        checkpoints.write_offsets(self.directory / checkpoints.HIGH_WATERMARK, watermarks)
+        return self._checkpoint_files.take(
+            {
+                checkpoints.RECOVERY_POINT: recovery,
+                checkpoints.LOG_START_OFFSET: starts,
+                checkpoints.HIGH_WATERMARK: watermarks,
+            }
+        )
+
+    def _write_checkpoints(self) -> None:
+        self.checkpoint_job()()
         self._checkpoints_stale = False
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ class Broker:
         self.topics = TopicTable()
         self.waiting = WaitingRoom(loop)
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._checkpoints: asyncio.Future[None] | None = None
         self.logs: LogManager
         self._flusher: Flusher
         self.groups: GroupShell
@@ -78,7 +79,7 @@ class Broker:
             self._serve_topic(name)
         self.groups = GroupShell(self)
         self.groups.open()
-        self._every("log.flush.offset.checkpoint.interval.ms", self.logs.tick_checkpoints)
+        self._every("log.flush.offset.checkpoint.interval.ms", self._write_checkpoints)
         self._every("log.retention.check.interval.ms", lambda: self.logs.tick_retention(self.now_ms()))
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
@@ -88,8 +89,23 @@ class Broker:
         for timer in self._timers.values():
             timer.cancel()
         await self._flusher.stop()
+        if self._checkpoints is not None:
+            await asyncio.wait([self._checkpoints])
         self.groups.close()
         self.logs.close()
+
+    def _write_checkpoints(self) -> None:
+        """In a thread, as each file is forced to the disk."""
+        if self._checkpoints is not None:
+            return  # the disk is slow: the next time
+
+        def done(job: asyncio.Future[None]) -> None:
+            self._checkpoints = None
+            if (error := job.exception()) is not None:
+                log.error("checkpoints could not be written; they will be tried again", exc_info=error)
+
+        self._checkpoints = self.loop.run_in_executor(None, self.logs.checkpoint_job())
+        self._checkpoints.add_done_callback(done)
 
     def _every(self, key: str, work: Callable[[], object]) -> None:
         """Do `work` in the rhythm of a property. A disk that fails is reported and tried again."""
