@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import threading
 
 import pytest
@@ -353,3 +354,35 @@ async def test_checkpoints_are_written_beside_the_loop_and_before_the_end(tmp_pa
     await closing
     assert threads[-3:] == [loop_thread] * 3, "the last word is that of the end"
     assert loop_thread not in threads[:-3]
+
+
+async def test_deleted_topics_are_removed_beside_the_loop_and_before_the_end(tmp_path, monkeypatch):
+    loop_thread, threads = threading.get_ident(), []
+    go = threading.Event()
+    remove = shutil.rmtree
+
+    def slow(path):
+        threads.append(threading.get_ident())
+        if threads[-1] != loop_thread:
+            assert go.wait(10)
+        remove(path)
+
+    settings = {
+        "log.dirs": str(tmp_path),
+        "log.retention.check.interval.ms": "10",
+        "log.segment.delete.delay.ms": "0",
+    }
+    broker = Broker(BrokerConfig.load(settings), asyncio.get_running_loop())
+    broker.open()
+    monkeypatch.setattr(shutil, "rmtree", slow)
+    broker.delete_topic(broker.create_topic("t", partitions=1))
+    async with asyncio.timeout(10):
+        while not threads:
+            await asyncio.sleep(0.01)
+    closing = asyncio.create_task(broker.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done(), "the directory stays locked while it is changed"
+    go.set()
+    await closing
+    assert loop_thread not in threads
+    assert not list(tmp_path.glob("t-0*"))

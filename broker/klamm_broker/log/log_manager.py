@@ -325,6 +325,30 @@ class LogManager:
 
         Returns how many segments were deleted.
         """
+        count = self.apply_retention(now_ms)
+        self.removal_job(now_ms)()
+        return count
+
+    def removal_job(self, now_ms: int) -> Callable[[], None]:
+        """Removes directories of topics that were deleted a while ago; to be called once, in a thread.
+
+        Nobody else touches them while the directory is locked: wait for the job before `close`. What cannot be removed
+        is logged, and goes at the next start.
+        """
+        due = [path for when, path in self._doomed if when <= now_ms]
+        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+
+        def remove() -> None:
+            for path in due:
+                try:
+                    self._remove_tree(path)
+                except OSError:
+                    log.exception("%s: could not be removed; it goes at the next start", path)
+
+        return remove
+
+    def apply_retention(self, now_ms: int) -> int:
+        """`tick_retention` without the directories of deleted topics, which `removal_job` removes."""
         count = 0
         for partition_log in self._logs.values():
             try:
@@ -333,10 +357,6 @@ class LogManager:
                 partition_log.expire_producers(now_ms)
             except (LogError, OSError):  # one partition's trouble is not the others'
                 log.exception("%s: retention failed; it will be tried again", partition_log.name)
-        for when, path in list(self._doomed):
-            if when <= now_ms:
-                self._doomed.remove((when, path))
-                self._remove_tree(path)
         return count
 
     def checkpoint_job(self) -> Callable[[], None]:

@@ -46,7 +46,7 @@ class Broker:
         self.topics = TopicTable()
         self.waiting = WaitingRoom(loop)
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._checkpoints: asyncio.Future[None] | None = None
+        self._jobs: dict[str, asyncio.Future[None]] = {}
         self.logs: LogManager
         self._flusher: Flusher
         self.groups: GroupShell
@@ -80,7 +80,7 @@ class Broker:
         self.groups = GroupShell(self)
         self.groups.open()
         self._every("log.flush.offset.checkpoint.interval.ms", self._write_checkpoints)
-        self._every("log.retention.check.interval.ms", lambda: self.logs.tick_retention(self.now_ms()))
+        self._every("log.retention.check.interval.ms", self._apply_retention)
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
 
@@ -89,23 +89,31 @@ class Broker:
         for timer in self._timers.values():
             timer.cancel()
         await self._flusher.stop()
-        if self._checkpoints is not None:
-            await asyncio.wait([self._checkpoints])
+        if self._jobs:
+            await asyncio.wait(list(self._jobs.values()))
         self.groups.close()
         self.logs.close()
 
     def _write_checkpoints(self) -> None:
-        """In a thread, as each file is forced to the disk."""
-        if self._checkpoints is not None:
-            return  # the disk is slow: the next time
+        self._in_thread("writing checkpoints", self.logs.checkpoint_job)
+
+    def _apply_retention(self) -> None:
+        now_ms = self.now_ms()
+        self.logs.apply_retention(now_ms)
+        self._in_thread("removing deleted topics", lambda: self.logs.removal_job(now_ms))
+
+    def _in_thread(self, what: str, make_job: Callable[[], Callable[[], None]]) -> None:
+        """Work for the disk: made here, done in a thread. While the last such job is under way it is left for later."""
+        if what in self._jobs:
+            return
 
         def done(job: asyncio.Future[None]) -> None:
-            self._checkpoints = None
+            del self._jobs[what]
             if (error := job.exception()) is not None:
-                log.error("checkpoints could not be written; they will be tried again", exc_info=error)
+                log.error("%s failed; it will be tried again", what, exc_info=error)
 
-        self._checkpoints = self.loop.run_in_executor(None, self.logs.checkpoint_job())
-        self._checkpoints.add_done_callback(done)
+        self._jobs[what] = self.loop.run_in_executor(None, make_job())
+        self._jobs[what].add_done_callback(done)
 
     def _every(self, key: str, work: Callable[[], object]) -> None:
         """Do `work` in the rhythm of a property. A disk that fails is reported and tried again."""
