@@ -23,7 +23,6 @@ from klamm_broker.wire.batch import (
     CONTROL_FLAG,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
-    MAGIC,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
@@ -86,7 +85,7 @@ def check_record_set(
 
 
 def _read(data: Buffer, position: int, where: str) -> BatchHeader:
-    if position + _MAGIC_AT < len(data) and data[position + _MAGIC_AT] in (0, 1) and MAGIC == 2:
+    if position + _MAGIC_AT < len(data) and data[position + _MAGIC_AT] in (0, 1):
         raise UnsupportedMessageFormat(
             f"{where}: message format {data[position + _MAGIC_AT]}; only format 2 (record batches, which "
             "clients send since 0.11) is supported"

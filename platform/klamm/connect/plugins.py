@@ -44,15 +44,11 @@ class PluginRegistry:
 
     def connector(self, name: str) -> PluginInfo | None:
         """The connector that `connector.class` means; None when there is none or several."""
-        found = [p for p in self.connectors if p.plugin_class == name]
-        found = found or [p for p in self.connectors if name in _aliases(p.plugin_class)]
-        return found[0] if len(found) == 1 else self._learned.get(name)
+        return _only(name, self.connectors) or self._learned.get(name)
 
     def plugin(self, name: str, type: str) -> PluginInfo | None:
         """The plugin of a kind that this name means; None when there is none or several."""
-        known = self.of_type(type)
-        found = [p for p in known if p.plugin_class == name] or [p for p in known if name in p.names]
-        return found[0] if len(found) == 1 else None
+        return _only(name, self.of_type(type))
 
 
 def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
@@ -66,6 +62,8 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
             raise ConfigError(str(invalid(key, name, why)), key=key, source=config.source(key))
 
 
-def _aliases(plugin_class: str) -> tuple[str, str]:
-    simple = plugin_class.rpartition(".")[2]
-    return simple, simple.removesuffix("Connector")
+def _only(name: str, known: Iterable[PluginInfo]) -> PluginInfo | None:
+    """The one of this full name, else the only one of this short name."""
+    plugins = list(known)
+    found = [p for p in plugins if p.plugin_class == name] or [p for p in plugins if name in p.names]
+    return found[0] if len(found) == 1 else None
