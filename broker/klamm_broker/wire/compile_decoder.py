@@ -8,7 +8,6 @@ field and offset.
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from klamm_broker.wire.compiler import (
     DECODE_ERRORS,
@@ -19,6 +18,7 @@ from klamm_broker.wire.compiler import (
     Source,
     has_records,
     is_fixed,
+    number_arrays,
     size_min,
 )
 from klamm_broker.wire.struct import MISSING, NO_TAGS, FieldSpec, Message, Struct
@@ -29,20 +29,7 @@ def write_decoder(cls: type[Message], version: int) -> Source:
     return _DecoderWriter(cls, version).out
 
 
-class _Arrays(dict[int, Any]):
-    """Unpackers of n numbers, by n; the long ones are not kept."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-    def __missing__(self, count: int) -> Any:
-        unpack = struct.Struct(f">{count}{self.code}").unpack_from
-        if count <= 64:
-            self[count] = unpack
-        return unpack
-
-
-_ARRAYS = {code: _Arrays(code) for code in ("b", "h", "H", "i", "q", "d", "?")}
+_ARRAYS = number_arrays("unpack_from")
 
 
 class _DecoderWriter:

@@ -10,7 +10,16 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from klamm_broker.wire.compiler import ENCODE_ERRORS, FIXED, STRING_BYTES_MAX, Plan, Run, Source, is_fixed
+from klamm_broker.wire.compiler import (
+    ENCODE_ERRORS,
+    FIXED,
+    STRING_BYTES_MAX,
+    Plan,
+    Run,
+    Source,
+    is_fixed,
+    number_arrays,
+)
 from klamm_broker.wire.errors import UnsupportedVersion
 from klamm_broker.wire.struct import MISSING, NO_TAGS, FieldSpec, Message, Struct
 from klamm_broker.wire.varint import UVARINT_SMALL, encode_uvarint
@@ -20,20 +29,7 @@ def write_encoder(cls: type[Message], version: int) -> Source:
     return _EncoderWriter(cls, version).out
 
 
-class _Arrays(dict[int, Any]):
-    """Packers of n numbers, by n; the long ones are not kept."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-    def __missing__(self, count: int) -> Any:
-        pack = struct.Struct(f">{count}{self.code}").pack
-        if count <= 64:
-            self[count] = pack
-        return pack
-
-
-_ARRAYS = {code: _Arrays(code) for code in ("b", "h", "H", "i", "q", "d", "?")}
+_ARRAYS = number_arrays("pack")
 
 
 def pack_tags(known: list[tuple[int, bytes]], unknown: Any) -> bytes:

@@ -41,6 +41,25 @@ STRING_BYTES_MAX: Final = 32767  # Kafka's own limit; the old encoding has no ro
 Run = list[tuple[FieldSpec, str]]  # neighbouring fields of fixed size, with their paths
 
 
+class _NumberArrays(dict[int, Any]):
+    """One `struct` method for arrays of n numbers, by n; the long ones are not kept."""
+
+    def __init__(self, code: str, method: str) -> None:
+        self._code = code
+        self._method = method
+
+    def __missing__(self, count: int) -> Any:
+        bound = getattr(struct.Struct(f">{count}{self._code}"), self._method)
+        if count <= 64:
+            self[count] = bound
+        return bound
+
+
+def number_arrays(method: str) -> dict[str, dict[int, Any]]:
+    """`pack` or `unpack_from` of arrays of numbers, by `struct` code and then by count."""
+    return {code: _NumberArrays(code, method) for code in ("b", "h", "H", "i", "q", "d", "?")}
+
+
 class Source:
     """Lines of a function being written, each with the field that it serves."""
 
