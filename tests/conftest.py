@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-PEERS = {"kafka": "Apache Kafka", "franz": "franz-go"}
+PEERS = {
+    "kafka": "Apache Kafka",
+    "franz": "franz-go",
+    "elasticsearch": "Elasticsearch",
+    "mariadb": "MariaDB",
+    "rsyslog": "rsyslog",
+    "spark": "Apache Spark",
+    "docker": "Docker",
+}
 
 
 def peer_counts(stats: dict[str, list[pytest.TestReport]]) -> dict[str, Counter[str]]:

@@ -1,4 +1,4 @@
-"""Source and sink connectors and their tasks: the base classes of a plugin author.
+"""Source and sink connectors and their tasks (source, sink, driver): the base classes of a plugin author.
 
 A connector says which configuration it takes and cuts its work into task configurations; tasks move the
 data. Both live in child processes, never in the worker. The doc comment of each method is the contract: when
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_plugins.records import RecordMetadata, SinkRecord, SourceRecord, TopicPartition
@@ -109,6 +109,80 @@ class SinkTaskContext(Protocol):
         ...
 
 
+class DriverTaskContext(Protocol):
+    """What a driver task may ask of the runtime. Callable from any thread, unless a method says otherwise."""
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """The task's configuration, as given to `start`."""
+        ...
+
+    @property
+    def stopping(self) -> StopSignal:
+        """Set when the task is asked to stop: `run` should then finish what is under way and return."""
+        ...
+
+    @property
+    def paused(self) -> bool:
+        """The task is asked to pause: finish what is under way, then call `stay_paused`."""
+        ...
+
+    def stay_paused(self) -> None:
+        """Say that the task is PAUSED and return when it is to go on or to stop. From the task's thread."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep up to `timeout_s` seconds; return at once when an order comes (stop, pause, resume).
+
+        From the task's thread.
+        """
+        ...
+
+    def progress(
+        self,
+        records: int,
+        *,
+        lag: int | None = None,
+        waiting_for: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """How far the task is, and a sign of life: call it every second, also from `start` when that takes long.
+
+        `records` counts what was acknowledged downstream since the task started, `lag` is how many records are
+        behind (None: unknown), `waiting_for` what the task waits for when it does not move ("input", "target",
+        "broker", or a word of its own). `details` are figures of its own (JSON values), shown in its status.
+        A task that is silent for `task.heartbeat.timeout.ms` is killed and restarted.
+        """
+        ...
+
+    def use_topics(self, topics: Collection[str]) -> None:
+        """Say which topics of the worker's cluster the task uses, for GET /connectors/NAME/topics."""
+        ...
+
+    def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
+        """The last committed offset of a partition, None when there is none."""
+        ...
+
+    def offsets(self, partitions: Collection[SourcePartition]) -> list[dict[str, Any] | None]:
+        """Like `offset` for many, in the order of `partitions`."""
+        ...
+
+    def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> None:
+        """Store offsets and return when they are stored; None removes one. Raises ConnectError.
+
+        A source's go to the offset topic. A sink's partitions are `{"kafka_topic": t, "kafka_partition": p}`, its
+        offsets `{"kafka_offset": n}` (the next to read), as in Connect's REST; they go to its consumer group
+        `connect-NAME`, so that Kafka's tools show its lag.
+        """
+        ...
+
+    def client_properties(self, kind: Literal["producer", "consumer", "admin"]) -> dict[str, str]:
+        """Kafka's client properties for the worker's cluster: `bootstrap.servers`, security, the worker's
+        `producer.` and so on, the connector's overrides. In Java's names: `klamm_base.clientconfig` translates.
+        """
+        ...
+
+
 class Plugin:
     """What every kind of plugin has: a version, a configuration, and Kafka's name if it stands for one."""
 
@@ -146,7 +220,7 @@ class Connector(Plugin, ABC):
 
     @classmethod
     @abstractmethod
-    def task_class(cls) -> type[SourceTask] | type[SinkTask]:
+    def task_class(cls) -> type[SourceTask] | type[SinkTask] | type[DriverTask]:
         """The class of its tasks; constructed without arguments in the task's process."""
 
     def initialize(self, context: ConnectorContext) -> None:
@@ -170,7 +244,7 @@ class SourceConnector(Connector):
 
     @classmethod
     @abstractmethod
-    def task_class(cls) -> type[SourceTask]: ...
+    def task_class(cls) -> type[SourceTask] | type[DriverTask]: ...
 
     @classmethod
     def alter_offsets(
@@ -190,7 +264,7 @@ class SinkConnector(Connector):
 
     @classmethod
     @abstractmethod
-    def task_class(cls) -> type[SinkTask]: ...
+    def task_class(cls) -> type[SinkTask] | type[DriverTask]: ...
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
@@ -318,3 +392,42 @@ class SinkTask(ABC):
 
     def stop(self) -> None:  # noqa: B027
         """Release what `start` took. Called once, in the task's thread, also after a method that raised."""
+
+
+class DriverTask(ABC):
+    """Moves data itself: the runtime hands it no records and takes none. For what must not, or cannot, pass
+    record by record through the runtime: whole batches between clusters, a job in an engine of its own.
+
+    Its connector is a source or a sink connector like any other (it decides what REST shows and validates).
+    Life: constructor, `initialize`, `start`, `run` once, `stop`. RUNNING is said when `start` has returned.
+    What it has acknowledged downstream it commits itself (`self.context.commit`), and after a crash it goes on
+    from there: delivery is at least once unless the task does better.
+    """
+
+    context: DriverTaskContext
+
+    kafka_name: ClassVar[str | None] = None
+    """The Java class name of the task, where its connector has one."""
+
+    def initialize(self, context: DriverTaskContext) -> None:
+        """Called once before `start`. The default keeps the context as `self.context`."""
+        self.context = context
+
+    @abstractmethod
+    def start(self, props: Mapping[str, str]) -> None:
+        """Begin: read committed offsets and open what is needed. An exception fails the task."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Move data until `self.context.stopping` is set, then finish what is under way, commit, and return.
+
+        To return earlier is to say that there is nothing left to do: the task stays RUNNING and idle. It may block,
+        run an event loop or have threads, as long as `self.context.progress` is called every second. When
+        `self.context.paused` is set, it calls `self.context.stay_paused`. DataError and ConfigError fail the task
+        for good; after anything else the restart policy starts it again.
+        """
+
+    def stop(self) -> None:  # noqa: B027
+        """Release what `start` took (processes, too). Called once, in the task's thread, after `run`, also after
+        a method that raised.
+        """

@@ -6,7 +6,7 @@ set -eu
 dir=${1:-${KAFKA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/kafka-oracle}}
 version=${KAFKA_VERSION:-4.3.1}
 log4j=2.25.1
-[ "$(cat "$dir/VERSION" 2>/dev/null)" = "$version" ] && [ -d "$dir/plugins/connect-file" ] && { echo "Kafka $version is in $dir"; exit 0; }
+[ "$(cat "$dir/VERSION" 2>/dev/null)" = "$version" ] && [ -f "$dir/libs/connect-mirror-$version.jar" ] && [ -d "$dir/plugins/connect-file" ] && { echo "Kafka $version is in $dir"; exit 0; }
 command -v mvn >/dev/null || { echo "fetch_kafka.sh: mvn is needed" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -15,7 +15,7 @@ dependency() { echo "<dependency><groupId>$1</groupId><artifactId>$2</artifactId
   echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
   echo '<groupId>klamm</groupId><artifactId>kafka-oracle</artifactId><version>1</version><packaging>pom</packaging>'
   echo '<dependencies>'
-  for artifact in kafka_2.13 kafka-clients kafka-tools connect-api connect-runtime connect-json connect-file; do
+  for artifact in kafka_2.13 kafka-clients kafka-tools connect-api connect-runtime connect-json connect-file connect-mirror connect-mirror-client; do
     dependency org.apache.kafka "$artifact" "$version"
   done
   # Kafka's poms leave the choice of a logger open
