@@ -16,15 +16,16 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypedDict
 
 from klamm_plugins.connector import (
     Connector,
     SinkConnector,
     SinkTask,
     SourceConnector,
+    SourceOffset,
     SourcePartition,
     SourceTask,
 )
@@ -86,6 +87,97 @@ class MemorySinkContext:
 
     def request_commit(self) -> None:
         self.commit_requested = True
+
+
+class DriverProgress(TypedDict):
+    """What a driver task said in one call of `progress`."""
+
+    records: int
+    lag: int | None
+    waiting_for: str | None
+    details: dict[str, Any]
+
+
+class MemoryDriverContext:
+    """A driver task's context, source's or sink's. The test calls `pause`, `resume` and `stop` from its own thread,
+    as the runtime would, and looks at `said`, `topics`, `commits` and `is_paused`.
+
+    Offsets, those that the test sets with `commit` as well, go through JSON and are found by equal partitions, as
+    in the offset topic. `properties` is what `client_properties` answers for each kind.
+    """
+
+    def __init__(self, configs: Mapping[str, str], *, properties: Mapping[str, str] | None = None) -> None:
+        self.configs = configs
+        self.properties = dict(properties or {})
+        self.stopping = threading.Event()
+        self.said: list[DriverProgress] = []
+        self.topics: set[str] = set()
+        self.commits: list[list[tuple[dict[str, Any], dict[str, Any] | None]]] = []
+        self.is_paused = threading.Event()
+        self._paused = False
+        self._order = threading.Event()
+        self._offsets: dict[str, dict[str, Any]] = {}
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def pause(self) -> None:
+        """Ask the task to pause; `is_paused` says that it has."""
+        self._paused = True
+        self._order.set()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._order.set()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self._order.set()
+
+    def stay_paused(self) -> None:
+        self.is_paused.set()
+        while self._paused and not self.stopping.is_set():
+            self.wait(_DEADLINE_S)
+        self.is_paused.clear()
+
+    def wait(self, timeout_s: float) -> None:
+        self._order.wait(timeout_s)
+        self._order.clear()
+
+    def progress(
+        self,
+        records: int,
+        *,
+        lag: int | None = None,
+        waiting_for: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        shown = json.loads(json.dumps(dict(details or {})))
+        self.said.append(DriverProgress(records=records, lag=lag, waiting_for=waiting_for, details=shown))
+
+    def use_topics(self, topics: Collection[str]) -> None:
+        self.topics |= set(topics)
+
+    def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
+        return self._offsets.get(_key(partition))
+
+    def offsets(self, partitions: Collection[SourcePartition]) -> list[dict[str, Any] | None]:
+        return [self.offset(p) for p in partitions]
+
+    def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> None:
+        stored = [
+            (json.loads(_key(p)), None if o is None else json.loads(json.dumps(dict(o)))) for p, o in offsets
+        ]
+        for partition, offset in stored:
+            if offset is None:
+                self._offsets.pop(_key(partition), None)
+            else:
+                self._offsets[_key(partition)] = offset
+        self.commits.append(stored)
+
+    def client_properties(self, kind: Literal["producer", "consumer", "admin"]) -> dict[str, str]:
+        return dict(self.properties)
 
 
 class MemoryConnectorContext:
@@ -194,7 +286,7 @@ class SourceConformance(ConnectorConformance):
             assert time.monotonic() - began < _POLL_LIMIT_S / 2, "poll waits although the task is to stop"
 
     def test_stops_without_having_started(self, tmp_path: Path) -> None:
-        self.connector.task_class()().stop()
+        _source_task(self.connector).stop()
 
     def test_refuses_offsets_it_cannot_use(self, tmp_path: Path) -> None:
         props = self.props(tmp_path)
@@ -216,7 +308,7 @@ class _Running:
         self.context = MemorySourceContext(config)
         for record in committed:
             self.context.commit(record)
-        self.task: SourceTask = suite.connector.task_class()()
+        self.task = _source_task(suite.connector)
         self.task.initialize(self.context)
         self.task.start(config)
 
@@ -270,17 +362,29 @@ class SinkConformance(ConnectorConformance):
         assert self.written(tmp_path) == ["a", "b"]
 
     def test_stops_without_having_started(self) -> None:
-        self.connector.task_class()().stop()
+        _sink_task(self.connector).stop()
 
     def _start(self, tmp_path: Path) -> SinkTask:
         config = self.task_configs(self.props(tmp_path), 1)[0]
         context = MemorySinkContext(config)
         context.assignment = frozenset({TopicPartition("t", 0)})
-        task = self.connector.task_class()()
+        task = _sink_task(self.connector)
         task.initialize(context)
         task.start(config)
         task.open(context.assignment)
         return task
+
+
+def _source_task(connector: type[SourceConnector]) -> SourceTask:
+    task = connector.task_class()()
+    assert isinstance(task, SourceTask), f"{connector.__name__} has driver tasks: run ConnectorConformance"
+    return task
+
+
+def _sink_task(connector: type[SinkConnector]) -> SinkTask:
+    task = connector.task_class()()
+    assert isinstance(task, SinkTask), f"{connector.__name__} has driver tasks: run ConnectorConformance"
+    return task
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = _DEADLINE_S) -> None:
