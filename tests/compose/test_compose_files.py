@@ -1,0 +1,102 @@
+"""The Compose installation without an engine: its structure, and every configuration in it by our own parsers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+COMPOSE = Path(__file__).parents[2] / "compose"
+ENGINES = {"kafka", "kafka-dr", "elasticsearch", "kibana", "mysql", "spark-master", "spark-worker", "web"}
+OURS = {"connect", "connectors", "agent", "mirror", "log-job"}
+
+
+@pytest.fixture(scope="module")
+def model() -> dict:
+    return yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+
+
+def test_has_every_part(model):
+    assert set(model["services"]) == ENGINES | OURS
+
+
+def test_images_are_pinned(model):
+    for name, service in model["services"].items():
+        image, _, tag = service["image"].rpartition(":")
+        assert image, name
+        assert tag, name
+        assert tag != "latest", name
+
+
+def test_ports_are_open_on_loopback_only(model):
+    ports = [port for service in model["services"].values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    host_ports = [port.split(":")[1] for port in ports]
+    assert len(set(host_ports)) == len(host_ports)
+
+
+def test_dependencies_and_mounts_exist(model):
+    for name, service in model["services"].items():
+        for other, how in service.get("depends_on", {}).items():
+            needed = model["services"][other]
+            assert how["condition"] != "service_healthy" or "healthcheck" in needed, (
+                f"{name} waits for {other}"
+            )
+        for mount in service.get("volumes", ()):
+            source = mount.split(":")[0]
+            if source.startswith("."):
+                assert (COMPOSE / source).exists(), f"{name}: {source}"
+            else:
+                assert source in model["volumes"], f"{name}: {source}"
+
+
+def test_no_secret_is_in_the_files(model):
+    for service in model["services"].values():
+        for key, value in service.get("environment", {}).items():
+            if "PASSWORD" in key:
+                assert value.startswith("${"), f"{key} must come from the environment"
+    for file in (COMPOSE / "connectors").glob("*.json"):
+        config = json.loads(file.read_text())["config"]
+        assert all(v.startswith("@") for k, v in config.items() if "password" in k)
+
+
+def test_connector_documents_name_themselves():
+    files = sorted((COMPOSE / "connectors").glob("*.json"))
+    assert len(files) == 2
+    for file in files:
+        document = json.loads(file.read_text())
+        assert document["name"] == file.stem
+        assert all(isinstance(v, str) for v in document["config"].values())
+
+
+def test_worker_properties_are_understood(caplog):
+    from klamm.connect.config import WorkerConfig
+    from klamm_base.properties import load_properties
+
+    WorkerConfig.from_properties(load_properties(COMPOSE / "config/worker.properties"))
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def compose_client() -> list[str] | None:
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]):
+            found = subprocess.run([*command, "version"], capture_output=True, check=False, timeout=30)
+            if found.returncode == 0:
+                return command
+    return None
+
+
+def test_compose_itself_accepts_the_file():
+    command = compose_client()
+    if command is None:
+        pytest.skip("no `docker compose` client here")
+    done = subprocess.run(
+        [*command, "-f", str(COMPOSE / "compose.yaml"), "config", "--quiet"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
