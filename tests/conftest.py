@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
 from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server for all test folders
 
 PEERS = {

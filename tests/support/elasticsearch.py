@@ -1,0 +1,102 @@
+"""A genuine Elasticsearch for tests: `klamm.testing.elasticsearch` on what `tests/peers/fetch_elasticsearch.sh` fetched.
+
+Tests that need one are marked `elasticsearch`. Most take the fixture `elasticsearch_server` (one node for the whole run,
+see tests/conftest.py) and index names of their own (`unique_index`); a test that stops or kills its node starts its own:
+`with ElasticsearchServer(require()) as server`. The directory of a node is a temporary one of its own: for root, pytest's
+`tmp_path` is not reachable by the user that the server runs as.
+
+The distribution has no GET /, scripts, reindex, ingest processors and data stream endpoints; a data stream is made by
+`create` into a matching template.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm.testing.elasticsearch import ElasticsearchServer, Installation, find
+
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def installed() -> Installation | str:
+    """The installation for tests, or the reason why there is none."""
+    if configured := os.environ.get("ELASTICSEARCH_HOME"):
+        return find(Path(configured))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    found = find(cache / "klamm-elasticsearch")
+    return f"{found}; tests/peers/fetch_elasticsearch.sh fetches it" if isinstance(found, str) else found
+
+
+def require() -> Installation:
+    """The installation; skips the calling test, saying why, where there is none."""
+    found = installed()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def elasticsearch_server() -> Iterator[ElasticsearchServer]:
+    """One Elasticsearch for the whole run; not to be stopped, and every test has index names of its own."""
+    with ElasticsearchServer(require()) as server:
+        yield server
+
+
+def unique_index(name: str) -> str:
+    """An index name that no other test of this run uses."""
+    return f"{name}-{os.getpid()}-{next(_numbers)}"
+
+
+def call(server: ElasticsearchServer, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """One request with a JSON body to the node: status and JSON answer, whatever the status is."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{server.url}/{path.lstrip('/')}", data=data, method=method)
+    request.add_header("Content-Type", "application/json")
+    if c := server.credentials:
+        pair = base64.b64encode(f"{c.username}:{c.password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {pair}")
+    trust = ssl.create_default_context(cafile=str(server.tls.certificate)) if server.tls else None
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=trust) as response:
+            return response.status, json.loads(response.read() or b"null")
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, json.loads(e.read() or b"null")
+
+
+def documents(server: ElasticsearchServer, index: str) -> dict[str, Any]:
+    """All documents of an index by id, after a refresh; empty when there is no such index."""
+    status, answer = call(server, "POST", f"{index}/_refresh")
+    if status == 404:
+        return {}
+    assert status == 200, answer
+    found: dict[str, Any] = {}
+    after: list[Any] = []
+    status, pit = call(server, "POST", f"{index}/_pit?keep_alive=1m")
+    assert status == 200, pit
+    while True:
+        query = {"size": 5000, "pit": {"id": pit["id"]}, "sort": ["_shard_doc"], "track_total_hits": False}
+        status, page = call(
+            server, "POST", "_search", {**query, **({"search_after": after} if after else {})}
+        )
+        assert status == 200, page
+        hits = page["hits"]["hits"]
+        if not hits:
+            break
+        found.update((hit["_id"], hit["_source"]) for hit in hits)
+        after = hits[-1]["sort"]
+    call(server, "DELETE", "_pit", {"id": pit["id"]})
+    return found
