@@ -1,0 +1,170 @@
+"""The mirror's own topics: one partition, compacted, small records. Made, read to their end, written to.
+
+For offset syncs, checkpoints and heartbeats, not for mirrored data. Everything waits for the broker's answer, and
+nothing here tries again: whoever has a loop does that. Raises ClientError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Final
+
+from klamm_broker.client import ClientError, Cluster, Connection, broker_error
+from klamm_broker.wire.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Record,
+    check_crc,
+    decode_records,
+    encode_batch,
+    read_header,
+)
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from klamm_broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_broker.wire.struct import Message
+
+ACKS_ALL: Final = -1
+EARLIEST: Final = -2
+LATEST: Final = -1
+FETCH_BYTES: Final = 1024 * 1024
+WAIT_MS: Final = 250
+PRODUCE_TIMEOUT_MS: Final = 30_000
+# The last versions in which topics have names; later ones know them by id only.
+_FETCH_VERSION: Final = 12
+_PRODUCE_VERSION: Final = 12
+_MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+async def create(cluster: Cluster, topic: str, replication_factor: int) -> bool:
+    """Make the topic, compacted with one partition. False when it is there already."""
+    wanted = CreatableTopic(
+        name=topic,
+        num_partitions=1,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name="cleanup.policy", value="compact")],
+    )
+    await cluster.refresh([])
+    controller = cluster.metadata.controller_id if cluster.metadata is not None else -1
+    connection = await (cluster.broker(controller) if controller >= 0 else cluster.any_broker())
+    answer: CreateTopicsResponse = await connection.request(CreateTopicsRequest(topics=[wanted]))
+    result = answer.topics[0]
+    if result.error_code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+        await cluster.refresh([topic])
+        return result.error_code == ErrorCode.NONE
+    said = f" ({result.error_message})" if result.error_message else ""
+    raise broker_error(result.error_code, f"topic {topic} with {replication_factor} replicas{said}")
+
+
+async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, partition: int = 0) -> int:
+    """Append records, acknowledged by all replicas in sync. Returns the first one's offset."""
+    data = TopicProduceData(
+        name=topic,
+        partition_data=[PartitionProduceData(index=partition, records=encode_batch(records))],
+    )
+    request = ProduceRequest(acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[data])
+    answer = await _ask_leader(cluster, topic, partition, request, _PRODUCE_VERSION)
+    result = answer.responses[0].partition_responses[0]
+    await _check(cluster, topic, result.error_code, f"producing to {topic}-{partition}")
+    return int(result.base_offset)
+
+
+async def offset_of(cluster: Cluster, topic: str, which: int, *, partition: int = 0) -> int:
+    """The partition's first offset (EARLIEST) or the one behind its last record (LATEST)."""
+    asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+    answer = await _ask_leader(cluster, topic, partition, request)
+    result = answer.topics[0].partitions[0]
+    await _check(cluster, topic, result.error_code, f"offsets of {topic}-{partition}")
+    return int(result.offset)
+
+
+async def read(
+    cluster: Cluster, topic: str, start: int, end: int, *, partition: int = 0
+) -> AsyncIterator[Record]:
+    """Records from `start` up to, not including, `end`. Control records are left out."""
+    offset = start
+    while offset < end:
+        data = await fetch(cluster, topic, offset, partition=partition)
+        for record in records_of(data, offset):
+            if record.offset >= end:
+                return
+            yield record
+        offset = max(next_offset(data), offset)
+
+
+async def fetch(cluster: Cluster, topic: str, offset: int, *, partition: int = 0) -> PartitionData:
+    """One answer to a Fetch at `offset`; empty when nothing came within a moment."""
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    request = FetchRequest(
+        max_wait_ms=WAIT_MS,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        topics=[FetchTopic(topic=topic, partitions=[wanted])],
+    )
+    answer = await _ask_leader(cluster, topic, partition, request, _FETCH_VERSION)
+    data: PartitionData = answer.responses[0].partitions[0]
+    await _check(cluster, topic, data.error_code, f"reading {topic}-{partition} at {offset}")
+    return data
+
+
+def records_of(data: PartitionData, start: int) -> list[Record]:
+    """The records of a Fetch answer from `start` on (batches are sent whole)."""
+    found: list[Record] = []
+    buffer = data.records or b""
+    for pos, header in _whole_batches(buffer):
+        check_crc(buffer, pos, header)
+        if not header.is_control:
+            found += (r for r in decode_records(buffer, pos) if r.offset >= start)
+    return found
+
+
+def next_offset(data: PartitionData) -> int:
+    """Where to go on after this answer; -1 when there was nothing in it."""
+    return max((h.last_offset + 1 for _, h in _whole_batches(data.records or b"")), default=-1)
+
+
+def _whole_batches(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """Batches back to back; the last one may be cut by the size limit of the answer, and is left out then."""
+    pos = 0
+    while len(buffer) - pos >= HEADER_BYTES:
+        header = read_header(buffer, pos)
+        if pos + header.size > len(buffer):
+            return
+        yield pos, header
+        pos += header.size
+
+
+async def _ask_leader(
+    cluster: Cluster, topic: str, partition: int, request: Message, version_max: int | None = None
+) -> Any:
+    connection: Connection
+    try:
+        connection = await cluster.leader(topic, partition)
+        version = connection.version_for(type(request))
+        if version_max is not None:
+            version = min(version, version_max)
+        return await connection.request(request, version)
+    except ClientError as e:
+        if e.retriable:
+            cluster.metadata = None  # another broker may lead by the next time
+        raise
+
+
+async def _check(cluster: Cluster, topic: str, code: int, what: str) -> None:
+    if code == ErrorCode.NONE:
+        return
+    if code in _MOVED:
+        cluster.metadata = None
+    raise broker_error(code, what)
