@@ -24,7 +24,8 @@ class Row:
 def table(results: Results, rows: list[Row]) -> str:
     """Medians of every row as Markdown, with our figure divided by the peer's."""
     names = list(results)
-    lines = ["| | " + " | ".join(names) + " | klamm / kafka |", "|---|" + "---|" * (len(names) + 1)]
+    peer = names[1] if len(names) > 1 else "peer"
+    lines = ["| | " + " | ".join(names) + f" | klamm / {peer} |", "|---|" + "---|" * (len(names) + 1)]
     for row in rows:
         medians = [statistics.median(run[row.key] for run in results[name]) for name in names]
         ratio = f"{medians[0] / medians[1]:.2f}" if len(medians) == 2 else "no peer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -162,7 +163,7 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
         )
-        cluster_id = "a2xhbW0tYmVuY2gtMDAwMQ"
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
         subprocess.run(
             self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster_id, "-c", str(config)),
             check=True, capture_output=True,

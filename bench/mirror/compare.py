@@ -1,0 +1,230 @@
+"""`klamm mirror start` against MirrorMaker 2, alternating in one run over the same filled topic.
+
+    python -m bench.mirror.compare [--runs 3] [--mb 1000] [--size 1000] [--broker klamm|kafka] [--write]
+
+Source and target are brokers of one kind, the same for both mirrors; each run has a fresh target. Measures MB/s and
+CPU seconds per GB of the mirror (with all its processes) from the first record at the target to the last, the
+seconds from launch to that first record, and its memory (proportional set size).
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import psutil
+from bench import report
+from bench.connect.compare import until
+from bench.report import Row
+from bench.servers import KAFKA_HOME, Kafka, Klamm, Server
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TOPIC, PARTITIONS = "bench", 4
+ROWS = [
+    Row("mb_s", "copy, MB/s", 0),
+    Row("cpu_s_gb", "copy, CPU s/GB of the mirror", 2),
+    Row("total_cpu_s", "CPU s of the mirror from launch to the last record", 1),
+    Row("first_s", "launch to first record at the target, s", 2),
+    Row("memory_mb", "memory of the mirror after the copy, MB", 0),
+]
+
+
+class Mirror(ABC):
+    """A mirror process from `source` to `target`, whose alias is `alias`."""
+
+    name: str
+
+    def __init__(self, directory: Path, source: Server, target: Server, alias: str) -> None:
+        self.directory, self.process = directory, None
+        directory.mkdir(parents=True)
+        self.properties = directory / "mm2.properties"
+        self.properties.write_text(
+            f"""\
+clusters=source,{alias}
+source.bootstrap.servers={source.bootstrap}
+{alias}.bootstrap.servers={target.bootstrap}
+source->{alias}.enabled=true
+source->{alias}.topics={TOPIC}
+{alias}->source.enabled=false
+tasks.max={PARTITIONS}
+replication.factor=1
+checkpoints.topic.replication.factor=1
+heartbeats.topic.replication.factor=1
+offset-syncs.topic.replication.factor=1
+config.storage.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+"""
+        )
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line that runs the mirror in the foreground."""
+
+    def start(self) -> None:
+        with (self.directory / "mirror.log").open("wb") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} left with exit code {self.process.returncode}: see its log")
+        parent = psutil.Process(self.process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def cpu_s(self) -> float:
+        """Of the processes that live: what ended before (start-up helpers) is not in it."""
+        return sum(t.user + t.system for p in self._processes() for t in [p.cpu_times()])
+
+    def memory_mb(self) -> float:
+        infos = [p.memory_full_info() for p in self._processes()]
+        return sum(getattr(i, "pss", i.rss) for i in infos) / 1e6
+
+
+class KlammMirror(Mirror):
+    name = "klamm"
+
+    def command(self) -> list[str]:
+        return [str(Path(sys.executable).with_name("klamm")), "mirror", "start", str(self.properties)]
+
+
+class MirrorMaker2(Mirror):
+    name = "MirrorMaker 2"
+
+    def command(self) -> list[str]:
+        return [
+            "java", "-Xms256M", "-Xmx2G", "-XX:+UseG1GC",
+            f"-Dlog4j2.configurationFile={KAFKA_HOME / 'conf/log4j2.properties'}", "-cp", f"{KAFKA_HOME}/libs/*",
+            "org.apache.kafka.connect.mirror.MirrorMaker", str(self.properties),
+        ]  # fmt: skip
+
+
+def fill(server: Server, megabytes: int, size: int) -> int:
+    """Fill the topic with records of `size` bytes; how many."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "linger.ms": 20,
+            "batch.size": 262_144,
+            "partitioner": "random",
+        }
+    )
+    records = megabytes * 1_000_000 // size
+    for i in range(records):
+        value = b"%012d" % i + b"x" * (size - 12)
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=i % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 1000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError("the source could not be filled")
+    return records
+
+
+def arrived(watcher: Consumer) -> int:
+    """Records at the target."""
+    total = 0
+    for partition in range(PARTITIONS):
+        try:
+            total += watcher.get_watermark_offsets(TopicPartition(f"source.{TOPIC}", partition), 5)[1]
+        except KafkaException:
+            return 0  # not made yet
+    return total
+
+
+def measure(mirror: Mirror, target: Server, records: int, size: int) -> dict[str, float]:
+    watcher = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "bench-watch"})
+    launched = time.monotonic()
+    mirror.start()
+    try:
+        until(lambda: arrived(watcher) > 0, "the first record", 0.02)
+        first, cpu, before = time.monotonic(), mirror.cpu_s(), arrived(watcher)
+        until(lambda: arrived(watcher) >= records, "the last record", 0.02)
+        copy_s, gigabytes = time.monotonic() - first, (records - before) * size / 1e9
+        return {
+            "mb_s": gigabytes * 1000 / copy_s,
+            "cpu_s_gb": (mirror.cpu_s() - cpu) / gigabytes,
+            "total_cpu_s": mirror.cpu_s(),
+            "first_s": first - launched,
+            "memory_mb": mirror.memory_mb(),
+        }
+    finally:
+        mirror.stop()
+        watcher.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--mb", type=int, default=1000, help="how much the topic holds")
+    parser.add_argument("--size", type=int, default=1000, help="bytes of a record's value")
+    parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
+    args = parser.parse_args()
+    broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
+    mirrors: list[type[Mirror]] = [KlammMirror]
+    if (missing := Kafka.missing()) is None:
+        mirrors.append(MirrorMaker2)
+    else:
+        print(f"MirrorMaker 2 is left out: {missing}", file=sys.stderr)
+    results: report.Results = {mirror.name: [] for mirror in mirrors}
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
+        source = broker(Path(tmp) / "source")
+        source.start()
+        try:
+            records = fill(source, args.mb, args.size)
+            for run in range(args.runs):
+                for kind in mirrors if run % 2 == 0 else mirrors[::-1]:
+                    target = broker(Path(tmp) / f"target-{run}-{kind.__name__}")
+                    target.start()
+                    alias = f"target{run}{kind.__name__.lower()}"
+                    mirror = kind(Path(tmp) / f"mirror-{alias}", source, target, alias)
+                    try:
+                        result = measure(mirror, target, records, args.size)
+                    except BaseException:
+                        print((mirror.directory / "mirror.log").read_text()[-3000:], file=sys.stderr)
+                        raise
+                    finally:
+                        target.stop()
+                    results[kind.name].append(result)
+                    shown = ", ".join(f"{k}={v:.2f}" for k, v in result.items())
+                    print(f"run {run + 1}/{args.runs} {kind.name}: {shown}", flush=True)
+        finally:
+            source.stop()
+    text = f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS)}"
+    print(f"\n{text}")
+    if args.write:
+        about = (
+            f"`python -m bench.mirror.compare --runs {args.runs} --mb {args.mb} --size {args.size} --broker {args.broker}`, "
+            f"{report.machine()}; medians; {PARTITIONS} partitions, the same source for all runs, a fresh target for each. "
+            "MirrorMaker 2 of Kafka 4.3.1, dedicated mode."
+        )
+        report.write("bench/mirror", f"## Mirror: topic to topic\n\n{about}\n\n{text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
