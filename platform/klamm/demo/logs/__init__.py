@@ -1,0 +1,1 @@
+"""The log pipeline as a demonstration: generator → agent → broker → Spark → Elasticsearch (or SQLite), reconciled."""

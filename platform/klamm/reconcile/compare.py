@@ -1,0 +1,138 @@
+"""The comparison, pure: ids of source lines against ids of documents.
+
+It asks neither the stages between them nor the order of anything. Ids are compared in parts (`PARTS` by hash), so that
+the memory needed is that of one part; `spill.py` keeps the parts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+PARTS: Final = 64
+LISTED: Final = 20
+"""How many of each kind of difference are listed, unless told otherwise."""
+
+
+class SourceLine(NamedTuple):
+    """A line of a source file: byte `offset` of its first byte in `file`."""
+
+    id: str
+    file: str
+    offset: int
+
+
+class Document(NamedTuple):
+    """A document or row of the target under its own key; `parsed` is false in the place for unparsable lines."""
+
+    id: str
+    key: str
+    parsed: bool
+
+
+class Duplicate(NamedTuple):
+    """An id that more than one document has."""
+
+    id: str
+    keys: tuple[str, ...]
+
+
+class Listing:
+    """The first `limit` of many items in their order, and how many there were."""
+
+    def __init__(self, order: Any, limit: int = LISTED) -> None:
+        self.count = 0
+        self._order = order
+        self._limit = limit
+        self._items: list[Any] = []
+
+    def add(self, item: Any) -> None:
+        self.count += 1
+        self._items.append(item)
+        if len(self._items) > 2 * self._limit + 100:
+            self._trim()
+
+    @property
+    def items(self) -> list[Any]:
+        self._trim()
+        return self._items
+
+    def _trim(self) -> None:
+        self._items.sort(key=self._order)
+        del self._items[self._limit :]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was found. Lines and documents without an id cannot be compared: they count as differences."""
+
+    source_lines: int = 0
+    documents: int = 0
+    delivered: int = 0
+    """Source lines that are in the target at least once, parsed or not."""
+    unparsed: int = 0
+    """Those of them that are in the place for unparsable lines only."""
+    missing: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
+    duplicates: Listing = field(default_factory=lambda: Listing(itemgetter(0)))
+    unexpected: Listing = field(default_factory=lambda: Listing(itemgetter(0, 1)))
+    repeated: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
+    """Source lines whose id another source line has too: files that hold the same lines, or ids that are none."""
+    lines_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
+    documents_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1)))
+
+    @property
+    def differences(self) -> dict[str, Listing]:
+        """Every kind of difference by name."""
+        return {
+            "missing": self.missing,
+            "duplicates": self.duplicates,
+            "unexpected": self.unexpected,
+            "repeated": self.repeated,
+            "lines_without_id": self.lines_without_id,
+            "documents_without_id": self.documents_without_id,
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether every source line is in the target exactly once, and nothing else is."""
+        return not any(d.count for d in self.differences.values())
+
+
+def part_of(id_: str) -> int:
+    """The part in which an id is compared."""
+    return crc32(id_.encode("utf-8", "surrogatepass")) % PARTS
+
+
+def compare(source: Iterable[SourceLine], target: Iterable[Document], into: Comparison) -> None:
+    """Compare one part (or everything at once) and add what is found to `into`."""
+    lines: dict[str, SourceLine] = {}
+    for line in source:
+        into.source_lines += 1
+        if not line.id:
+            into.lines_without_id.add(line)
+        elif line.id in lines:
+            into.repeated.add(line)
+        else:
+            lines[line.id] = line
+    documents: defaultdict[str, list[Document]] = defaultdict(list)
+    for document in target:
+        into.documents += 1
+        if not document.id:
+            into.documents_without_id.add(document)
+        elif document.id in lines:
+            documents[document.id].append(document)
+        else:
+            into.unexpected.add(document)
+    for id_, line in lines.items():
+        found = documents.get(id_)
+        if not found:
+            into.missing.add(line)
+            continue
+        into.delivered += 1
+        into.unparsed += not any(d.parsed for d in found)
+        if len(found) > 1:
+            into.duplicates.add(Duplicate(id_, tuple(sorted(d.key for d in found))))

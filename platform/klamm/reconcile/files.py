@@ -1,0 +1,74 @@
+"""The source side: every line of every file, with the id in it."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from klamm.reconcile.compare import SourceLine
+from klamm_base.errors import ConfigError, KlammError
+
+
+class RawLine(NamedTuple):
+    """A line without its end; `offset` in bytes of the file's content (of a `.gz`: of what it holds)."""
+
+    file: str
+    offset: int
+    data: bytes
+
+
+def expand(patterns: Sequence[str]) -> list[Path]:
+    """The files that the patterns name, `**` for any folders. Raises ConfigError for a pattern that names none."""
+    found: set[Path] = set()
+    for pattern in patterns:
+        # not Path.glob, which takes no absolute pattern
+        paths = {Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_file()}  # noqa: PTH207
+        if not paths:
+            raise ConfigError(f"no file matches {pattern!r}", key="source")
+        found |= paths
+    return sorted(found)
+
+
+def raw_lines(paths: Iterable[Path]) -> Iterator[RawLine]:
+    """All complete lines. What follows a file's last line end is being written still, or was cut off: not a line."""
+    for path in paths:
+        name, offset = str(path), 0
+        try:
+            with _open(path) as file:
+                for data in file:
+                    if data.endswith(b"\n"):
+                        yield RawLine(name, offset, data[:-1])
+                    offset += len(data)
+        except OSError as e:
+            raise KlammError(f"cannot read {path}: {e.strerror or e}") from None
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def identifier(pattern: str) -> re.Pattern[bytes]:
+    """The regular expression whose first group is a line's id. Raises ConfigError when it has none."""
+    try:
+        compiled = re.compile(pattern.encode())
+    except re.error as e:
+        raise ConfigError(f"{pattern!r} is not a regular expression: {e}", key="id-regex") from None
+    if not compiled.groups:
+        raise ConfigError(f"{pattern!r} has no group for the id: write (…) around it", key="id-regex")
+    return compiled
+
+
+def json_field(name: str) -> str:
+    """The expression for a string field of a JSON document in a line."""
+    return rf'"{re.escape(name)}"\s*:\s*"([^"]+)"'
+
+
+def source_lines(paths: Iterable[Path], id_: re.Pattern[bytes]) -> Iterator[SourceLine]:
+    """All lines with their ids; the id is empty where a line has none."""
+    for file, offset, data in raw_lines(paths):
+        found = id_.search(data)
+        yield SourceLine(found[1].decode("utf-8", "replace") if found else "", file, offset)
