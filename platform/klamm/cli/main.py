@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli import broker, connect, connector, consume, produce, topic, up
+from klamm.cli import agent, broker, connect, connector, consume, produce, topic, up
 from klamm.cli.common import output_failure
 from klamm_base.version import __version__
 
@@ -53,6 +53,7 @@ def _options(
 app.command("up")(up.up)
 app.add_typer(broker.app, name="broker")
 app.add_typer(connect.app, name="connect")
+app.add_typer(agent.app, name="agent")
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)

@@ -1,0 +1,252 @@
+"""The agent's loop: look at the files, read blocks, hand them to the producer, remember what is acknowledged.
+
+One thread. Invariant: a checkpoint never lies beyond an unacknowledged record of its file: blocks of a file are
+acknowledged in the order in which they were read, whatever order their reports come in. While the producer has no
+room nothing is read: the files are the queue.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm_connectors.logs.blocks import Envelope, split
+from klamm_connectors.logs.config import AgentConfig
+from klamm_connectors.logs.files import OpenFiles
+from klamm_connectors.logs.registry import StateDir
+from klamm_connectors.logs.scan import Scanner
+from klamm_connectors.logs.sender import Batch, Origin, Sender
+from klamm_connectors.logs.tracker import Block, Gap, Inode, Limits, Tracked, Tracker
+
+log = logging.getLogger(__name__)
+
+_IDLE_S: Final = 0.1  # between two looks at files that do not grow
+_SAVE_S: Final = 1.0
+_DRAIN_S: Final = 15.0
+_SAID_AGAIN_S: Final = 300.0
+
+
+class Sent:
+    """A block on its way."""
+
+    __slots__ = ("batch", "end", "generation", "tail")
+
+    def __init__(self, batch: Batch, block: Block) -> None:
+        self.batch, self.end, self.tail, self.generation = batch, block.end, block.tail, block.generation
+
+
+class Agent:
+    """Runs until `stop` is called. Owns its state directory from construction on. Raises KlammError."""
+
+    def __init__(self, config: AgentConfig, stats_interval: float = 30.0) -> None:
+        self._config = config
+        self._state = StateDir(config.state_dir)
+        self._tracker = Tracker(
+            [_limits(config, i) for i in range(len(config.inputs))], self._state.load(), time.monotonic()
+        )
+        self._scanner = Scanner(config.inputs, self._trouble)
+        self._files = OpenFiles(self._tracker, self._trouble)
+        host = socket.gethostname()
+        self._host = host.encode()
+        self._envelopes = [
+            Envelope(host=host, agent_id=config.agent_id, fields=i.fields, encoding=i.encoding)
+            if i.format == "json"
+            else None
+            for i in config.inputs
+        ]
+        producer = {**config.producer, "bootstrap.servers": config.bootstrap_servers}
+        producer.setdefault("client.id", f"klamm-agent-{config.agent_id}")
+        self._sender = Sender(
+            producer, config.queue_bytes, len({i.topic for i in config.inputs}), self._refused
+        )
+        self._sent: dict[Inode, deque[Sent]] = {}
+        self._stop = False
+        self._said: dict[str, float] = {}
+        self._stats_interval = stats_interval
+        self.lines = self.bytes = self.split_lines = self.lost_ranges = 0
+        self._full = False  # something waits because there is no room
+        self._saved: list[Any] = []
+
+    def stop(self) -> None:
+        """May be called from a signal handler."""
+        self._stop = True
+
+    def run(self, ready: Callable[[int], None]) -> bool:
+        """Follow the files until stopped; `ready` is told their number once. Whether all was delivered at the end."""
+        for name, why in self._config.ignored:
+            log.warning("[producer] %s has no effect: %s", name, why)
+        try:
+            self._scan()
+            ready(len(self._tracker))
+            self._loop()
+            delivered = self._sender.drain(_DRAIN_S)
+            if not delivered:
+                log.warning(
+                    "stopped while records were unacknowledged; they are read again at the next start"
+                )
+            self._acknowledge()
+            self._save()
+            self._write_status("stopped")
+            return delivered
+        finally:
+            self._files.close_all()
+            self._state.close()
+
+    def _loop(self) -> None:
+        now = time.monotonic()
+        scan_at, save_at, stats_at = now + self._config.scan_interval, now, now + self._stats_interval
+        said = (now, 0, 0)
+        while not self._stop:
+            busy = self._turn()
+            self._sender.poll(0 if busy else _IDLE_S)
+            self._acknowledge()
+            now = time.monotonic()
+            if now >= scan_at:
+                self._scan()
+                scan_at = time.monotonic() + self._config.scan_interval
+            if now >= save_at:
+                self._save()
+                self._write_status("running")
+                save_at = now + _SAVE_S
+            if self._stats_interval and now >= stats_at:
+                said = self._say(now, said)
+                stats_at = now + self._stats_interval
+
+    def _scan(self) -> None:
+        now = time.monotonic()
+        self._tracker.observe(self._scanner.scan(), now, time.time())
+        self._files.open_new(now)
+        self._tracker.expire(now)
+        self._note_gaps()
+
+    def _turn(self) -> bool:
+        """One block of every file that has something; whether there was any."""
+        busy, self._full = False, False
+        now = time.monotonic()
+        for file in self._files.changed(now):
+            if not self._sender.has_room(self._config.inputs[file.source].topic):
+                self._full = True
+                continue
+            block = self._files.read(file, now)
+            if block is not None:
+                self._send(file, block)
+                busy = True
+        if self._tracker.gaps:
+            self._note_gaps()
+        return busy
+
+    def _send(self, file: Tracked, block: Block) -> None:
+        config, envelope = self._config.inputs[file.source], self._envelopes[file.source]
+        lines, offsets, cuts = split(
+            block.data, block.start, config.max_line_bytes, places=envelope is not None
+        )
+        size = len(block.data)
+        self.lines += len(lines)
+        self.bytes += size
+        self.split_lines += cuts
+        if envelope is not None:
+            lines = envelope.wrap(lines, offsets, file.path, time.time())
+            size = sum(map(len, lines))
+        key = None if config.key == "none" else self._host if config.key == "host" else os.fsencode(file.path)
+        origin = Origin(file.path, file.inode, block.start, block.end)
+        batch = self._sender.send(config.topic, lines, size, key, origin)
+        self._sent.setdefault(file.inode, deque()).append(Sent(batch, block))
+
+    def _acknowledge(self) -> None:
+        """Move each file's checkpoint over its delivered blocks, up to the first that is not."""
+        for inode, sent in list(self._sent.items()):
+            last = None
+            while sent and sent[0].batch.done:
+                last = sent.popleft()
+            file = self._tracker.get(inode)
+            if last is not None and file is not None:
+                self._tracker.acknowledged(file, last.generation, last.end, last.tail)
+            if not sent:
+                del self._sent[inode]
+
+    def _save(self) -> None:
+        checkpoints = self._tracker.checkpoints()
+        if checkpoints != self._saved:
+            self._state.save(checkpoints)
+            self._saved = checkpoints
+
+    def _refused(self, batch: Batch, size: int) -> None:
+        reason = f"a record of {size} bytes is too large for topic {batch.topic}"
+        self._tracker.gaps.append(Gap(**batch.origin._asdict(), reason=reason))
+
+    def _note_gaps(self) -> None:
+        gaps, self._tracker.gaps = self._tracker.gaps, []
+        if not gaps:
+            return
+        self._state.add_gaps(gaps, dt.datetime.now(tz=dt.UTC).isoformat(timespec="milliseconds"))
+        self.lost_ranges += len(gaps)
+        for gap in gaps:
+            log.warning("%s: bytes %d to %d are not delivered: %s", gap.path, gap.start, gap.end, gap.reason)
+
+    def _trouble(self, path: str, error: OSError) -> None:
+        """A file that cannot be looked at or read is said now and then, and tried again."""
+        now = time.monotonic()
+        if now - self._said.get(path, float("-inf")) >= _SAID_AGAIN_S:
+            self._said[path] = now
+            log.warning("%s cannot be read: %s", path, error.strerror)
+
+    def _waiting_for(self) -> str:
+        if self._sender.brokers_away:
+            return "broker"
+        if troubles := self._sender.troubles:
+            topic, why = next(iter(troubles.items()))
+            return f"topic {topic}: {why}"
+        return "acknowledgements" if self._full else ""
+
+    def _write_status(self, state: str) -> None:
+        files = list(self._tracker)
+        self._state.write_status({
+            "state": state,
+            "pid": os.getpid(),
+            "at": time.time(),
+            "files": len(self._tracker),
+            "open_files": sum(f.is_open for f in files),
+            "lines": self.lines,
+            "bytes": self.bytes,
+            "acked": self._sender.acked,
+            "lag_bytes": self._lag(),
+            "split_lines": self.split_lines,
+            "gaps": self.lost_ranges,
+            "waiting_for": self._waiting_for(),
+        })  # fmt: skip
+
+    def _lag(self) -> int:
+        return sum(f.lag for f in self._tracker if f.seen or f.is_open)
+
+    def _say(self, now: float, before: tuple[float, int, int]) -> tuple[float, int, int]:
+        then, lines, size = before
+        passed = max(0.001, now - then)
+        waiting = self._waiting_for()
+        log.info(
+            "%d files, %.0f lines/s, %.2f MB/s, %d lines acknowledged, lag %d bytes%s",
+            len(self._tracker),
+            (self.lines - lines) / passed,
+            (self.bytes - size) / passed / 1e6,
+            self._sender.acked,
+            self._lag(),
+            f", waiting for {waiting}" if waiting else "",
+        )
+        return now, self.lines, self.bytes
+
+
+def _limits(config: AgentConfig, index: int) -> Limits:
+    i = config.inputs[index]
+    return Limits(
+        from_end=i.start_position == "end",
+        max_line=i.max_line_bytes,
+        ignore_older=i.ignore_older,
+        close_inactive=i.close_inactive,
+        rotate_wait=i.rotate_wait,
+        close_rotated=i.close_rotated,
+    )

@@ -1,0 +1,132 @@
+"""The agent's state directory: registry of acknowledged positions, ledger of gaps, status, and the lock.
+
+`registry.json` and `status.json` are replaced as a whole (written beside, fsync for the registry, renamed), so a reader
+or a crash sees the old or the new one. `gaps.jsonl` only grows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_base.errors import KlammError
+from klamm_connectors.logs.tracker import Checkpoint, Gap, Print
+
+REGISTRY: Final = "registry.json"
+STATUS: Final = "status.json"
+GAPS: Final = "gaps.jsonl"
+_LOCK: Final = "lock"
+_VERSION: Final = 1
+
+
+class StateError(KlammError):
+    """The state directory cannot be used."""
+
+
+class StateDir:
+    """Held by one agent at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise StateError(
+                f"state_dir {path} is in use by another agent (pid {holder or 'unknown'}): each needs its own"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def load(self) -> list[Checkpoint]:
+        """Checkpoints of the last run; none at the first."""
+        path = self._path / REGISTRY
+        try:
+            document = json.loads(path.read_bytes())
+            if document["version"] != _VERSION:
+                raise StateError(f"{path} is of version {document['version']}; this agent reads {_VERSION}")
+            return [_checkpoint(f) for f in document["files"]]
+        except FileNotFoundError:
+            return []
+        except OSError as e:
+            raise StateError(f"{path} cannot be read: {e.strerror}") from e
+        except (ValueError, KeyError, TypeError) as e:
+            raise StateError(
+                f"{path} is damaged ({e}): move it away to read all files from their beginning again"
+            ) from e
+
+    def save(self, checkpoints: Iterable[Checkpoint]) -> None:
+        document = {"version": _VERSION, "files": [_entry(c) for c in checkpoints]}
+        self._replace(REGISTRY, json.dumps(document, separators=(",", ":")), durable=True)
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        self._replace(STATUS, json.dumps(status), durable=False)
+
+    def add_gaps(self, gaps: Iterable[Gap], at: str) -> None:
+        """Append to the ledger; `at` is the time in ISO form."""
+        lines = [
+            json.dumps({
+                "at": at, "path": g.path, "dev": g.inode[0], "inode": g.inode[1],
+                "from": g.start, "to": g.end, "reason": g.reason,
+            }) + "\n"
+            for g in gaps
+        ]  # fmt: skip
+        try:
+            fd = os.open(self._path / GAPS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, "".join(lines).encode())
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as e:
+            raise StateError(f"{self._path / GAPS} cannot be written: {e.strerror}") from e
+
+    def _replace(self, name: str, text: str, *, durable: bool) -> None:
+        path = self._path / name
+        beside = self._path / f".{name}.new"
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            beside.replace(path)
+            if durable:
+                directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
+        except OSError as e:
+            raise StateError(f"{path} cannot be written: {e.strerror}") from e
+
+
+def _entry(c: Checkpoint) -> dict[str, Any]:
+    # A path need not be UTF-8: surrogates are written as escapes
+    return {
+        "path": c.path, "dev": c.inode[0], "inode": c.inode[1], "offset": c.offset,
+        "head": [c.head.length, c.head.digest], "tail": [c.tail.length, c.tail.digest],
+    }  # fmt: skip
+
+
+def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        path=str(entry["path"]),
+        inode=(int(entry["dev"]), int(entry["inode"])),
+        offset=int(entry["offset"]),
+        head=Print(int(entry["head"][0]), str(entry["head"][1])),
+        tail=Print(int(entry["tail"][0]), str(entry["tail"][1])),
+    )

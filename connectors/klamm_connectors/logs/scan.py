@@ -1,0 +1,78 @@
+"""Finds the files that inputs name: patterns with `*`, `?`, `[...]` and `**`, without what is excluded."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+
+from klamm_connectors.logs.config import Input
+from klamm_connectors.logs.tracker import Observed
+
+
+class Scanner:
+    """Looks at the paths of all inputs. A file that two inputs name belongs to the first."""
+
+    def __init__(self, inputs: tuple[Input, ...], on_error: Callable[[str, OSError], None]) -> None:
+        self._inputs = inputs
+        self._excluded = [_matcher(i.exclude) for i in inputs]
+        self._on_error = on_error
+
+    def scan(self) -> Iterator[Observed]:
+        """Regular files. One that vanishes meanwhile is left out."""
+        seen: set[str] = set()
+        for source, config in enumerate(self._inputs):
+            for pattern in config.paths:
+                for path in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - half of Path.glob's time
+                    if path not in seen and not self._excluded[source](path):
+                        seen.add(path)
+                        if (found := self._observe(path, source)) is not None:
+                            yield found
+
+    def _observe(self, path: str, source: int) -> Observed | None:
+        try:
+            there = os.stat(path)  # noqa: PTH116 - a Path for each file of each scan costs more than the call
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            self._on_error(path, e)
+            return None
+        if not stat.S_ISREG(there.st_mode):
+            return None
+        return Observed(
+            path=path,
+            inode=(there.st_dev, there.st_ino),
+            size=there.st_size,
+            modified=there.st_mtime,
+            source=source,
+        )
+
+
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    if not patterns:
+        return lambda _path: False
+    compiled = re.compile("|".join(f"(?:{expression(p)})" for p in patterns))
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def expression(pattern: str) -> str:
+    """A path pattern as a regular expression: `*` and `?` stay within a folder, `**/` is any number of folders."""
+    parts = []
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern):
+        match part:
+            case "**/":
+                parts.append("(?:[^/]+/)*")
+            case "**":
+                parts.append(".*")
+            case "*":
+                parts.append("[^/]*")
+            case "?":
+                parts.append("[^/]")
+            case _ if part.startswith("[") and part.endswith("]"):
+                parts.append(fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z"))
+            case _:
+                parts.append(re.escape(part))
+    return "".join(parts)

@@ -1,0 +1,216 @@
+"""Delivers batches of record values and says when a whole batch is acknowledged. The memory bound is here.
+
+Every record has a delivery report, counted per batch. Records that came back undelivered are kept and sent again: the
+agent drops none by itself, except one that is too large for the topic, which would block all behind it: those are
+handed to `refused`. One thread; reports are served by `poll`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from klamm_base.errors import ConfigError
+from klamm_connectors.logs.blocks import messages
+
+log = logging.getLogger(__name__)
+
+_RECORD_COST: Final = 256  # bytes librdkafka and the binding keep for a record besides its value
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 15.0
+_SAID_AGAIN_S: Final = 60.0  # the same trouble is logged at most this often
+_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_OVERRIDABLE: Final = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 100_000,
+    "message.timeout.ms": 0,  # for ever: the file keeps what memory does not
+    "topic.metadata.propagation.max.ms": 5_000,
+    "sticky.partitioning.linger.ms": 20,
+    "reconnect.backoff.max.ms": 2_000,
+}
+
+
+class Origin(NamedTuple):
+    """The block that a batch's records came from."""
+
+    path: str
+    inode: tuple[int, int]
+    start: int
+    end: int
+
+
+class Batch:
+    """Records of one block of one file: in flight until `left` is 0."""
+
+    __slots__ = ("_sender", "cost", "count", "failed", "key", "left", "origin", "topic")
+
+    def __init__(
+        self, sender: Sender, topic: str, *, key: bytes | None, origin: Origin, left: int, cost: int
+    ) -> None:
+        self._sender, self.topic, self.key, self.origin = sender, topic, key, origin
+        self.left, self.count, self.cost = left, left, cost
+        self.failed: list[bytes] = []
+
+    @property
+    def done(self) -> bool:
+        return not self.left and not self.failed
+
+    def report(self, error: Any, message: Any) -> None:
+        """The delivery report of one record."""
+        self.left -= 1
+        if error is not None:
+            self._sender.undelivered(self, error, message.value() or b"")
+        if not self.left and not self.failed:
+            self._sender.settled(self)
+
+
+class _Trouble:
+    """A topic that did not take records: `waiting` are to be sent again, `resent` are on their way a second time."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Batch, None] = {}
+        self.resent: list[Batch] = []
+        self.pause, self.again_at, self.said_at, self.why = 0.0, 0.0, float("-inf"), ""
+
+
+class Sender:
+    """`queue_bytes` bounds what is in flight, records' overhead included; each topic has an equal share."""
+
+    def __init__(
+        self, config: dict[str, Any], queue_bytes: int, topics: int, refused: Callable[[Batch, int], None]
+    ) -> None:
+        self._config = {**_OVERRIDABLE, **config}
+        self._config |= {
+            "queue.buffering.max.messages": 0,
+            "queue.buffering.max.kbytes": max(1024, 2 * queue_bytes // 1024),
+            "error_cb": self._on_error,
+            "logger": logging.getLogger("klamm.librdkafka"),
+        }
+        self._share = max(1, queue_bytes // max(1, topics))
+        self._flying: dict[str, int] = {}
+        self._trouble: dict[str, _Trouble] = {}
+        self._refused = refused
+        self._broker_said_at = float("-inf")
+        self._fatal = ""
+        self.brokers_away = False
+        self.acked = 0  # records
+        self._producer = self._open()
+
+    def _open(self) -> Producer:
+        try:
+            return Producer(self._config)
+        except KafkaException as e:
+            raise ConfigError(f"[producer]: {e.args[0].str()}") from None
+
+    def has_room(self, topic: str) -> bool:
+        return topic not in self._trouble and self._flying.get(topic, 0) < self._share
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Topics that take nothing now, with the reason."""
+        return {topic: t.why for topic, t in self._trouble.items()}
+
+    def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Batch:
+        """Enqueue `values` of `size` bytes together."""
+        cost = size + _RECORD_COST * len(values)
+        batch = Batch(self, topic, key=key, origin=origin, left=len(values), cost=cost)
+        self._flying[topic] = self._flying.get(topic, 0) + batch.cost
+        self._enqueue(batch, values)
+        return batch
+
+    def _enqueue(self, batch: Batch, values: list[bytes]) -> None:
+        records = messages(values, batch.key)
+        taken = self._producer.produce_batch(batch.topic, records, on_delivery=batch.report)
+        if taken == len(records):
+            return
+        for record in records:
+            error = record.get("_error")
+            if error is not None:
+                batch.left -= 1
+                self.undelivered(batch, error, record["value"])
+        if not batch.left and not batch.failed:
+            self.settled(batch)
+
+    def undelivered(self, batch: Batch, error: Any, value: bytes) -> None:
+        code = error.code()
+        if code in _TOO_LARGE:
+            self._refused(batch, len(value))
+            return
+        batch.failed.append(value)
+        trouble = self._trouble.setdefault(batch.topic, _Trouble())
+        now = time.monotonic()
+        if not trouble.waiting:
+            trouble.pause = min(max(_FIRST_PAUSE_S, trouble.pause * 2), _LONGEST_PAUSE_S)
+            trouble.again_at = now + trouble.pause
+        trouble.waiting[batch] = None
+        trouble.why = error.str()
+        if now - trouble.said_at >= _SAID_AGAIN_S and not self._fatal:
+            trouble.said_at = now
+            log.warning(
+                "topic %s takes no records: %s; they are kept and sent again", batch.topic, trouble.why
+            )
+
+    def settled(self, batch: Batch) -> None:
+        self._flying[batch.topic] -= batch.cost
+        self.acked += batch.count
+
+    def poll(self, timeout_s: float) -> None:
+        """Serve delivery reports, waiting up to `timeout_s` for one; send again what is due."""
+        acked = self.acked
+        self._producer.poll(timeout_s)
+        if self.brokers_away and self.acked != acked:
+            self.brokers_away = False
+            log.info("the broker answers again")
+        if self._fatal:
+            self._begin_again()
+        if self._trouble:
+            self._retry(time.monotonic())
+
+    def _retry(self, now: float) -> None:
+        for topic, trouble in list(self._trouble.items()):
+            if trouble.waiting and now >= trouble.again_at:
+                batches, trouble.waiting = list(trouble.waiting), {}
+                trouble.resent += batches
+                for batch in batches:
+                    values, batch.failed = batch.failed, []
+                    batch.left += len(values)
+                    self._enqueue(batch, values)
+            trouble.resent = [b for b in trouble.resent if not b.done]
+            if not trouble.waiting and not trouble.resent:
+                log.info("topic %s takes records again", topic)
+                del self._trouble[topic]
+
+    def _on_error(self, error: Any) -> None:
+        """Of the client as a whole; librdkafka goes on by itself unless it is fatal."""
+        if error.fatal():
+            self._fatal = error.str()
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - the public name of a local error
+            self.brokers_away = True
+            if time.monotonic() - self._broker_said_at >= _SAID_AGAIN_S:
+                self._broker_said_at = time.monotonic()
+                log.warning("no broker answers (%s); reading stops when the queue is full", error.str())
+        elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
+            log.warning("the broker does not let this agent in: %s", error.str())
+
+    def _begin_again(self) -> None:
+        """A producer that failed for good gives back what it had; a new one sends it."""
+        log.error("the producer failed (%s): beginning again with a new one", self._fatal)
+        self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+        self._producer.flush(5.0)
+        self._fatal = ""
+        self._producer = self._open()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until everything is acknowledged, at most `timeout_s`; whether it is."""
+        deadline = time.monotonic() + timeout_s
+        while (len(self._producer) or self._trouble) and time.monotonic() < deadline:
+            self.poll(0.05)
+        return not len(self._producer) and not self._trouble

@@ -1,0 +1,373 @@
+"""Which bytes of which file come next: identity, rotation and truncation as a state machine without I/O.
+
+A file is known by device and inode, and known again by its content: a fingerprint of its first bytes (up to HEAD; it
+grows with the file) and of the last bytes before the position. Every read begins with the bytes before the position, in the same
+system call, so that bytes which do not continue what was read are never taken for its continuation: then the file
+was truncated, and is read from its beginning as a new generation. In doubt lines come twice; none is left out.
+
+The shell tells it what it sees (`observe`, `opened`, `looked`, `feed`, `acknowledged`, `closed`) and the time; it
+answers what to open, read and close. What can no longer be read is handed to `gaps`, by file and byte range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+HEAD: Final = 1024  # first bytes by which a file is known again
+TAIL: Final = 256  # bytes before the position that every read repeats
+EXPIRE_S: Final = 600.0  # how long a file that is gone is remembered, in case it comes back
+
+Inode = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """Fingerprint of `length` bytes; no content is kept, as the registry must not repeat what logs say."""
+
+    length: int = 0
+    digest: str = ""
+
+    @classmethod
+    def of(cls, data: bytes) -> Print:
+        return cls(len(data), hashlib.blake2b(data, digest_size=12).hexdigest()) if data else cls()
+
+    def fits(self, data: bytes) -> bool:
+        """Whether `data` begins with the bytes this was taken of."""
+        return len(data) >= self.length and Print.of(data[: self.length]) == self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One path as a scan saw it; times in seconds since the epoch."""
+
+    path: str
+    inode: Inode
+    size: int
+    modified: float
+    source: int  # index of the input that names it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Bytes that are not delivered, and why. `end` is what was known of the file when that was decided."""
+
+    path: str
+    inode: Inode
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """How far a file is acknowledged; what the registry keeps of it."""
+
+    path: str
+    inode: Inode
+    head: Print
+    offset: int
+    tail: Print
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Whole lines read from `start` up to `end`, where `tail` precedes."""
+
+    data: bytes
+    start: int
+    end: int
+    tail: bytes
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Times in seconds; None switches the rule off."""
+
+    from_end: bool = False  # files that are there at the very first scan are read from their end
+    max_line: int = 500_000  # bytes; longer lines are split
+    ignore_older: float | None = None
+    close_inactive: float = 300.0
+    rotate_wait: float = 5.0  # how long a rotated file must be quiet before its last line needs no end
+    close_rotated: float = 60.0  # how long a file without a name that matches must be quiet to be closed
+
+
+@dataclass(slots=True, kw_only=True)
+class Tracked:
+    """One file: where reading is (`position`) and how far it is acknowledged (`acked`)."""
+
+    inode: Inode
+    path: str
+    source: int
+    head: bytes = b""
+    head_print: Print = field(default_factory=Print)
+    position: int = 0
+    tail: bytes = b""
+    acked: int = 0
+    acked_tail: Print = field(default_factory=Print)
+    generation: int = 0
+    is_open: bool = False
+    size: int = 0  # as last seen
+    modified: float = 0.0
+    ended: tuple[int, float] | None = None  # size and time of change when a read last came to the end
+    grew_at: float = 0.0  # clock time of the last change
+    seen: bool = True  # by the last scan
+    gone_at: float | None = None
+    rotated: bool = False  # renamed, replaced or removed: no new lines are expected for long
+    removed: bool = False  # no name is left
+    long_line: bool = False  # the last read held no line end
+
+    @property
+    def unread(self) -> int:
+        return max(0, self.size - self.position)
+
+    @property
+    def lag(self) -> int:
+        """Bytes that are there and not acknowledged."""
+        return max(0, self.size - self.acked)
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(
+            path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail
+        )
+
+
+class Tracker:
+    """All files of an agent. `limits` are by input. Not thread-safe."""
+
+    def __init__(
+        self, limits: list[Limits], checkpoints: Iterable[Checkpoint] = (), now: float = 0.0
+    ) -> None:
+        self._limits = limits
+        self._files: dict[Inode, Tracked] = {}
+        self._ignored: set[Inode] = set()
+        self._first = True
+        self.gaps: list[Gap] = []  # taken and emptied by the shell
+        for c in checkpoints:
+            self._first = False
+            self._files[c.inode] = Tracked(
+                inode=c.inode, path=c.path, source=-1, head_print=c.head, position=c.offset,
+                acked=c.offset, acked_tail=c.tail, seen=False, gone_at=now,
+            )  # fmt: skip
+
+    def __len__(self) -> int:
+        """Files that are followed: those that the last scan saw, and those that are still open."""
+        return sum(f.seen or f.is_open for f in self._files.values())
+
+    def get(self, inode: Inode) -> Tracked | None:
+        return self._files.get(inode)
+
+    def __iter__(self) -> Iterator[Tracked]:
+        return iter(self._files.values())
+
+    def observe(self, scan: Iterable[Observed], now: float, wall: float) -> None:
+        """Take in one look at all paths. A path that names another file than before rotated that file."""
+        by_inode: dict[Inode, Observed] = {}
+        for found in scan:
+            known = self._files.get(found.inode)
+            # Hard links: one file; the name that it had stays.
+            if found.inode not in by_inode or (known is not None and known.path == found.path):
+                by_inode[found.inode] = found
+        for file in self._files.values():
+            there = by_inode.get(file.inode)
+            if there is None:
+                if file.seen or file.gone_at is None:
+                    file.seen, file.gone_at, file.rotated = False, now, True
+            else:
+                self._update(file, there, now)
+        for inode, found in by_inode.items():
+            if inode not in self._files:
+                self._add(found, now, wall)
+        self._ignored &= by_inode.keys()
+        self._first = False
+
+    def _update(self, file: Tracked, there: Observed, now: float) -> None:
+        if file.source == -1:  # from the registry: its name may have changed while nobody looked
+            file.source = there.source
+        file.rotated = file.rotated or file.path != there.path
+        file.path, file.seen, file.gone_at = there.path, True, None
+        if not file.is_open:
+            self._sized(file, there.size, there.modified, now)
+
+    def _add(self, found: Observed, now: float, wall: float) -> None:
+        limits = self._limits[found.source]
+        if limits.ignore_older is not None and wall - found.modified > limits.ignore_older:
+            if found.inode not in self._ignored and found.size:
+                self._ignored.add(found.inode)
+                self._gap(found.path, found.inode, 0, found.size, "ignore_older")
+            return
+        file = Tracked(inode=found.inode, path=found.path, source=found.source, grew_at=now)
+        file.size, file.modified = found.size, found.modified
+        if self._first and limits.from_end and found.size:
+            file.position = file.acked = found.size
+            self._gap(found.path, found.inode, 0, found.size, "start_position")
+        self._files[found.inode] = file
+
+    def to_open(self) -> list[Tracked]:
+        """Closed files with something new, oldest first."""
+        found = [
+            f
+            for f in self._files.values()
+            if f.seen and not f.is_open and (f.size or f.position) and self._changed(f)
+        ]
+        return sorted(found, key=lambda f: f.modified)
+
+    def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
+        """`file` is open: `head` are its first HEAD bytes, `tail` those before its position (as `tail_range` says)."""
+        file.is_open, file.grew_at = True, now
+        if file.position and not self._is_known(file, head, tail):
+            self._restart(file, "replaced")
+        else:
+            file.tail = tail
+        self._extend_head(file, head, 0)
+
+    @staticmethod
+    def tail_range(file: Tracked) -> tuple[int, int]:
+        """Where the bytes are, start and count, that `opened` wants to see as `tail`."""
+        count = len(file.tail) or file.acked_tail.length or min(TAIL, file.position)
+        return file.position - count, count
+
+    @staticmethod
+    def _is_known(file: Tracked, head: bytes, tail: bytes) -> bool:
+        if not file.head_print.fits(head) or len(tail) < Tracker.tail_range(file)[1]:
+            return False
+        # A file that this process closed and opens again, or one of the registry
+        return tail == file.tail if file.tail else file.acked_tail.fits(tail)
+
+    def looked(self, file: Tracked, size: int, modified: float, links: int, now: float) -> bool:
+        """An open file was looked at (fstat); whether it should be read."""
+        file.removed = links == 0
+        file.rotated = file.rotated or file.removed
+        self._sized(file, size, modified, now)
+        return self._changed(file)
+
+    @staticmethod
+    def _changed(file: Tracked) -> bool:
+        return file.ended != (file.size, file.modified)
+
+    @staticmethod
+    def _sized(file: Tracked, size: int, modified: float, now: float) -> None:
+        if (size, modified) != (file.size, file.modified):
+            file.grew_at = now
+        file.modified = modified
+        if size < file.position:
+            file.ended = (
+                None  # truncated; the size known so far says what is lost, until the read that finds it out
+            )
+        else:
+            file.size = size
+
+    def range(self, file: Tracked, block: int) -> tuple[int, int]:
+        """Start and count of the next read: the known bytes before the position and up to `block` more."""
+        wanted = max(block, self._limits[file.source].max_line + 1) if file.long_line else block
+        return file.position - len(file.tail), len(file.tail) + wanted
+
+    def feed(self, file: Tracked, data: bytes, count: int, *, final: bool = False) -> Block | None:
+        """What was read by `range` (`count` bytes were asked for): whole lines, or None when there is none.
+
+        `final`: the last line needs no end. A read that does not continue the file begins its next generation.
+        """
+        known = len(file.tail)
+        if data[:known] != file.tail:
+            self._restart(file, "truncated")
+            return None
+        self._extend_head(file, data, file.position - known)
+        new = len(data) - known
+        at_end = len(data) < count
+        cut = data.rfind(b"\n", known) + 1 - known
+        if cut <= 0:
+            cut = self._cut_without_end(file, data, known, final=final)
+        file.long_line = not cut and not at_end
+        if at_end and (cut == new or not cut):
+            file.ended = (file.position + new, file.modified)
+        if not cut:
+            return None
+        return self._advance(file, data, known, cut)
+
+    def _cut_without_end(self, file: Tracked, data: bytes, known: int, *, final: bool) -> int:
+        """Bytes to give out of a line whose end is not there (yet): all at the end, a piece when it is too long."""
+        limit, new = self._limits[file.source].max_line, len(data) - known
+        if new > limit:
+            return character_end(data, known, limit)
+        return new if final else 0
+
+    @staticmethod
+    def _advance(file: Tracked, data: bytes, known: int, cut: int) -> Block:
+        tail = data[max(0, known + cut - TAIL) : known + cut]
+        block = Block(
+            data=data[known : known + cut],
+            start=file.position,
+            end=file.position + cut,
+            tail=tail,
+            generation=file.generation,
+        )
+        file.position, file.tail = block.end, tail
+        file.size = max(file.size, file.position)
+        return block
+
+    def acknowledged(self, file: Tracked, generation: int, offset: int, tail: bytes) -> None:
+        """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one."""
+        if generation == file.generation:
+            file.acked, file.acked_tail = offset, Print.of(tail)
+
+    def is_final(self, file: Tracked, now: float) -> bool:
+        """Whether a file that is read to its last line end has its end: no more of the last line will come."""
+        limits, quiet = self._limits[file.source], now - file.grew_at
+        return quiet >= limits.close_inactive or (file.rotated and quiet >= limits.rotate_wait)
+
+    def may_close(self, file: Tracked, now: float) -> bool:
+        """Whether an open file that is read to its end need not be watched any more."""
+        limits, quiet = self._limits[file.source], now - file.grew_at
+        nameless = file.removed or not file.seen
+        return not file.unread and quiet >= (limits.close_rotated if nameless else limits.close_inactive)
+
+    def closed(self, file: Tracked, now: float) -> None:
+        file.is_open = False
+        if file.gone_at is None and file.removed:
+            file.seen, file.gone_at = False, now
+
+    def expire(self, now: float) -> None:
+        """Forget files that are gone. What they had and nobody could read is a gap."""
+        for inode, file in list(self._files.items()):
+            if file.is_open or file.seen or file.gone_at is None or file.position != file.acked:
+                continue
+            # A file without any name cannot come back, and its inode may be given to another soon.
+            if file.removed or now - file.gone_at >= EXPIRE_S:
+                if file.unread:
+                    self._gap(file.path, inode, file.position, file.size, "gone")
+                del self._files[inode]
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Of all files that have begun; a file of which nothing is acknowledged begins at 0 anyway."""
+        return [f.checkpoint() for f in self._files.values() if f.acked]
+
+    def _restart(self, file: Tracked, reason: str) -> None:
+        if file.unread:
+            self._gap(file.path, file.inode, file.position, file.size, reason)
+        file.generation += 1
+        file.position = file.acked = 0
+        file.tail, file.acked_tail = b"", Print()
+        file.head, file.head_print = b"", Print()
+        file.ended, file.long_line, file.size = None, False, 0
+
+    @staticmethod
+    def _extend_head(file: Tracked, data: bytes, start: int) -> None:
+        """The fingerprint grows with the file. Before the first line is given out it is what is there now."""
+        known = 0 if file.position == 0 else len(file.head)
+        if known < HEAD and start <= known and start + len(data) > known:
+            file.head = file.head[:known] + data[known - start : HEAD - start]
+            file.head_print = Print.of(file.head)
+
+    def _gap(self, path: str, inode: Inode, start: int, end: int, reason: str) -> None:
+        self.gaps.append(Gap(path=path, inode=inode, start=start, end=end, reason=reason))
+
+
+def character_end(data: bytes, start: int, limit: int) -> int:
+    """At most `limit` bytes from `start`, without cutting a UTF-8 character."""
+    cut = limit
+    while cut > max(1, limit - 4) and start + cut < len(data) and data[start + cut] & 0xC0 == 0x80:
+        cut -= 1
+    return cut
