@@ -134,7 +134,7 @@ class DriverTaskContext(Protocol):
     def wait(self, timeout_s: float) -> None:
         """Sleep up to `timeout_s` seconds; return at once when an order comes (stop, pause, resume).
 
-        From the task's thread.
+        From the task's thread. It is a sign of life when it begins, not while it lasts.
         """
         ...
 
@@ -151,7 +151,8 @@ class DriverTaskContext(Protocol):
         `records` counts what was acknowledged downstream since the task started, `lag` is how many records are
         behind (None: unknown), `waiting_for` what the task waits for when it does not move ("input", "target",
         "broker", or a word of its own). `details` are figures of its own (JSON values), shown in its status.
-        A task that is silent for `task.heartbeat.timeout.ms` is killed and restarted.
+        A task that is silent for `task.heartbeat.timeout.ms` is killed and restarted. Raises ConnectError for
+        details that are no JSON, or more than 16 KiB of it.
         """
         ...
 
@@ -168,11 +169,13 @@ class DriverTaskContext(Protocol):
         ...
 
     def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> None:
-        """Store offsets and return when they are stored; None removes one. Raises ConnectError.
+        """Store offsets and return when they are stored. A broker that is away is waited for (that counts as a sign
+        of life). Raises ConnectError when it refuses, or when the task must stop before it answers.
 
-        A source's go to the offset topic. A sink's partitions are `{"kafka_topic": t, "kafka_partition": p}`, its
-        offsets `{"kafka_offset": n}` (the next to read), as in Connect's REST; they go to its consumer group
-        `connect-NAME`, so that Kafka's tools show its lag.
+        A source's go to the offset topic; None removes one. A sink's partitions are
+        `{"kafka_topic": t, "kafka_partition": p}`, its offsets `{"kafka_offset": n}` (the next to read, never None),
+        as in Connect's REST; they go to its consumer group `connect-NAME`, so that Kafka's tools show its lag. So
+        the task itself must not join that group: it assigns itself partitions.
         """
         ...
 

@@ -17,6 +17,8 @@ TESTS = Path(__file__).parent.parent
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 SOURCE = "support.runtime_plugins.CountingSourceConnector"
 SINK = "support.runtime_plugins.CollectingSinkConnector"
+DRIVER_SOURCE = "support.runtime_plugins.CountingDriverSourceConnector"
+DRIVER_SINK = "support.runtime_plugins.CollectingDriverSinkConnector"
 # Nobody listens on port 1: librdkafka goes on trying, which is all that most tests of the runtime need.
 NO_BROKER = "127.0.0.1:1"
 QUICK = RestartPolicy(max_restarts=3, backoff_ms=50, backoff_max_ms=100)
@@ -47,11 +49,12 @@ def task_spec(
     config: dict[str, str],
     *,
     kind: Kind = Kind.SOURCE,
+    plugin: str | None = None,
     worker: dict[str, str] | None = None,
     number: int = 0,
     paused: bool = False,
 ) -> TaskSpec:
-    plugin = SOURCE if kind is Kind.SOURCE else SINK
+    plugin = plugin or (SOURCE if kind is Kind.SOURCE else SINK)
     full = {"name": name, "connector.class": plugin, "topic": "t", **config}
     return TaskSpec(
         id=TaskId(name, number),

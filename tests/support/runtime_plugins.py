@@ -15,8 +15,11 @@ import sys
 import time
 from pathlib import Path
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from klamm_base.clientconfig import translate
 from klamm_base.configdef import ConfigDef, Type
-from klamm_plugins.connector import SinkConnector, SinkTask, SourceConnector, SourceTask
+from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.hookspecs import hookimpl
 from klamm_plugins.records import SourceRecord
@@ -173,6 +176,94 @@ class CollectingTask(SinkTask):
         self.file.flush()
 
 
+class CountingDriverSourceConnector(CountingSourceConnector):
+    @classmethod
+    def task_class(cls):
+        return CountingDriver
+
+
+class CountingDriver(DriverTask):
+    """Writes numbers to `topic` with a producer of its own, `batch` at a time; commits after each batch."""
+
+    def start(self, props):
+        misbehave(props, "start")
+        self.props = props
+        self.partition = {"task": props.get("task", "0")}
+        self.n = (self.context.offset(self.partition) or {"n": 0})["n"]
+        self.limit, self.batch = int(props.get("limit", 0)), int(props.get("batch", 100))
+        self.producer = Producer(translate(self.context.client_properties("producer"), "producer").config)
+        self.context.use_topics([props["topic"]])
+
+    def run(self):
+        began = self.n
+        while not self.context.stopping.is_set():
+            misbehave(self.props, "run")
+            if self.context.paused:
+                self.context.stay_paused()
+                continue
+            if self.limit and self.n >= self.limit:
+                self.context.progress(self.n - began, lag=0, waiting_for="input", details={"at": self.n})
+                if self.props.get("returns"):
+                    return
+                self.context.wait(0.2)
+                continue
+            count = min(self.batch, self.limit - self.n) if self.limit else self.batch
+            for i in range(self.n, self.n + count):
+                self.producer.produce(self.props["topic"], str(i))
+            assert self.producer.flush(20) == 0
+            self.n += count
+            self.context.commit([(self.partition, {"n": self.n})])
+            self.context.progress(self.n - began, details={"at": self.n})
+            self.context.wait(float(self.props.get("pace.s", 0)))
+
+    def stop(self):
+        misbehave(getattr(self, "props", {}), "stop")
+        if path := getattr(self, "props", {}).get("task.stopped.file"):
+            Path(path).write_text("stopped")
+
+
+class CollectingDriverSinkConnector(CollectingSinkConnector):
+    @classmethod
+    def task_class(cls):
+        return CollectingDriver
+
+
+class CollectingDriver(DriverTask):
+    """Appends `[offset, value]` of partition 0 of `topics` to `file` as JSON lines, from the committed offset on."""
+
+    def start(self, props):
+        self.props = props
+        self.place = {"kafka_topic": props["topics"], "kafka_partition": 0}
+        self.n = (self.context.offset(self.place) or {"kafka_offset": 0})["kafka_offset"]
+        config = translate(self.context.client_properties("consumer"), "consumer").config
+        self.consumer = Consumer(config | {"group.id": "of its own", "enable.auto.commit": False})
+        self.consumer.assign([TopicPartition(props["topics"], 0, self.n)])
+        self.context.use_topics([props["topics"]])
+
+    def run(self):
+        taken = 0
+        with Path(self.props["file"]).open("a") as out:
+            while not self.context.stopping.is_set():
+                if self.context.paused:
+                    self.context.stay_paused()
+                messages = [m for m in self.consumer.consume(100, 0.1) if m.error() is None]
+                out.writelines(json.dumps([m.offset(), m.value().decode()]) + "\n" for m in messages)
+                out.flush()
+                if messages:
+                    self.n = messages[-1].offset() + 1
+                    taken += len(messages)
+                    self.context.commit([(self.place, {"kafka_offset": self.n})])
+                self.context.progress(taken, waiting_for=None if messages else "input")
+
+    def stop(self):
+        self.consumer.close()
+
+
 @hookimpl
 def register_connectors():
-    return [CountingSourceConnector, CollectingSinkConnector]
+    return [
+        CountingSourceConnector,
+        CollectingSinkConnector,
+        CountingDriverSourceConnector,
+        CollectingDriverSinkConnector,
+    ]

@@ -155,11 +155,22 @@ def status(name: Name, url: RestOption = DEFAULT_REST, output: OutputOption = Ou
         )
         rows = [_task_row(task, time.time() * 1000) for task in answer["tasks"]]
         print_rows(rows, ["task", "state", "records", "lag", "last_ack", "waiting_for", "worker_id"], output)
+        for task in answer["tasks"]:
+            if details := task.get("progress", {}).get("details"):
+                typer.echo(f"task {task['id']}: {_details(details)}")
         for part in [connector, *answer["tasks"]]:
             if part.get("trace"):
                 typer.echo(
                     f"\n{'connector' if part is connector else 'task ' + str(part['id'])}:\n{part['trace']}"
                 )
+
+
+def _details(figures: dict[str, Any]) -> str:
+    """A task's own figures on one line; what is no plain word or number as JSON."""
+    return ", ".join(
+        f"{name} {value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in figures.items()
+    )
 
 
 def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:

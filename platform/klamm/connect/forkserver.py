@@ -38,8 +38,7 @@ PRELOAD: Final = (
     "klamm.connect.child.main",
     "klamm.connect.child.connector_host",
     "klamm.connect.child.calls",
-    "klamm.connect.child.sink_host",
-    "klamm.connect.child.source_host",
+    "klamm.connect.child.task_host",
 )
 _FDS_PER_FORK: Final = 2
 _RECEIVE_BYTES: Final = 64 << 10

@@ -90,13 +90,15 @@ class Progress:
     `last_ack_ms`: epoch ms of the last record acknowledged downstream (None: none yet). `records`: acknowledged
     since the task started (a sink counts what `put` has taken). `lag`: records behind (sink), None when unknown.
     `waiting_for`: what a task that is not moving waits for ("input", "broker", "target", "paused", "assignment"
-    of partitions, or "plugin": its code holds the interpreter), None when it moves.
+    of partitions, "done": nothing is left to do, or "plugin": its code holds the interpreter), None when it moves;
+    a driver task may use words of its own. `details`: a driver task's own figures, JSON values.
     """
 
     records: int = 0
     last_ack_ms: int | None = None
     lag: int | None = None
     waiting_for: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

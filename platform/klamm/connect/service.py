@@ -185,13 +185,16 @@ class ConnectService:
         return self._task_state(id)
 
     def _task_state(self, id: TaskId) -> dict[str, Any]:
-        """Kafka's keys, and our own: `progress`, while the task runs."""
+        """Kafka's keys, and our own: `progress`, while the task runs (`details` only where a task has some)."""
         status = self._runtime.statuses.get(id)
         assert status is not None, "callers looked"
         answer = {"id": id.task, **_state(status)}
         progress = self._runtime.children.progress(id)
         if progress is not None and status.state in {State.RUNNING, State.PAUSED}:
-            answer["progress"] = asdict(progress)
+            shown = asdict(progress)
+            if not progress.details:
+                del shown["details"]
+            answer["progress"] = shown
         return answer
 
     def topics(self, name: str) -> dict[str, Any]:

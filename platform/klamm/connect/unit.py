@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.connect.channel import Message
@@ -170,11 +170,7 @@ class Unit:
             child.kill()
         elif now_ms - self._report_ms > REPORT_OVERDUE_MS:
             last = self.progress or Progress()
-            self._progressed(
-                Progress(
-                    records=last.records, last_ack_ms=last.last_ack_ms, lag=last.lag, waiting_for="plugin"
-                )
-            )
+            self._progressed(replace(last, waiting_for="plugin"))
 
     async def _run(self) -> None:
         try:
@@ -268,6 +264,7 @@ class Unit:
                 last_ack_ms=message["last_ack_ms"],
                 lag=message["lag"],
                 waiting_for=message["waiting_for"],
+                details=message["details"],
             )
         )
 

@@ -35,9 +35,7 @@ def producer_config(spec: TaskSpec) -> dict[str, Any]:
     """
     props = {
         "client.id": f"connector-producer-{spec.id}",
-        **_connection(spec.worker),
-        **_below("producer.", spec.worker),
-        **_below("producer.override.", spec.connector_config),
+        **properties(spec, "producer"),
     }
     fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": _FOR_EVER_MS}
     return {"queue.buffering.max.kbytes": PRODUCER_QUEUE_KIB} | _translated(props, "producer") | fixed
@@ -64,9 +62,7 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
         # Java's default of 45 s is how long the partitions of a killed task would rest.
         "session.timeout.ms": "10000",
         "allow.auto.create.topics": "true",
-        **_connection(spec.worker),
-        **_below("consumer.", spec.worker),
-        **_below("consumer.override.", spec.connector_config),
+        **properties(spec, "consumer"),
     }
     defaults = {
         "partition.assignment.strategy": "cooperative-sticky",
@@ -79,6 +75,15 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
     }
     fixed: dict[str, Any] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
     return defaults | _translated(props, "consumer") | fixed
+
+
+def properties(spec: TaskSpec, kind: Kind) -> dict[str, str]:
+    """Kafka's own names, for a task that makes its clients itself."""
+    return {
+        **_connection(spec.worker),
+        **_below(f"{kind}.", spec.worker),
+        **_below(f"{kind}.override.", spec.connector_config),
+    }
 
 
 def is_cooperative(consumer: Mapping[str, Any]) -> bool:

@@ -61,14 +61,10 @@ def _be(order: Message, control: Control) -> int:
 def _role(name: str) -> Callable[[Control, Message, list[str]], None]:
     """Modules are imported (preloaded) by need: a child runs one of them."""
     match name:
-        case "source":
-            from klamm.connect.child.source_host import run_source
+        case "source" | "sink":
+            from klamm.connect.child.task_host import run_task
 
-            return run_source
-        case "sink":
-            from klamm.connect.child.sink_host import run_sink
-
-            return run_sink
+            return run_task
         case "connector":
             from klamm.connect.child.connector_host import run_connector
 

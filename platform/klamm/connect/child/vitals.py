@@ -21,6 +21,7 @@ class Vitals:
         self.records = 0
         self.last_ack_ms: int | None = None
         self.lag: int | None = None
+        self.details: dict[str, Any] = {}
         self._phase: str | None = None
         self._since = time.monotonic()
 
@@ -30,6 +31,19 @@ class Vitals:
         if phase != self._phase:
             self._phase = phase
             self._since = time.monotonic()
+
+    def beat(self) -> None:
+        """The task lives; it does what it did."""
+        self.beats += 1
+
+    def say(self, records: int, lag: int | None, waiting_for: str | None, details: dict[str, Any]) -> None:
+        """The word of a task that reports for itself; what it waits for is taken as it says it, at once."""
+        self.beats += 1
+        self.acknowledged(records)
+        self.lag = lag
+        self.details = details
+        self._phase = waiting_for
+        self._since = -WAITING_AFTER_S
 
     def moved(self) -> None:
         """There was something to do: the phase's clock starts again."""
@@ -50,4 +64,5 @@ class Vitals:
             "last_ack_ms": self.last_ack_ms,
             "lag": self.lag,
             "waiting_for": self._phase if waiting else None,
+            "details": self.details,
         }

@@ -1,0 +1,123 @@
+"""Hosts a driver task: its context, and the loop around its `run`.
+
+The task moves its data itself; what the runtime gives it is orders (stop, pause), a place for its offsets, and a
+status. Its `progress` is its sign of life: the host gives one of its own only where the task cannot (while it
+is paused, waits, commits, or has nothing left to do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import orjson
+
+from klamm.connect.child import clients
+from klamm.connect.child.control import Control
+from klamm.connect.child.driver_offsets import DriverOffsets, GroupOffsets, TopicOffsets
+from klamm.connect.model import Kind, TaskSpec
+from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition, StopSignal
+from klamm_plugins.errors import ConnectError
+
+_BEAT_S: Final = 1.0
+# Reported twice a second and shown in every status: figures, not logs.
+DETAILS_BYTES_MAX: Final = 16 << 10
+
+
+class DriverContext:
+    """DriverTaskContext for the task."""
+
+    def __init__(self, control: Control, spec: TaskSpec, offsets: DriverOffsets) -> None:
+        self.configs: Mapping[str, str] = spec.task_config
+        self.stopping: StopSignal = control.stopping
+        self._control = control
+        self._spec = spec
+        self._offsets = offsets
+        self._topics: set[str] = set()
+
+    @property
+    def paused(self) -> bool:
+        return self._control.paused
+
+    def stay_paused(self) -> None:
+        control = self._control
+        if not control.paused or control.stopping.is_set():
+            return
+        control.notify("state", state="PAUSED")
+        while control.paused and not control.stopping.is_set():
+            control.vitals.enter("paused")
+            control.wait_for_order(_BEAT_S)
+        control.vitals.enter("input" if self._spec.kind is Kind.SOURCE else "target")
+        if not control.stopping.is_set():
+            control.notify("state", state="RUNNING")
+
+    def wait(self, timeout_s: float) -> None:
+        self._control.vitals.beat()
+        if not self._control.stopping.is_set():
+            self._control.wait_for_order(timeout_s)
+
+    def progress(
+        self,
+        records: int,
+        *,
+        lag: int | None = None,
+        waiting_for: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        shown = _figures(details) if details else {}
+        behind = None if lag is None else int(lag)
+        self._control.vitals.say(int(records), behind, waiting_for and str(waiting_for), shown)
+
+    def use_topics(self, topics: Collection[str]) -> None:
+        if not self._topics.issuperset(topics):
+            self._topics |= set(topics)
+            self._control.notify("topics", topics=sorted(self._topics))
+
+    def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
+        return self.offsets([partition])[0]
+
+    def offsets(self, partitions: Collection[SourcePartition]) -> list[dict[str, Any] | None]:
+        return self._offsets.read([dict(p) for p in partitions])
+
+    def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> None:
+        if offsets:
+            self._offsets.commit([(dict(p), None if o is None else dict(o)) for p, o in offsets])
+
+    def client_properties(self, kind: Literal["producer", "consumer", "admin"]) -> dict[str, str]:
+        return clients.properties(self._spec, kind)
+
+
+def prepare(control: Control, spec: TaskSpec, task: DriverTask) -> Callable[[], None]:
+    """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
+    offsets = TopicOffsets(control, spec) if spec.kind is Kind.SOURCE else GroupOffsets(control, spec)
+    context = DriverContext(control, spec, offsets)
+    task.initialize(context)
+
+    def run() -> None:
+        try:
+            context.stay_paused()
+            if not control.stopping.is_set():
+                task.run()
+            # Nothing left to do is no reason to end: the task stays as it is until somebody stops it.
+            while not control.stopping.is_set():
+                context.stay_paused()
+                control.vitals.enter("done")
+                control.wait_for_order(_BEAT_S)
+        finally:
+            offsets.close()
+
+    return run
+
+
+def _figures(details: Mapping[str, Any]) -> dict[str, Any]:
+    """As they will be shown. Raises ConnectError for what the status cannot hold."""
+    try:
+        data = orjson.dumps(dict(details), option=orjson.OPT_NON_STR_KEYS)
+    except TypeError as e:
+        raise ConnectError(f"The details of a task's progress must hold only what JSON can: {e}") from e
+    if len(data) > DETAILS_BYTES_MAX:
+        raise ConnectError(
+            f"The details of a task's progress are {len(data)} bytes of JSON, more than {DETAILS_BYTES_MAX}"
+        )
+    shown: dict[str, Any] = orjson.loads(data)
+    return shown

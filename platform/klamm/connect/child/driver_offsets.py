@@ -1,0 +1,180 @@
+"""Where a driver task's offsets are kept: a source's in the offset topic, a sink's in its consumer group.
+
+A commit returns when the broker has it. A broker that is away is waited for, as a source task waits for it, until
+the task is to stop: only then, or when the broker refuses, is it an error. Callable from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from klamm.connect.child import clients
+from klamm.connect.child.control import Control
+from klamm.connect.child.offset_writer import encode_key, encode_offset
+from klamm.connect.model import TaskSpec
+from klamm_plugins.errors import ConnectError, DataError, RetriableError
+
+Commit = Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+
+_STEP_S: Final = 0.1
+_RETRY_S: Final = 0.5
+_CLOSE_S: Final = 2.0
+# A request for committed offsets that took this long is made again.
+_READ_S: Final = 10.0
+# The client's own words for a broker or a coordinator that is not there now.
+_AWAY: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class DriverOffsets(Protocol):
+    """What the context needs of them."""
+
+    def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]: ...
+    def commit(self, offsets: Commit) -> None: ...
+    def close(self) -> None: ...
+
+
+class TopicOffsets:
+    """A source's: records of the offset topic, read by the worker, written here."""
+
+    def __init__(self, control: Control, spec: TaskSpec) -> None:
+        self._control = control
+        self._connector = spec.id.connector
+        self._topic = spec.worker["offset.storage.topic"]
+        self._spec = spec
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+
+    def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        found: list[dict[str, Any] | None] = self._control.call(
+            "read_offsets", {"connector": self._connector, "partitions": partitions}
+        )
+        return found
+
+    def commit(self, offsets: Commit) -> None:
+        encoded = [
+            (encode_key(self._connector, partition), None if offset is None else encode_offset(offset))
+            for partition, offset in offsets
+        ]
+        with self._lock:
+            producer = self._open()
+            answers: list[KafkaError | None] = []
+            try:
+                for key, value in encoded:
+                    producer.produce(
+                        self._topic, value, key, on_delivery=lambda error, _: answers.append(error)
+                    )
+            except (BufferError, KafkaException) as e:
+                raise ConnectError(f"Offsets could not be committed to {self._topic}: {e}") from e
+            while len(answers) < len(encoded):
+                producer.poll(_STEP_S)
+                if len(answers) < len(encoded):
+                    _go_on(self._control, f"The offset topic {self._topic} did not answer")
+        if failed := [error for error in answers if error is not None]:
+            raise ConnectError(f"Offsets could not be committed to {self._topic}: {failed[0].str()}")
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            config = clients.offset_producer_config(self._spec) or clients.producer_config(self._spec)
+            # Somebody waits for every record.
+            self._producer = clients.make_producer(config | {"linger.ms": 0})
+        return self._producer
+
+    def close(self) -> None:
+        """Nothing is waiting: every commit has been waited for."""
+
+
+class GroupOffsets:
+    """A sink's: those of its consumer group. The consumer never joins, it only commits and asks."""
+
+    def __init__(self, control: Control, spec: TaskSpec) -> None:
+        self._control = control
+        self._config = clients.consumer_config(spec)
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+
+    def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        places = [TopicPartition(*_place(p)) for p in partitions]
+        if not places:
+            return []
+        with self._lock:
+            found = self._patiently("are not known", lambda: self._open().committed(places, timeout=_READ_S))
+        offsets = {(p.topic, p.partition): p.offset for p in found}
+        answer = (offsets.get((p.topic, p.partition), -1) for p in places)
+        return [{"kafka_offset": offset} if offset >= 0 else None for offset in answer]
+
+    def commit(self, offsets: Commit) -> None:
+        wanted = [TopicPartition(*_place(partition), _next(offset)) for partition, offset in offsets]
+        with self._lock:
+            self._patiently(
+                "could not be committed",
+                lambda: self._open().commit(offsets=wanted, asynchronous=False) or [],
+            )
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = clients.make_consumer(self._config)
+        return self._consumer
+
+    def _patiently(self, what: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+        """Ask again while the broker is away."""
+        group = self._config["group.id"]
+        while True:
+            try:
+                found = ask()
+            except KafkaException as e:
+                error: KafkaError | None = e.args[0]
+            else:
+                error = next((p.error for p in found if p.error is not None), None)
+                if error is None:
+                    return found
+            assert error is not None
+            if error.code() not in _AWAY and not error.retriable():
+                raise ConnectError(f"Offsets of group {group} {what}: {error.str()} ({error.name()})")
+            _go_on(self._control, f"Offsets of group {group} {what}: {error.str()}")
+            time.sleep(_RETRY_S)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            closing = threading.Thread(target=consumer.close, name="close", daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
+
+
+def _go_on(control: Control, problem: str) -> None:
+    """The broker is waited for. Raises RetriableError when the task must stop first."""
+    if control.stopping.is_set() and control.stop_remaining_s() <= 0:
+        raise RetriableError(f"{problem} before the task had to stop")
+    control.vitals.enter("broker")
+
+
+def _place(partition: dict[str, Any]) -> tuple[str, int]:
+    match partition:
+        case {"kafka_topic": str(topic), "kafka_partition": int(number)}:
+            return topic, number
+    raise DataError(
+        f"A sink's partition must be {{'kafka_topic': name, 'kafka_partition': number}}, not {partition!r}"
+    )
+
+
+def _next(offset: dict[str, Any] | None) -> int:
+    match offset:
+        case {"kafka_offset": int(number)} if number >= 0:
+            return number
+    raise DataError(f"A sink's offset must be {{'kafka_offset': number}}, not {offset!r}")

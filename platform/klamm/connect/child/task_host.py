@@ -1,0 +1,59 @@
+"""A task's life in its child: its class is found, it is put together by its kind, started, run and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm.connect.channel import Message
+from klamm.connect.child import driver_host, sink_host, source_host
+from klamm.connect.child.control import Control
+from klamm.connect.child.plugins import connector_class, refuse_unsupported
+from klamm.connect.child.setup import secret_values, stop_plugin
+from klamm.connect.model import Kind, TaskSpec
+from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
+from klamm_plugins.discovery import PluginManager, python_name
+from klamm_plugins.errors import ConfigError
+
+_CONNECTORS: Final[dict[Kind, type[Any]]] = {Kind.SOURCE: SourceConnector, Kind.SINK: SinkConnector}
+
+
+def run_task(control: Control, order: Message, secrets: list[str]) -> None:
+    """The whole life of a task's process."""
+    spec = TaskSpec.from_json(order["spec"])
+    control.paused = spec.paused
+    secrets += secret_values(None, spec.connector_config, spec.task_config, spec.worker)
+    plugins = PluginManager.load()
+    cls = connector_class(plugins, spec.connector_config)
+    if not issubclass(cls, _CONNECTORS[spec.kind]):
+        raise ConfigError(f"{spec.connector_config['connector.class']} is not a {spec.kind} connector")
+    secrets += secret_values(cls, spec.connector_config, spec.task_config)
+    refuse_unsupported(spec.connector_config)
+    task = cls.task_class()()
+    run = _prepared(control, spec, task, plugins)
+    try:
+        control.vitals.enter("input" if spec.kind is Kind.SOURCE else "target")
+        task.start(spec.task_config)
+        control.notify("version", version=cls.version())
+        if not control.paused:
+            control.notify("state", state="RUNNING")
+        run()
+    finally:
+        stop_plugin(task.stop)
+
+
+def _prepared(
+    control: Control, spec: TaskSpec, task: SourceTask | SinkTask | DriverTask, plugins: PluginManager
+) -> Callable[[], None]:
+    """Give the task its context; what comes back is its main loop."""
+    match task:
+        case DriverTask():
+            return driver_host.prepare(control, spec, task)
+        case SourceTask() if spec.kind is Kind.SOURCE:
+            return source_host.prepare(control, spec, task, plugins)
+        case SinkTask() if spec.kind is Kind.SINK:
+            return sink_host.prepare(control, spec, task, plugins)
+    raise ConfigError(
+        f"A {spec.kind} connector cannot have tasks of the class {python_name(type(task))}: "
+        f"they must be {spec.kind.title()}Task or DriverTask"
+    )

@@ -1,0 +1,278 @@
+"""Driver tasks under the supervisor, against a real broker: orders, offsets, signs of life, kills."""
+
+import asyncio
+import collections
+import json
+import os
+import signal
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from support.broker import broker, new_name, new_topic  # noqa: F401
+from support.runtime import (
+    DRIVER_SINK,
+    DRIVER_SOURCE,
+    QUICK,
+    Watched,
+    alive,
+    connector_spec,
+    install_plugins,
+    task_spec,
+    wait_for,
+    worker_props,
+)
+from support.runtime_broker import fill, read_all, reader, sink_lines, stored_offsets
+
+from klamm.connect.model import Kind, State, TaskId
+from klamm.connect.restart_policy import RestartPolicy
+
+R, P, X, F = State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED
+PATIENT = RestartPolicy(max_restarts=100, backoff_ms=50, backoff_max_ms=100)
+
+
+@pytest.fixture(autouse=True)
+def plugin_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
+
+
+@pytest.fixture
+def offsets_topic(broker):  # noqa: F811
+    return new_topic(broker, 5, {"cleanup.policy": "compact"}, name=new_name("offsets"))
+
+
+def source(broker, offsets, name, **config):  # noqa: F811
+    given = {key.replace("__", "."): value for key, value in config.items()}
+    worker = worker_props(broker.bootstrap, **{"offset.storage.topic": offsets})
+    return task_spec(name, given, plugin=DRIVER_SOURCE, worker=worker)
+
+
+async def reached(w, task, count):
+    def there():
+        progress = w.supervisor.progress(task)
+        return progress is not None and progress.records >= count
+
+    await wait_for(there, lambda: f"{w.progress} {w.events}", 20)
+
+
+async def test_a_driver_runs_pauses_stops_and_goes_on_from_its_offset(broker, offsets_topic, tmp_path):  # noqa: F811
+    topic, stopped = new_topic(broker), tmp_path / "stopped"
+    task = TaskId(new_name("drv"), 0)
+    async with Watched() as w:
+        w.offsets = reader(broker.bootstrap, offsets_topic)
+        config = {"topic": topic, "limit": "300", "task__stopped__file": str(stopped)}
+        await w.supervisor.start_task(source(broker, offsets_topic, task.connector, **config))
+        await reached(w, task, 300)
+        progress = w.supervisor.progress(task)
+        assert (progress.lag, progress.waiting_for, progress.details) == (0, "input", {"at": 300})
+        assert progress.last_ack_ms is not None
+        assert w.states(task) == [R]
+        assert w.last(task).topics == [topic]
+        assert w.last(task).version == "7.8"
+
+        await w.supervisor.set_paused(task, True)
+        await w.wait_states(task, R, P)
+        await w.supervisor.set_paused(task, False)
+        await w.wait_states(task, R, P, R)
+
+        await w.supervisor.stop_task(task)
+        assert stopped.exists()
+        await w.supervisor.start_task(
+            source(broker, offsets_topic, task.connector, **config | {"limit": "500"})
+        )
+        await reached(w, task, 200)
+        await w.supervisor.stop_task(task)
+        assert F not in w.states(task)
+    key = f'["{task.connector}",{{"task":"0"}}]'.encode()
+    assert stored_offsets(broker.bootstrap, offsets_topic) == {key: {"n": 500}}
+    assert [int(m.value()) for m in read_all(broker.bootstrap, topic)] == list(range(500))
+
+
+async def test_one_that_begins_paused_does_nothing_until_it_is_resumed(broker, offsets_topic):  # noqa: F811
+    topic, task = new_topic(broker), TaskId(new_name("drv"), 0)
+    spec = source(broker, offsets_topic, task.connector, topic=topic, limit="10")
+    async with Watched() as w:
+        await w.supervisor.start_task(type(spec).from_json(spec.to_json() | {"paused": True}))
+        await w.wait_states(task, P)
+        assert read_all(broker.bootstrap, topic) == []
+        await w.supervisor.set_paused(task, False)
+        await reached(w, task, 10)
+        assert w.states(task) == [P, R]
+
+
+async def test_one_that_has_returned_stays_running_and_follows_orders(broker, offsets_topic):  # noqa: F811
+    topic, task = new_topic(broker), TaskId(new_name("drv"), 0)
+    spec = source(broker, offsets_topic, task.connector, topic=topic, limit="10", returns="1")
+    async with Watched() as w:
+        await w.supervisor.start_task(spec)
+        await wait_for(
+            lambda: (p := w.supervisor.progress(task)) and p.waiting_for == "done", lambda: str(w.progress)
+        )
+        assert w.supervisor.progress(task).records == 10
+        await w.supervisor.set_paused(task, True)
+        await w.wait_states(task, R, P)
+        await w.supervisor.set_paused(task, False)
+        await w.wait_states(task, R, P, R)
+        await w.supervisor.stop_task(task)
+        assert w.states(task) == [R, P, R, State.UNASSIGNED]
+
+
+@pytest.mark.parametrize(("behaviour", "error"), [("data", "DataError"), ("config", "ConfigError")])
+async def test_a_driver_that_fails_for_good_is_failed_with_its_trace(broker, offsets_topic, behaviour, error):  # noqa: F811
+    task = TaskId(new_name("drv"), 0)
+    spec = source(broker, offsets_topic, task.connector, topic="t", behaviour=behaviour, where="run")
+    async with Watched() as w:
+        await w.supervisor.start_task(spec)
+        await w.wait_states(task, R, F)
+        assert error in w.last(task).trace
+        assert "at run (" in w.last(task).trace
+
+
+async def test_another_failure_is_followed_by_a_restart(broker, offsets_topic, tmp_path):  # noqa: F811
+    topic, task = new_topic(broker), TaskId(new_name("drv"), 0)
+    once = {"behaviour": "unknown", "where": "run", "once": str(tmp_path / "once")}
+    async with Watched() as w:
+        await w.supervisor.start_task(
+            source(broker, offsets_topic, task.connector, topic=topic, limit="10", **once)
+        )
+        await reached(w, task, 10)
+        assert w.states(task) == [R, X, R]
+
+
+@pytest.mark.fault
+async def test_a_silent_driver_is_killed_with_what_it_started(broker, offsets_topic, tmp_path):  # noqa: F811
+    task, pid_file = TaskId(new_name("drv"), 0), tmp_path / "pid"
+    config = {"topic": "t", "task__heartbeat__timeout__ms": "1000", "pid__file": str(pid_file)}
+    silent = source(broker, offsets_topic, task.connector, behaviour="sleep", where="run", **config)
+    async with Watched(QUICK) as w:
+        await w.supervisor.start_task(silent)
+        await w.wait_states(task, R, X, timeout_s=10)
+        assert "No sign of life for 1 s" in w.last(task).trace
+        await w.supervisor.stop_task(task)
+    parent = source(broker, offsets_topic, task.connector, behaviour="grandchild", where="start", **config)
+    async with Watched(QUICK) as w:
+        await w.supervisor.start_task(parent)
+        await wait_for(pid_file.exists, lambda: "nothing was started")
+        pid = int(await wait_for(pid_file.read_text, lambda: "no pid"))
+        os.kill(w.supervisor.pid(task), signal.SIGKILL)
+        await wait_for(lambda: not alive(pid), lambda: "the driver's process lives")
+
+
+@pytest.mark.fault
+async def test_kill_9_of_a_driver_goes_on_from_the_committed_offset(broker, offsets_topic):  # noqa: F811
+    topic, task, total = new_topic(broker), TaskId(new_name("drv"), 0), 2_000
+    config = {"topic": topic, "limit": str(total), "pace__s": "0.02"}
+    key = f'["{task.connector}",{{"task":"0"}}]'.encode()
+    async with Watched(PATIENT) as w:
+        w.offsets = reader(broker.bootstrap, offsets_topic)
+        await w.supervisor.start_task(source(broker, offsets_topic, task.connector, **config))
+        for _ in range(3):
+            await wait_for(lambda: w.supervisor.pid(task), lambda: str(w.events))
+            before = w.states(task).count(X)
+            os.kill(w.supervisor.pid(task), signal.SIGKILL)
+            await wait_for(lambda n=before: w.states(task).count(X) > n, lambda: str(w.events))
+            await w.wait_state(task, R)
+            await asyncio.sleep(0.2)
+        await wait_for(
+            lambda: stored_offsets(broker.bootstrap, offsets_topic).get(key) == {"n": total},
+            lambda: str(w.events),
+            30,
+        )
+    counts = collections.Counter(int(m.value()) for m in read_all(broker.bootstrap, topic))
+    assert sorted(counts) == list(range(total))
+    assert max(counts.values()) <= 4, "only the batch that was under way comes again"
+
+
+async def test_a_sinks_driver_keeps_its_offsets_in_the_group(broker, tmp_path):  # noqa: F811
+    topic, out = new_topic(broker), tmp_path / "out"
+    name = new_name("drv")
+    task = TaskId(name, 0)
+    fill(broker.bootstrap, topic, [f"a{n}" for n in range(100)])
+    spec = task_spec(
+        name, {"topics": topic, "file": str(out)},
+        kind=Kind.SINK, plugin=DRIVER_SINK, worker=worker_props(broker.bootstrap),
+    )  # fmt: skip
+    async with Watched() as w:
+        await w.supervisor.start_task(spec)
+        await reached(w, task, 100)
+        assert group_offsets(broker.bootstrap, f"connect-{name}") == {(topic, 0): 100}
+        await w.supervisor.stop_task(task)
+        fill(broker.bootstrap, topic, [f"b{n}" for n in range(10)])
+        await w.supervisor.start_task(spec)
+        await reached(w, task, 10)
+        assert w.last(task).topics == [topic]
+        os.kill(w.supervisor.pid(task), signal.SIGKILL)
+        await w.wait_state(task, X)
+        fill(broker.bootstrap, topic, ["c"])
+        await wait_for(lambda: '"c"' in out.read_text(), lambda: str(w.events))
+    assert [o for o, _ in sink_lines(out)] == list(range(111))
+
+
+def group_offsets(bootstrap, group):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+
+
+async def test_offsets_that_are_none_are_refused_in_a_sentence(broker, monkeypatch):  # noqa: F811
+    from support.runtime_fakes import RecordingControl
+
+    from klamm.connect.child.driver_offsets import GroupOffsets, TopicOffsets
+    from klamm_plugins.errors import ConnectError
+
+    control = RecordingControl()
+    try:
+        spec = task_spec("d", {"topics": "t"}, worker=worker_props(broker.bootstrap))
+        group = GroupOffsets(control, spec)
+        for partition, offset, said in [
+            ({"topic": "t"}, {"kafka_offset": 1}, "kafka_topic"),
+            ({"kafka_topic": "t", "kafka_partition": 0}, None, "kafka_offset"),
+            ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": -1}, "kafka_offset"),
+        ]:
+            with pytest.raises(ConnectError, match=said):
+                group.commit([(partition, offset)])
+        with pytest.raises(ConnectError, match="only what JSON can"):
+            TopicOffsets(control, spec).commit([({"p": 1}, {"n": object()})])
+    finally:
+        control.close()
+
+
+@pytest.mark.fault
+async def test_a_commit_waits_for_a_broker_that_is_away(tmp_path):
+    from klamm.testing import EmbeddedBroker
+
+    first = EmbeddedBroker(tmp_path / "data")
+    first.__enter__()
+    try:
+        port = int(first.bootstrap.rpartition(":")[2])
+        topic = new_topic(first)
+        offsets = new_topic(first, 1, {"cleanup.policy": "compact"}, name="offs")
+        task = TaskId("drv", 0)
+        async with Watched() as w:
+            await w.supervisor.start_task(
+                source(first, offsets, "drv", topic=topic, pace__s="0.02", batch="10")
+            )
+            await reached(w, task, 50)
+            first.__exit__(None, None, None)
+            at = w.progress[task].records
+            first = EmbeddedBroker(tmp_path / "data", port=port)
+            first.__enter__()
+            await reached(w, task, at + 100)
+            await w.supervisor.stop_task(task)
+            assert F not in w.states(task)
+            assert X not in w.states(task)
+        (stored,) = stored_offsets(first.bootstrap, offsets).values()
+        values = [int(m.value()) for m in read_all(first.bootstrap, topic)]
+        assert sorted(set(values)) == list(range(max(values) + 1))
+        assert stored["n"] <= max(values) + 1
+    finally:
+        first.__exit__(None, None, None)
+
+
+async def test_a_connector_names_the_class_of_its_drivers_for_the_tasks():
+    spec = connector_spec("c", {"connector.class": DRIVER_SOURCE})
+    async with Watched() as w:
+        await w.supervisor.start_connector(spec)
+        (config,) = await w.supervisor.task_configs("c", 1)
+    assert config["task.class"] == "support.runtime_plugins.CountingDriver"
+    assert json.loads(json.dumps(config)) == config

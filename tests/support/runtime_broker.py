@@ -1,0 +1,57 @@
+"""What a broker holds after a test of the runtime, and records for one."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+
+def read_all(bootstrap, topic):
+    """Every message of a topic, to its end."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read-all", "enable.auto.commit": False})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        places = [TopicPartition(topic, p, 0) for p in partitions]
+        ends = {p.partition: consumer.get_watermark_offsets(p, timeout=10)[1] for p in places}
+        left = {p for p, end in ends.items() if end}
+        consumer.assign([p for p in places if p.partition in left])
+        found = []
+        deadline = time.monotonic() + 20
+        while left:
+            assert time.monotonic() < deadline, f"{topic}: {left} of {ends}"
+            for message in consumer.consume(10_000, 0.1):
+                assert message.error() is None
+                found.append(message)
+                if message.offset() + 1 >= ends[message.partition()]:
+                    left.discard(message.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def stored_offsets(bootstrap, topic):
+    return {m.key(): json.loads(m.value()) for m in read_all(bootstrap, topic)}
+
+
+def reader(bootstrap, topic):
+    """`read_offsets` of a worker, as the offset store does it: to the end of the topic."""
+
+    def read(name, partition):
+        return stored_offsets(bootstrap, topic).get(
+            json.dumps([name, partition], separators=(",", ":")).encode()
+        )
+
+    return read
+
+
+def sink_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def fill(bootstrap, topic, values, partitions=1):
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for n, value in enumerate(values):
+        producer.produce(topic, value, partition=n % partitions)
+    assert producer.flush(20) == 0
