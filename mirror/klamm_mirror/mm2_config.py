@@ -1,0 +1,275 @@
+"""mm2.properties, MirrorMaker 2's file for its dedicated mode, taken apart: pure.
+
+    clusters = A, B
+    A.bootstrap.servers = a1:9092
+    B.bootstrap.servers = b1:9092
+    A->B.enabled = true
+    A->B.topics = orders.*
+
+| key | goes to |
+|---|---|
+| `A.SETTING` | cluster A's clients, in every flow; the worker that runs at A |
+| `A->B.SETTING` | the three connectors of the flow from A to B |
+| a connector's or a client's setting alone | all flows, all clusters |
+| `config.storage.…`, `offset.storage.…`, `status.storage.…`, converters | all workers |
+
+A flow is one Connect worker at its target with MirrorSourceConnector, MirrorCheckpointConnector and
+MirrorHeartbeatConnector. As in MirrorMaker, a flow that is not enabled still sends heartbeats, which the
+opposite flow carries back, unless `emit.heartbeats.enabled=false`. `${...}` in values is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm_base.errors import ConfigError
+from klamm_base.properties import Properties, suggestion
+
+SOURCE: Final = "MirrorSourceConnector"
+CHECKPOINT: Final = "MirrorCheckpointConnector"
+HEARTBEAT: Final = "MirrorHeartbeatConnector"
+CONNECTORS: Final = (SOURCE, HEARTBEAT, CHECKPOINT)
+JAVA_PACKAGE: Final = "org.apache.kafka.connect.mirror."
+BYTE_ARRAY: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
+
+_FLOW_KEY: Final = re.compile(r"(?P<source>[^\s>]+?)->(?P<target>[^\s>]+?)\.(?P<name>[^>]+)")
+_CLIENT_KINDS: Final = ("producer", "consumer", "admin")
+_CLIENT_KEYS: Final = re.compile(r"bootstrap\.servers|security\.protocol|ssl\..+|sasl\..+")
+_WORKER_PREFIXES: Final = (
+    "offset.storage", "config.storage", "status.storage",
+    "key.converter", "value.converter", "header.converter", "task", "worker",
+)  # fmt: skip
+_ALWAYS: Final = ("config.providers", "replication.policy")
+_OWN_KEYS: Final = frozenset({"clusters", "dedicated.mode.enable.internal.rest", "enabled", "tasks.max"})
+_TRUE: Final = "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """From one cluster to another: what its worker and its connectors are configured with."""
+
+    source: str
+    target: str
+    enabled: bool
+    worker: Mapping[str, str]
+    connectors: Mapping[str, Mapping[str, str]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """`flows` in the order of `clusters`; `warnings` are sentences about what has no effect."""
+
+    clusters: tuple[str, ...]
+    flows: tuple[Flow, ...]
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def enabled(self) -> list[Flow]:
+        return [f for f in self.flows if f.enabled]
+
+    def flow(self, name: str) -> Flow:
+        """The flow `A->B`. Raises ConfigError."""
+        for flow in self.flows:
+            if flow.name == name:
+                return flow
+        there = ", ".join(f.name for f in self.flows) or "none"
+        raise ConfigError(f"there is no flow {name}; flows that run: {there}")
+
+    def towards(self, targets: Collection[str]) -> MirrorConfig:
+        """Only flows into these clusters. Raises ConfigError for an alias that is not there."""
+        for alias in targets:
+            _check_alias(alias, self.clusters, "--clusters", None)
+        flows = tuple(f for f in self.flows if f.target in targets)
+        if not any(f.enabled for f in flows):
+            raise ConfigError(f"no flow into {', '.join(targets)} is enabled", key="--clusters")
+        return MirrorConfig(self.clusters, flows, self.warnings)
+
+
+def parse(props: Mapping[str, str], connector_keys: Iterable[str]) -> MirrorConfig:
+    """Take a file's properties apart. `connector_keys` are what the three connectors define, for all flows.
+
+    Raises ConfigError (naming the line where it is known).
+    """
+    given = props if isinstance(props, Properties) else Properties(props)
+    return _Parser(given, frozenset(connector_keys)).parse()
+
+
+class _Parser:
+    def __init__(self, props: Properties, connector_keys: frozenset[str]) -> None:
+        self._props = props
+        self._connector_keys = connector_keys | _OWN_KEYS
+        self._clusters: tuple[str, ...] = ()
+        self._warnings: list[str] = []
+
+    def parse(self) -> MirrorConfig:
+        self._clusters = self._parse_clusters()
+        for key in self._props:
+            self._check_key(key)
+        flows = [
+            self._flow(source, target)
+            for source in self._clusters
+            for target in self._clusters
+            if source != target and self._runs(source, target)
+        ]
+        if not any(f.enabled for f in flows):
+            first, second = (*self._clusters, "B")[:2]
+            raise ConfigError(f"no flow is enabled: set {first}->{second}.enabled=true", key="enabled")
+        self._check_one_cluster_twice(flows)
+        return MirrorConfig(self._clusters, tuple(flows), tuple(self._warnings))
+
+    # What is there
+
+    def _parse_clusters(self) -> tuple[str, ...]:
+        if "clusters" not in self._props:
+            raise ConfigError("clusters is missing: name the clusters, such as clusters=A,B", key="clusters")
+        aliases = [a.strip() for a in self._props["clusters"].split(",") if a.strip()]
+        source = self._props.source("clusters")
+        if len(set(aliases)) != len(aliases):
+            raise ConfigError("clusters names a cluster twice", key="clusters", source=source)
+        if len(aliases) < 2:
+            raise ConfigError("clusters needs two clusters at least", key="clusters", source=source)
+        return tuple(aliases)
+
+    def _check_key(self, key: str) -> None:
+        source = self._props.source(key)
+        if "->" in key:
+            self._check_flow_key(key, source)
+            return
+        if any(key.startswith(f"{alias}.") for alias in self._clusters):
+            return
+        if key.endswith(".bootstrap.servers"):
+            _check_alias(key.removesuffix(".bootstrap.servers"), self._clusters, key, source)
+        known = (
+            key in self._connector_keys
+            or _CLIENT_KEYS.fullmatch(key)
+            or key.startswith((*_WORKER_PREFIXES, *_ALWAYS))
+        )
+        if not known:
+            hint = suggestion(key, self._connector_keys)
+            self._warn(key, f"is no setting of the mirror and no cluster's; it has no effect{hint}")
+
+    def _check_flow_key(self, key: str, source: str | None) -> None:
+        match = _FLOW_KEY.fullmatch(key)
+        if match is None:
+            raise ConfigError(f"{key} is not SOURCE->TARGET.SETTING", key=key, source=source)
+        for side in ("source", "target"):
+            _check_alias(match[side], self._clusters, key, source)
+        if match["source"] == match["target"]:
+            raise ConfigError(f"{key}: a cluster cannot be mirrored to itself", key=key, source=source)
+        flow = f"{match['source']}->{match['target']}"
+        if f"{flow}.enabled" not in self._props:
+            self._warn(key, f"has no effect: {flow} is not enabled; set {flow}.enabled=true")
+
+    def _warn(self, key: str, text: str) -> None:
+        source = self._props.source(key)
+        self._warnings.append(f"{source}: {key} {text}" if source else f"{key} {text}")
+
+    def _check_one_cluster_twice(self, flows: list[Flow]) -> None:
+        for flow in flows:
+            servers = [self._servers(alias) for alias in (flow.source, flow.target)]
+            if set(_split(servers[0])) & set(_split(servers[1])):
+                raise ConfigError(
+                    f"{flow.source} and {flow.target} have a server in common ({servers[0]}): a cluster cannot be "
+                    "mirrored to itself",
+                    key=f"{flow.target}.bootstrap.servers",
+                    source=self._props.source(f"{flow.target}.bootstrap.servers"),
+                )
+
+    def _servers(self, alias: str) -> str:
+        key = f"{alias}.bootstrap.servers"
+        servers = self._props.get(key) or self._props.get("bootstrap.servers", "")
+        if not _split(servers):
+            raise ConfigError(f"{key} is missing: the brokers of {alias}, such as {key}=host:9092", key=key)
+        return servers
+
+    # What follows
+
+    def _runs(self, source: str, target: str) -> bool:
+        heartbeats = self._flow_or_all(source, target, "emit.heartbeats.enabled", _TRUE)
+        return self._enabled(source, target) or heartbeats.strip().lower() == _TRUE
+
+    def _enabled(self, source: str, target: str) -> bool:
+        key = f"{source}->{target}.enabled"
+        value = self._flow_or_all(source, target, "enabled", "false").strip().lower()
+        if value not in {_TRUE, "false"}:
+            raise ConfigError(f"{key}={value}: true or false", key=key, source=self._props.source(key))
+        return value == _TRUE
+
+    def _flow_or_all(self, source: str, target: str, name: str, default: str) -> str:
+        # `enabled` alone means no flow: MirrorMaker reads it for pairs only
+        everywhere = default if name == "enabled" else self._props.get(name, default)
+        return self._props.get(f"{source}->{target}.{name}", everywhere)
+
+    def _flow(self, source: str, target: str) -> Flow:
+        return Flow(
+            source,
+            target,
+            self._enabled(source, target),
+            self._worker(source, target),
+            {name: self._connector(source, target, name) for name in CONNECTORS},
+        )
+
+    def _cluster(self, alias: str) -> dict[str, str]:
+        """A cluster's settings without its alias; what reaches the brokers is repeated for each kind of client."""
+        found = {"bootstrap.servers": self._servers(alias), **self._below(f"{alias}.")}
+        top = {k: v for k, v in self._props.items() if _CLIENT_KEYS.fullmatch(k)}
+        for settings in ({k: v for k, v in found.items() if _CLIENT_KEYS.fullmatch(k)}, top):
+            for key, value in settings.items():
+                for kind in _CLIENT_KINDS:
+                    found.setdefault(f"{kind}.{key}", value)
+                found.setdefault(key, value)
+        return found
+
+    def _worker(self, source: str, target: str) -> dict[str, str]:
+        everywhere = {k: v for k, v in self._props.items() if k.startswith(_WORKER_PREFIXES)}
+        defaults = {
+            "client.id": f"{source}->{target}",
+            "group.id": f"{source}-mm2",
+            "offset.storage.topic": f"mm2-offsets.{source}.internal",
+            "status.storage.topic": f"mm2-status.{source}.internal",
+            "config.storage.topic": f"mm2-configs.{source}.internal",
+            "key.converter": BYTE_ARRAY,
+            "value.converter": BYTE_ARRAY,
+            "header.converter": BYTE_ARRAY,
+        }
+        return defaults | self._cluster(target) | everywhere
+
+    def _connector(self, source: str, target: str, name: str) -> dict[str, str]:
+        config = {
+            "name": name,
+            "connector.class": JAVA_PACKAGE + name,
+            "source.cluster.alias": source,
+            "target.cluster.alias": target,
+            "enabled": "false",
+        }
+        config |= {k: v for k, v in self._props.items() if k in self._connector_keys and k not in _NOT_SHARED}
+        config |= {k: v for k, v in self._props.items() if k.startswith(_ALWAYS)}
+        for side, alias in (("source", source), ("target", target)):
+            for key, value in self._cluster(alias).items():
+                whose = side if key.startswith(_CLIENT_KINDS) else f"{side}.cluster"
+                config[f"{whose}.{key}"] = value
+        return config | self._below(f"{source}->{target}.")
+
+    def _below(self, prefix: str) -> dict[str, str]:
+        return {k.removeprefix(prefix): v for k, v in self._props.items() if k.startswith(prefix)}
+
+
+_NOT_SHARED: Final = frozenset({"clusters", "dedicated.mode.enable.internal.rest", "name", "connector.class"})
+
+
+def _split(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _check_alias(alias: str, clusters: Collection[str], key: str, source: str | None) -> None:
+    if alias not in clusters:
+        hint = suggestion(alias, clusters)
+        known = ", ".join(clusters)
+        raise ConfigError(f"{key}: no cluster {alias} in clusters={known}{hint}", key=key, source=source)
