@@ -34,6 +34,13 @@ _DESCRIBE_VERSION: Final = 5
 _COORDINATOR_ERRORS: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
+_REFUSALS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,12 @@ async def group_state(cluster: Cluster, group: str) -> str:
     return str(described.group_state)
 
 
-async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[Partition, Committed]) -> bool:
-    """Set a group's offsets from outside. False when it has members by now, which keep their own."""
+async def commit_offsets(
+    cluster: Cluster, group: str, offsets: Mapping[Partition, Committed]
+) -> dict[Partition, int]:
+    """Set a group's offsets from outside. Returns the error code of each that was refused for good reason:
+    the group has members by now, which keep their own, or the partition is not there.
+    """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), committed in offsets.items():
         topics.setdefault(topic, []).append(
@@ -98,13 +109,15 @@ async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[Partitio
         group_id=group, topics=[OffsetCommitRequestTopic(name=t, partitions=p) for t, p in topics.items()]
     )
     answer: OffsetCommitResponse = await _ask(cluster, group, request, _OFFSET_COMMIT_VERSION)
+    refused: dict[Partition, int] = {}
     for result in answer.topics:
         for each in result.partitions:
-            if each.error_code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}:
-                return False
+            if each.error_code in _REFUSALS:
+                refused[result.name, each.partition_index] = each.error_code
+                continue
             place = f"setting the offset of group {group} in {result.name}-{each.partition_index}"
             _check(cluster, group, each.error_code, place)
-    return True
+    return refused
 
 
 async def _ask(cluster: Cluster, group: str, request: Message, version_max: int) -> Any:

@@ -1,0 +1,264 @@
+"""Follows the groups of a source cluster and says at the target where they are: one pass at a time.
+
+`Checkpointer` has the I/O and the state between passes; it decides when to do what by the time that is passed in. A
+pass reads the offset syncs to their end first, so that it translates with what is known now. Raises ClientError:
+the caller tries again, and nothing is remembered that was not written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from zlib import crc32
+
+from klamm_broker.client import BrokerError, Cluster
+from klamm_broker.wire.batch import Record
+from klamm_broker.wire.errors import ErrorCode
+from klamm_mirror import groups, internal_topics
+from klamm_mirror.formats import Checkpoint, MalformedRecord, OffsetSync
+from klamm_mirror.groups import Committed
+from klamm_mirror.translation import CheckpointStore, OffsetSyncStore, Partition, offsets_to_sync
+
+log = logging.getLogger(__name__)
+
+BATCH_RECORDS: Final = 1000
+REFUSALS: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "it has members by now",
+    ErrorCode.REBALANCE_IN_PROGRESS: "it has members by now",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition yet",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """What to follow and where to say so; durations in seconds, None: never."""
+
+    syncs_topic: str
+    checkpoints_topic: str
+    replication_factor: int
+    wants_group: Callable[[str], bool]
+    wants_topic: Callable[[str], bool]
+    rename: Callable[[str], str]
+    """The downstream name of an upstream topic."""
+    emit_every_s: float | None = 60
+    sync_every_s: float | None = None
+    refresh_every_s: float | None = 600
+    task: int = 0
+    tasks: int = 1
+
+    def is_ours(self, group: str) -> bool:
+        """Whether this task looks after the group: tasks share them by a hash of their names."""
+        return crc32(group.encode()) % self.tasks == self.task
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start: checkpoints written, group offsets set, offsets that no sync can translate at the moment."""
+
+    checkpoints: int = 0
+    synced: int = 0
+    untranslated: int = 0
+
+
+class OffsetSyncReader:
+    """Reads the topic of offset syncs, again and again up to its end, into a store."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.store = OffsetSyncStore()
+        self._cluster = cluster
+        self._topic = topic
+        self._position = -1
+
+    async def catch_up(self) -> bool:
+        """Read to the end. False while there is no such topic yet."""
+        try:
+            end = await internal_topics.offset_of(self._cluster, self._topic, internal_topics.LATEST)
+            if self._position < 0 or end < self._position:
+                await self._begin()
+            await self._read(end)
+        except BrokerError as e:
+            if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False
+            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._position = -1
+            raise
+        return True
+
+    async def _begin(self) -> None:
+        if self._position >= 0:
+            log.warning("%s was made anew: its offset syncs are read from the beginning", self._topic)
+        self.store = OffsetSyncStore()
+        self._position = await internal_topics.offset_of(self._cluster, self._topic, internal_topics.EARLIEST)
+
+    async def _read(self, end: int) -> None:
+        async for record in internal_topics.read(self._cluster, self._topic, self._position, end):
+            self._apply(record)
+            self._position = record.offset + 1
+        self._position = max(self._position, end)
+
+    def _apply(self, record: Record) -> None:
+        try:
+            self.store.apply(OffsetSync.decode(record.key, record.value))
+        except MalformedRecord as e:
+            log.warning("%s, offset %d, is no offset sync and is left out: %s", self._topic, record.offset, e)
+
+
+@dataclass(slots=True)
+class _Due:
+    """When something is done next, by a monotonic clock in seconds."""
+
+    every_s: float | None
+    at: float = field(default=0.0)
+
+    def now(self, time_s: float) -> bool:
+        return self.every_s is not None and time_s >= self.at
+
+    def done(self, time_s: float) -> None:
+        self.at = time_s + (self.every_s or 0.0)
+
+
+class Checkpointer:
+    """See the module. `syncs` is the cluster with the offset syncs: one of the two."""
+
+    def __init__(
+        self, settings: CheckpointSettings, *, source: Cluster, target: Cluster, syncs: Cluster
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._reader = OffsetSyncReader(syncs, settings.syncs_topic)
+        self._checkpoints = CheckpointStore()
+        self._prepared = False
+        self._refresh = _Due(settings.refresh_every_s)
+        self._emit = _Due(settings.emit_every_s)
+        self._sync = _Due(settings.sync_every_s)
+        self.groups: list[str] | None = None
+        self.counts = Counts()
+
+    async def step(self, time_s: float, now_ms: int) -> list[Checkpoint]:
+        """Do what is due by a monotonic clock; returns the checkpoints that were written, stamped with `now_ms`."""
+        if not self._prepared:
+            await self._prepare()
+            self._prepared = True
+        if self.groups is None or self._refresh.now(time_s):
+            await self._find_groups()
+            self._refresh.done(time_s)
+        emit, sync = self._emit.now(time_s), self._sync.now(time_s)
+        if not (emit or sync) or not await self._reader.catch_up():
+            return []
+        written = await self._follow(now_ms, write=emit)
+        self._emit.done(time_s)
+        if sync:
+            await self._sync_groups()
+            self._sync.done(time_s)
+        return written
+
+    async def _prepare(self) -> None:
+        """Make the topic, or learn from it what was said before."""
+        topic = self._settings.checkpoints_topic
+        if await internal_topics.create(self._target, topic, self._settings.replication_factor):
+            log.info("made %s", topic)
+            return
+        start = await internal_topics.offset_of(self._target, topic, internal_topics.EARLIEST)
+        end = await internal_topics.offset_of(self._target, topic, internal_topics.LATEST)
+        async for record in internal_topics.read(self._target, topic, start, end):
+            if record.value is None:
+                continue
+            try:
+                checkpoint = Checkpoint.decode(record.key, record.value)
+            except MalformedRecord as e:
+                log.warning("%s, offset %d, is no checkpoint and is left out: %s", topic, record.offset, e)
+            else:
+                if self._settings.is_ours(checkpoint.group):
+                    self._checkpoints.remember(checkpoint)
+
+    async def _find_groups(self) -> None:
+        wants = self._settings
+        found = [
+            g
+            for g in await groups.list_consumer_groups(self._source)
+            if wants.is_ours(g) and wants.wants_group(g)
+        ]
+        if found != self.groups:
+            log.info("%d groups are followed", len(found))
+            log.debug("groups: %s", found)
+        gone = set(self.groups or ()) - set(found)
+        self._checkpoints.forget(gone)
+        self.groups = found
+
+    async def _follow(self, now_ms: int, *, write: bool) -> list[Checkpoint]:
+        """Translate what the groups have committed; write what is news and remember it."""
+        news: list[Checkpoint] = []
+        self.counts.untranslated = 0
+        for group in self.groups or ():
+            with _group_by_itself(group, "at the source"):
+                news += self._news(group, await groups.committed_offsets(self._source, group))
+        if write:
+            for i in range(0, len(news), BATCH_RECORDS):
+                await self._write(news[i : i + BATCH_RECORDS], now_ms)
+        for checkpoint in news:
+            self._checkpoints.remember(checkpoint)
+        return news if write else []
+
+    def _news(self, group: str, offsets: dict[Partition, Committed]) -> list[Checkpoint]:
+        news = []
+        for (topic, partition), committed in offsets.items():
+            if not self._settings.wants_topic(topic):
+                continue
+            downstream = self._reader.store.translate(topic, partition, committed.offset)
+            if downstream is None:
+                self.counts.untranslated += 1
+                continue
+            checkpoint = Checkpoint(
+                group,
+                self._settings.rename(topic),
+                partition,
+                committed.offset,
+                downstream,
+                committed.metadata,
+            )
+            if self._checkpoints.is_news(checkpoint):
+                news.append(checkpoint)
+        return news
+
+    async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
+        pairs = [checkpoint.encode() for checkpoint in checkpoints]
+        records = [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
+        await internal_topics.produce(self._target, self._settings.checkpoints_topic, records)
+        self.counts.checkpoints += len(records)
+
+    async def _sync_groups(self) -> None:
+        """Set the offsets of groups that nobody reads with at the target, never backwards."""
+        for group in self.groups or ():
+            checkpoints = self._checkpoints.of_group(group)
+            if checkpoints:
+                with _group_by_itself(group, "at the target"):
+                    await self._sync_group(group, checkpoints)
+
+    async def _sync_group(self, group: str, checkpoints: dict[Partition, Checkpoint]) -> None:
+        if await groups.group_state(self._target, group) not in groups.IDLE:
+            return
+        there = await groups.committed_offsets(self._target, group)
+        wanted = offsets_to_sync(checkpoints, {p: c.offset for p, c in there.items()})
+        if not wanted:
+            return
+        offsets = {p: Committed(c.downstream_offset, c.metadata) for p, c in wanted.items()}
+        refused = await groups.commit_offsets(self._target, group, offsets)
+        self.counts.synced += len(offsets) - len(refused)
+        for (topic, partition), code in refused.items():
+            why = REFUSALS.get(code, f"error {code}")
+            log.info("group %s keeps its offset in %s-%d at the target: %s", group, topic, partition, why)
+
+
+@contextlib.contextmanager
+def _group_by_itself(group: str, where: str) -> Iterator[None]:
+    """A group that cannot be looked at (no permission) is said and keeps no other from being looked at."""
+    try:
+        yield
+    except BrokerError as e:
+        if e.retriable:
+            raise
+        log.warning("group %s is left out %s: %s", group, where, e)
