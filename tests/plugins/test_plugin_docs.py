@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ API = [
         connector.SinkConnector,
         connector.SourceTask,
         connector.SinkTask,
+        connector.DriverTask,
         connector.SourceTaskContext,
         connector.SinkTaskContext,
+        connector.DriverTaskContext,
         connector.ConnectorContext,
         converter.Converter,
         converter.HeaderConverter,
@@ -90,7 +93,44 @@ def test_the_source_on_the_page_conforms(tmp_path):
         def produce(self, tmp_path, count):
             """It counts by itself."""
 
-    suite = Suite()
+    run_suite(Suite(), tmp_path)
+
+
+def test_the_driver_on_the_page_copies_pauses_and_goes_on(tmp_path):
+    found = {}
+    exec(next(b for b in BLOCKS if "class CopyTask" in b), found)
+    here, there = tmp_path / "from", tmp_path / "to"
+    here.write_text("a\nb\n")
+    props = {"from": str(here), "to": str(there)}
+
+    class Suite(testing.ConnectorConformance):
+        connector = found["CopySourceConnector"]
+
+        def props(self, tmp_path):
+            return props
+
+    context = testing.MemoryDriverContext(props)
+    for text in ("a\nb\n", "a\nb\nc\n"):
+        here.write_text(text)
+        task = found["CopyTask"]()
+        task.initialize(context)
+        task.start(props)
+        running = threading.Thread(target=task.run)
+        running.start()
+        testing.wait_for(lambda text=text: there.read_text() == text, "copy")
+        context.pause()
+        testing.wait_for(context.is_paused.is_set, "pause")
+        context.resume()
+        context.stop()
+        running.join(10)
+        assert not running.is_alive()
+        task.stop()
+        context.stopping.clear()
+    assert context.offset({"file": str(here)}) == {"position": 6}
+    assert context.said[-1]["details"] == {"at": 6}
+
+
+def run_suite(suite, tmp_path):
     for name, check in inspect.getmembers(suite, inspect.ismethod):
         if name.startswith("test_"):
             check(**({"tmp_path": tmp_path} if "tmp_path" in inspect.signature(check).parameters else {}))
