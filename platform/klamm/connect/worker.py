@@ -157,15 +157,20 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises what made it stop by itself."""
+    worker = Worker(config)
+    await serve(worker, lambda: ready(f"ready rest={worker.url}"))
+
+
+async def serve(worker: Worker, ready: Callable[[], None]) -> None:
+    """Start a worker, say so, and run it until SIGTERM or SIGINT. Raises what made it stop by itself."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
-    worker = Worker(config)
 
     async def live() -> None:
         await worker.start()
-        ready(f"ready rest={worker.url}")
+        ready()
         await worker.wait()
 
     living = asyncio.create_task(live())
