@@ -7,7 +7,7 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from klamm.reconcile.compare import SourceLine
 from klamm_base.errors import ConfigError, KlammError
@@ -47,8 +47,8 @@ def raw_lines(paths: Iterable[Path]) -> Iterator[RawLine]:
             raise KlammError(f"cannot read {path}: {e.strerror or e}") from None
 
 
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 def identifier(pattern: str) -> re.Pattern[bytes]:

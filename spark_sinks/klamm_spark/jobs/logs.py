@@ -6,19 +6,25 @@ Input: one line a record, as the log agent writes it, bare or in its JSON envelo
 - `unparsed`: every other line as it came, with where it came from and why it is here. None is dropped;
 - `rates`: lines, errors and error rate per service and window.
 
-`doc_id` is a row's identity in the target: topic-partition-offset of its record (of a rate: service and window), so that
-a batch that is written twice leaves one document. A line that the *agent* sent twice, after a crash, is two records: they
-are told apart by the line's own id, within the watermark.
+`doc_id` is a row's identity in the target, so that what is written twice is one document. With `identity = record` it
+is topic-partition-offset: a batch that Spark writes again changes nothing. With `identity = line` (the default) it is
+the id that the line itself has, or topic-partition-offset for one without: then neither does a line that the *agent* sent
+again after a crash. A rate's is service and window.
+
+Settings are Spark settings named `spark.klamm.logs.*`, see `Options`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's documentation calls it
+
+from klamm_base.errors import ConfigError
 
 ACCESS: Final = (
     r'^(\S+) \S+ (\S+) \[([^\]]+)\] "(\S+) (\S+) ([^"]+)" (\d{3}) (\d+|-) "([^"]*)" "([^"]*)" '
@@ -59,14 +65,16 @@ _ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`services`: the lookup table, service → {"owner", "tier"}. `distinct`: whether rates count a line that came
-    twice once; it costs eight bytes of state per line of the windows that are open.
+    """`services`: the lookup table, service → {"owner", "tier"} (as a setting: JSON). `identity`: line or record, see
+    above. `distinct`: whether rates count a line that came twice once; it costs eight bytes of state per line of the
+    windows that are open. Lines later than `watermark` are not counted, and the query's progress says how many.
     """
 
     window: str = "10 seconds"
     watermark: str = "10 minutes"
     services: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     envelope: bool = True
+    identity: str = "line"
     distinct: bool = True
 
 
@@ -90,9 +98,10 @@ def lines(df: DataFrame, options: Options) -> DataFrame:
             F.lit(None).cast("string").alias("file"),
             F.lit(None).cast("bigint").alias("file_offset"),
         )
-    doc_id = F.concat_ws("-", "topic", "partition", "offset")
+    record = F.concat_ws("-", "topic", "partition", "offset")
     own = F.regexp_extract("line", LINE_ID, 1)
-    return df.withColumn("doc_id", doc_id).withColumn("line_id", F.when(own != "", own).otherwise(doc_id))
+    df = df.withColumn("line_id", F.when(own != "", own).otherwise(record))
+    return df.withColumn("doc_id", F.col("line_id") if options.identity == "line" else record)
 
 
 def parsed(df: DataFrame, options: Options) -> DataFrame:
@@ -214,21 +223,75 @@ def rates(df: DataFrame, options: Options) -> DataFrame:
     )
 
 
-def frames(df: DataFrame, spark: SparkSession, options: Options) -> dict[str, DataFrame]:
+def frames(df: DataFrame, options: Options) -> dict[str, DataFrame]:
     """All three outputs of one input."""
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    found = lines(df, options)
-    once = found
-    if df.isStreaming:
-        once = found.withWatermark("timestamp", options.watermark).dropDuplicatesWithinWatermark(["line_id"])
-    understood = parsed(once, options)
+    understood = parsed(lines(df, options), options)
     return {
         "events": events(understood),
         "unparsed": unparsed(understood),
-        "rates": rates(parsed(found, options), options),
+        "rates": rates(understood, options),
     }
 
 
-def options_from(settings: Mapping[str, Any]) -> Options:
-    """The job's options from a table of a configuration file. Raises TypeError for a name that is none."""
-    return Options(**settings)
+def logs(df: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
+    """The job: `function = "klamm_spark.jobs.logs:logs"`. Raises ConfigError for a setting that cannot be used."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return frames(df, options_from(_settings(spark)))
+
+
+def logs_for_connect(df: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
+    """The same as records for Kafka Connect's JsonConverter, schema included: columns `key` and `value`."""
+    return {name: connect_records(frame) for name, frame in logs(df, spark).items()}
+
+
+def connect_records(df: DataFrame) -> DataFrame:
+    """Rows as `{"schema": …, "payload": …}`, keyed by `doc_id`."""
+    columns = [
+        {"field": f.name, "type": _CONNECT_TYPES[f.dataType.typeName()], "optional": True} for f in df.schema
+    ]
+    schema = json.dumps({"type": "struct", "optional": False, "fields": columns}, separators=(",", ":"))
+    payload = F.to_json(F.struct(*(F.col(f"`{c}`") for c in df.columns)), {"ignoreNullFields": "false"})
+    value = F.concat(F.lit(f'{{"schema":{schema},"payload":'), payload, F.lit("}"))
+    return df.select(F.col("doc_id").alias("key"), value.alias("value"))
+
+
+_CONNECT_TYPES: Final = {
+    "string": "string", "integer": "int32", "long": "int64", "double": "double", "boolean": "boolean",
+}  # fmt: skip
+_PREFIX: Final = "spark.klamm.logs."
+
+
+def _settings(spark: SparkSession) -> dict[str, str]:
+    names = {f.name: spark.conf.get(_PREFIX + f.name, None) for f in fields(Options)}
+    return {name: value for name, value in names.items() if value is not None}
+
+
+def options_from(settings: Mapping[str, str]) -> Options:
+    """Options from texts. Raises ConfigError."""
+    found: dict[str, Any] = dict(settings)
+    for name in ("envelope", "distinct"):
+        if name in found:
+            found[name] = _choice(name, found[name], ("true", "false")) == "true"
+    if "identity" in found:
+        _choice("identity", found["identity"], ("line", "record"))
+    if "services" in found:
+        found["services"] = _services(found["services"])
+    return Options(**found)
+
+
+def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise ConfigError(f"{_PREFIX}{name} = {value!r}: use {' or '.join(allowed)}", key=_PREFIX + name)
+    return value
+
+
+def _services(text: str) -> dict[str, dict[str, str]]:
+    try:
+        found = json.loads(text)
+    except ValueError as e:
+        raise ConfigError(f"{_PREFIX}services is no JSON: {e}", key=f"{_PREFIX}services") from None
+    if not isinstance(found, dict) or not all(isinstance(row, dict) for row in found.values()):
+        raise ConfigError(
+            f'{_PREFIX}services: write {{"SERVICE": {{"owner": "…", "tier": "…"}}}}', key=f"{_PREFIX}services"
+        )
+    return found

@@ -1,0 +1,64 @@
+"""What a comparison found, as text and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klamm.reconcile.compare import Comparison, Document, Duplicate, SourceLine
+
+KINDS = {
+    "missing": "source lines that are not in the target",
+    "duplicates": "ids that more than one document has",
+    "unexpected": "documents whose id no source line has",
+    "repeated": "source lines whose id an earlier line has",
+    "lines_without_id": "source lines without an id",
+    "documents_without_id": "documents without an id",
+}
+
+
+def as_dict(result: Comparison) -> dict[str, Any]:
+    """For `--json`: counts, and of every kind of difference the first ones."""
+    return {
+        "complete": result.complete,
+        "source_lines": result.source_lines,
+        "delivered": result.delivered,
+        "unparsed": result.unparsed,
+        "documents": result.documents,
+        **{kind: listing.count for kind, listing in result.differences.items()},
+        "listed": {
+            kind: [item._asdict() for item in listing.items]
+            for kind, listing in result.differences.items()
+            if listing.count
+        },
+    }
+
+
+def as_text(result: Comparison) -> list[str]:
+    """Lines to print."""
+    counts = {
+        "source lines": result.source_lines,
+        "delivered": result.delivered,
+        "  of these unparsed": result.unparsed,
+        "documents": result.documents,
+        **{kind.replace("_", " "): listing.count for kind, listing in result.differences.items()},
+    }
+    lines = [f"{name:<22}{count:>12,}" for name, count in counts.items()]
+    for kind, listing in result.differences.items():
+        if listing.count:
+            lines += ["", f"{KINDS[kind]} ({listing.count:,}{_first(listing.count, len(listing.items))}):"]
+            lines += [f"  {_item(item)}" for item in listing.items]
+    return lines
+
+
+def _first(count: int, listed: int) -> str:
+    return "" if listed == count else f", the first {listed}"
+
+
+def _item(item: SourceLine | Document | Duplicate) -> str:
+    match item:
+        case SourceLine(id, file, offset):
+            return f"{id or '(no id)'}  {file} at byte {offset}"
+        case Document(id, key):
+            return f"{id or '(no id)'}  {key}"
+        case Duplicate(id, keys):
+            return f"{id}  {', '.join(keys)}"
