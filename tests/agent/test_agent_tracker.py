@@ -1,0 +1,317 @@
+"""Random lives of log files: every complete line that was there when the agent looked is delivered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from klamm_connectors.logs.config import Input
+from klamm_connectors.logs.files import OpenFiles
+from klamm_connectors.logs.scan import Scanner
+from klamm_connectors.logs.tracker import HEAD, TAIL, Limits, Observed, Print, Tracked, Tracker
+
+LIMITS = Limits(max_line=5000)
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.sampled_from("ab"), st.integers(1, 60)),
+    st.tuples(st.just("begin_line"), st.sampled_from("ab")),
+    st.tuples(st.just("rename"), st.sampled_from("ab"), st.booleans()),
+    st.tuples(st.just("copytruncate"), st.sampled_from("ab")),
+    st.tuples(st.just("delete"), st.sampled_from("ab")),
+    st.tuples(st.just("recreate"), st.sampled_from("ab")),
+    st.tuples(st.just("look")),
+    st.tuples(st.just("look")),
+    st.tuples(st.just("wait"), st.sampled_from([6.0, 70.0, 400.0])),
+    st.tuples(st.just("ack"), st.integers(1, 4)),
+    st.tuples(st.just("save")),
+    st.tuples(st.just("kill")),
+)
+
+
+class World:
+    """A folder of logs (`*.log*` is followed), the agent's core over it, and what must have been delivered."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now, self.counter, self.ticks, self.killed = 1000.0, 0, 0, False
+        self.unfinished: dict[int, bytes] = {}  # by inode: the last line that has no end yet
+        self.left: dict[
+            Path, None
+        ] = {}  # renamed to where no pattern looks, while the agent may have it open
+        self.delivered: list[bytes] = []
+        self.flying: list[tuple[Tracked, object]] = []
+        self.saved: list = []
+        self.boot()
+
+    def boot(self) -> None:
+        self.tracker = Tracker([LIMITS], self.saved, self.now)
+        config = Input(paths=(str(self.folder / "*.log*"),), topic="t")
+        self.scanner = Scanner((config,), self.unexpected)
+        self.files = OpenFiles(self.tracker, self.unexpected)
+
+    def unexpected(self, path: str, error: OSError) -> None:
+        raise error
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def touch(self, path: Path) -> None:
+        """Every change has its own time, as if nothing happened twice in one tick of the file system's clock."""
+        self.ticks += 1
+        os.utime(path, ns=(0, 1_700_000_000_000_000_000 + self.ticks * 10_000_000))
+
+    def write(self, path: Path, data: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(data)
+        self.touch(path)
+
+    def line(self) -> bytes:
+        self.counter += 1
+        return b"%06d %s" % (self.counter, b"x" * (self.counter * 37 % 90))
+
+    def append(self, name: str, count: int) -> None:
+        path = self.path(name)
+        self.write(path, b"".join(self.line() + b"\n" for _ in range(count)))
+
+    def begin_line(self, name: str) -> None:
+        self.write(self.path(name), self.line())
+
+    def rename(self, name: str, within: bool) -> None:
+        path = self.path(name)
+        if path.exists():
+            self.counter += 1
+            target = self.folder / (f"{name}.log.{self.counter}" if within else f"{name}.{self.counter}.old")
+            path.rename(target)
+            if not within:
+                self.left[target] = None
+
+    def copytruncate(self, name: str) -> None:
+        path = self.path(name)
+        if path.exists():
+            self.counter += 1
+            shutil.copy(path, self.folder / f"{name}.{self.counter}.copy")
+            os.truncate(path, 0)
+            self.touch(path)
+
+    def delete(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
+
+    def recreate(self, name: str) -> None:
+        self.delete(name)
+        self.append(name, 3)
+
+    def look(self) -> None:
+        self.tracker.observe(self.scanner.scan(), self.now, self.now)
+        self.files.open_new(self.now)
+        self.read_all()
+        self.tracker.expire(self.now)
+        read = set(self.delivered)
+        for _file, block in self.flying:
+            read.update(block.data.split(b"\n"))
+        opened = {f.path for f in self.tracker if f.is_open}
+        for path in self.folder.glob("*.log*"):
+            missing = set(path.read_bytes().split(b"\n")[:-1]) - read
+            assert not missing, f"{path.name}: {sorted(missing)[:3]} were there and were not read"
+            assert str(path) in opened or path.stat().st_size == 0 or self.closed(path)
+
+    def closed(self, path: Path) -> bool:
+        there = path.stat()
+        file = self.tracker.get((there.st_dev, there.st_ino))
+        return file is not None and file.position == there.st_size
+
+    def read_all(self) -> None:
+        for _ in range(1000):
+            changed = self.files.changed(self.now)
+            if not changed:
+                return
+            for file in changed:
+                block = self.files.read(file, self.now)
+                if block is not None:
+                    self.flying.append((file, block))
+        raise AssertionError("reading does not come to an end")
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.look()
+
+    def ack(self, blocks: int) -> None:
+        """Acknowledge the oldest blocks (those of one file are in order)."""
+        done, self.flying = self.flying[:blocks], self.flying[blocks:]
+        for file, block in done:
+            self.delivered += [line for line in block.data.split(b"\n") if line]
+            self.tracker.acknowledged(file, block.generation, block.end, block.tail)
+
+    def save(self) -> None:
+        self.saved = self.tracker.checkpoints()
+
+    def kill(self) -> None:
+        self.killed = True
+        self.files.close_all()
+        self.flying.clear()
+        self.boot()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEPS, min_size=1, max_size=40))
+def test_every_line_that_was_seen_is_delivered(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+        world.look()
+        world.wait(LIMITS.rotate_wait + 1)
+        world.ack(len(world.flying))
+        lines = [line for p in world.folder.glob("*.log*") for line in p.read_bytes().split(b"\n")[:-1]]
+        assert set(lines) <= set(world.delivered)
+        if not world.killed and not any(s[0] in {"begin_line", "wait"} for s in steps):
+            assert len(set(world.delivered)) == len(world.delivered), "lines came twice"
+        world.files.close_all()
+
+
+class TestRotation:
+    def world(self, tmp_path: Path) -> World:
+        return World(tmp_path)
+
+    def test_a_file_renamed_out_of_the_pattern_is_read_to_its_end(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 10)
+        world.look()
+        world.path("a").rename(tmp_path / "gone.old")
+        world.write(tmp_path / "gone.old", b"late line\nlast without end")
+        world.append("a", 2)
+        world.look()
+        world.ack(99)
+        assert b"late line" in world.delivered
+        assert b"last without end" not in world.delivered
+        world.wait(LIMITS.rotate_wait + 1)
+        world.ack(99)
+        assert b"last without end" in world.delivered
+        world.wait(LIMITS.close_rotated + 1)
+        assert sum(f.is_open for f in world.tracker) == 1
+
+    def test_a_deleted_open_file_is_read_to_its_end_and_its_entry_goes(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 10)
+        world.look()
+        with world.path("a").open("ab") as writer:
+            world.path("a").unlink()
+            writer.write(b"after removal\n")
+        world.look()
+        world.ack(99)
+        assert b"after removal" in world.delivered
+        world.wait(LIMITS.close_rotated + 1)
+        world.wait(1)
+        assert not list(world.tracker)
+        assert world.tracker.checkpoints() == []
+
+    def test_truncated_and_grown_beyond_the_old_position(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 3)
+        world.look()
+        world.copytruncate("a")
+        world.append("a", 50)
+        world.look()
+        world.ack(99)
+        assert len(world.delivered) == len(set(world.delivered)) == 53
+
+    def test_lines_lost_by_a_truncation_are_counted(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 3)
+        world.look()
+        there = world.path("a").stat()
+        file = world.tracker.get((there.st_dev, there.st_ino))
+        read = file.position
+        world.append("a", 5)
+        grown = world.path("a").stat()
+        # The agent learns of the growth but is held up before it can read
+        world.tracker.looked(file, grown.st_size, grown.st_mtime, 1, world.now)
+        world.copytruncate("a")
+        world.look()
+        assert [(g.start, g.end, g.reason) for g in world.tracker.gaps] == [
+            (read, grown.st_size, "truncated")
+        ]
+
+    def test_hard_links_are_one_file(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 4)
+        world.path("b").hardlink_to(world.path("a"))
+        world.look()
+        world.ack(9)
+        assert len(world.delivered) == 4
+
+    def test_an_inode_used_again_is_another_file(self, tmp_path):
+        tracker = Tracker([LIMITS])
+        observed = Observed(path="/x.log", inode=(1, 7), size=20, modified=1.0, source=0)
+        tracker.observe([observed], 0.0, 0.0)
+        (file,) = tracker.to_open()
+        tracker.opened(file, b"first line\nsecond 1\n", b"", 0.0)
+        block = tracker.feed(file, b"first line\nsecond 1\n", 100)
+        tracker.acknowledged(file, block.generation, block.end, block.tail)
+        again = Tracker([LIMITS], tracker.checkpoints())
+        again.observe([Observed(path="/x.log", inode=(1, 7), size=30, modified=2.0, source=0)], 0.0, 0.0)
+        (file,) = again.to_open()
+        start, count = again.tail_range(file)
+        other = b"other file altogether, 30 b..\n"
+        again.opened(file, other, other[start : start + count], 0.0)
+        assert file.position == 0
+        assert again.feed(file, other, 100).data == other
+
+
+class TestPolicies:
+    def scan(self, tracker: Tracker, **what) -> list[Tracked]:
+        tracker.observe([Observed(path="/x", inode=(1, 1), source=0, **what)], 0.0, 1000.0)
+        return tracker.to_open()
+
+    def test_start_at_the_end_skips_what_is_there_first_and_says_so(self):
+        tracker = Tracker([Limits(from_end=True)])
+        (file,) = self.scan(tracker, size=500, modified=1.0)
+        assert file.position == 500
+        assert [(g.start, g.end, g.reason) for g in tracker.gaps] == [(0, 500, "start_position")]
+        later = Observed(path="/y", inode=(1, 2), size=9, modified=2.0, source=0)
+        tracker.observe([later], 1.0, 1000.0)
+        assert [f.position for f in tracker.to_open()] == [0]
+
+    def test_older_files_are_left_until_they_change(self):
+        tracker = Tracker([Limits(ignore_older=100.0)])
+        assert self.scan(tracker, size=500, modified=1.0) == []
+        assert self.scan(tracker, size=500, modified=1.0) == []
+        assert [g.reason for g in tracker.gaps] == ["ignore_older"]
+        assert len(self.scan(tracker, size=501, modified=999.0)) == 1
+
+    def test_a_line_longer_than_allowed_is_given_out_in_pieces(self):
+        tracker = Tracker([Limits(max_line=100)])
+        (file,) = self.scan(tracker, size=250, modified=1.0)
+        tracker.opened(file, b"", b"", 0.0)
+        data = "ä".encode() * 125
+        pieces = []
+        while block := tracker.feed(file, data[max(0, file.position - len(file.tail)) :], 10_000, final=True):
+            pieces.append(block.data)
+        assert b"".join(pieces) == data
+        assert [len(p) for p in pieces] == [100, 100, 50]
+        assert all(p.decode() for p in pieces)
+
+    def test_the_fingerprint_grows_with_the_file(self):
+        tracker = Tracker([Limits()])
+        (file,) = self.scan(tracker, size=5, modified=1.0)
+        tracker.opened(file, b"abcd\n", b"", 0.0)
+        content = b"abcd\n"
+        for n in range(300):
+            assert tracker.feed(file, content[max(0, file.position - TAIL) :], 10_000)
+            content += b"line %d\n" % n
+        tracker.feed(file, content[max(0, file.position - TAIL) :], 10_000)
+        assert file.head_print == Print.of(content[:HEAD])
+        assert file.tail == content[-TAIL:]
+
+    def test_expected_lines_are_only_forgotten_with_a_gap(self):
+        tracker = Tracker([Limits()])
+        self.scan(tracker, size=500, modified=1.0)
+        tracker.observe([], 1.0, 1000.0)
+        tracker.expire(10_000.0)
+        assert [(g.start, g.end, g.reason) for g in tracker.gaps] == [(0, 500, "gone")]
+        with contextlib.suppress(StopIteration):
+            assert next(iter(tracker)) is None
