@@ -1,1 +1,1 @@
-"""Spark Structured Streaming jobs. Nothing is here yet."""
+"""Topics in Spark: a Python data source `klamm`, writers, and Structured Streaming jobs from a config file."""

@@ -1,0 +1,188 @@
+"""Reading one range of a partition in a Python worker of Spark, as Arrow batches.
+
+A worker process serves one range after the other: its consumers stay open between them, one for each client
+configuration, and a range that begins where the last one ended goes on with what is prefetched already.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from pyspark.sql.datasource import InputPartition
+
+from klamm_spark.datasource.cluster import is_offset_gone
+from klamm_spark.datasource.offsets import DataLossError, Range
+from klamm_spark.datasource.options import ReadOptions, client_config
+
+log = logging.getLogger(__name__)
+
+BATCH_RECORDS: Final = 20_000
+POLL_S: Final = 0.05
+_ENDED: Final = KafkaError._PARTITION_EOF
+_TUNED: Final = {
+    "group.id": "klamm-spark",  # never joined: partitions are assigned
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "fetch.queue.backoff.ms": "5",  # the default sleeps a second whenever the queue has been full
+    "queued.max.messages.kbytes": "32768",
+}
+_consumers: dict[tuple[tuple[str, str], ...], OneConsumer] = {}
+
+
+class RangePartition(InputPartition):
+    """Spark's name for what one task reads; pickled to the worker."""
+
+    def __init__(self, value: Range) -> None:
+        super().__init__(value)
+        self.range = value
+
+
+class OneConsumer:
+    """A consumer with one partition assigned at a time."""
+
+    def __init__(self, config: dict[str, str]) -> None:
+        self._consumer = Consumer(config)
+        self._at: tuple[str, int, int] | None = None
+        self._kept: list[Message] = []
+
+    def go_to(self, topic: str, partition: int, offset: int) -> None:
+        """Deliver from `offset` on; free where the last range ended just there."""
+        if self._at == (topic, partition, offset):
+            return
+        self._kept = []
+        self._at = (topic, partition, offset)
+        self._consumer.assign([TopicPartition(topic, partition, offset)])
+
+    def take(self, most: int) -> list[Message]:
+        """Up to `most` messages and events; after a short wait what there is."""
+        if self._kept:
+            taken, self._kept = self._kept[:most], self._kept[most:]
+            return taken
+        return list(self._consumer.consume(most, POLL_S))
+
+    def stands_at(self, topic: str, partition: int, offset: int, unused: list[Message]) -> None:
+        """A range is read: what was taken too far is given out by the next one."""
+        self._at = (topic, partition, offset)
+        self._kept = unused + self._kept
+
+    def lost_its_place(self) -> None:
+        self._at = None
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        return int(low), int(high)
+
+
+def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All records of the range. Raises DataLossError, or with failOnDataLoss=false goes on behind the gap."""
+    consumer = _consumer(options)
+    position = what.start
+    consumer.go_to(what.topic, what.partition, position)
+    try:
+        deadline = time.monotonic() + options.poll_timeout_s
+        while position < what.end:
+            messages, position, unused = _step(consumer, what, position, options)
+            if messages:
+                deadline = time.monotonic() + options.poll_timeout_s
+                yield arrow_batch(messages, schema)
+            elif time.monotonic() > deadline and position < what.end:
+                raise TimeoutError(
+                    f"{what}: no record since offset {position} for {options.poll_timeout_s:.0f} s "
+                    "(kafkaConsumer.pollTimeoutMs)"
+                )
+    except BaseException:
+        consumer.lost_its_place()
+        raise
+    consumer.stands_at(what.topic, what.partition, position, unused)
+
+
+def _consumer(options: ReadOptions) -> OneConsumer:
+    config = client_config(options.client, "consumer") | _TUNED
+    key = tuple(sorted(config.items()))
+    if key not in _consumers:
+        _consumers[key] = OneConsumer(config)
+    return _consumers[key]
+
+
+def _step(
+    consumer: OneConsumer, what: Range, position: int, options: ReadOptions
+) -> tuple[list[Message], int, list[Message]]:
+    """Messages of the range, the new position, and messages behind the range's end.
+
+    Offsets have holes (compaction, transaction markers): the range ends with its last offset, with a message
+    behind it, or when the log has no more.
+    """
+    taken = consumer.take(min(BATCH_RECORDS, what.end - position))
+    events = [i for i, m in enumerate(taken) if m.error() is not None]
+    if not events and taken and taken[-1].offset() < what.end:
+        return taken, taken[-1].offset() + 1, []
+    messages: list[Message] = []
+    for i, m in enumerate(taken):
+        error = m.error()
+        if error is None:
+            if m.offset() >= what.end:
+                return messages, what.end, taken[i:]
+            messages.append(m)
+            position = m.offset() + 1
+        elif error.code() == _ENDED:
+            if m.offset() >= what.end:
+                return messages, what.end, []
+        else:
+            position = _after(error, consumer, what, position, options)
+    return messages, position, []
+
+
+def _after(error: KafkaError, consumer: OneConsumer, what: Range, position: int, options: ReadOptions) -> int:
+    """What to do about an event: go on (librdkafka tries again), go on behind a gap, or fail."""
+    if is_offset_gone(error):
+        low, high = consumer.bounds(what.topic, what.partition)
+        said = f"{what}: offset {position} is gone, the log has {low} to {high}"
+        if options.fail_on_data_loss:
+            raise DataLossError(
+                f"{said} (deleted by retention, or the topic was made anew); with failOnDataLoss=false it is passed over"
+            )
+        if not position < low:
+            log.warning("%s; the rest of the range is passed over", said)
+            return what.end
+        log.warning("%s; %d offsets are passed over", said, min(low, what.end) - position)
+        consumer.go_to(what.topic, what.partition, low)
+        return min(low, what.end)
+    if error.fatal() or not (error.retriable() or error.code() < 0):
+        raise KafkaException(error)
+    log.warning("%s: %s", what, error.str())
+    return position
+
+
+def arrow_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns of Spark's Kafka source, one list after the other: no call per field of a row."""
+    stamps = [m.timestamp() for m in messages]
+    columns: list[Any] = [
+        pa.array([m.key() for m in messages], pa.binary()),
+        pa.array([m.value() for m in messages], pa.binary()),
+        pa.DictionaryArray.from_arrays(
+            pa.repeat(pa.scalar(0, pa.int32()), len(messages)), pa.array([messages[0].topic()])
+        ).cast(pa.string()),
+        pa.repeat(pa.scalar(messages[0].partition(), pa.int32()), len(messages)),
+        pa.array([m.offset() for m in messages], pa.int64()),
+        pa.array([ms for _, ms in stamps], pa.timestamp("ms")).cast(schema.field("timestamp").type),
+        pa.array(
+            [max(0, kind - 1) for kind, _ in stamps], pa.int32()
+        ),  # Kafka: 0 CreateTime, 1 LogAppendTime
+    ]
+    if len(schema) > len(columns):
+        columns.append(_headers(messages, schema.field("headers").type))
+    return pa.RecordBatch.from_arrays(
+        [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+
+
+def _headers(messages: list[Message], type: pa.DataType) -> pa.Array:
+    rows = [[{"key": k, "value": v} for k, v in found] if (found := m.headers()) else None for m in messages]
+    return pa.array(rows, type)

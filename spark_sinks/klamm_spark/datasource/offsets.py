@@ -1,0 +1,178 @@
+"""Which records a batch reads: positions, limits, losses and ranges. Pure: what the brokers say is passed in.
+
+A position is what Spark writes to the checkpoint for our source, as JSON:
+
+    {"partitions": {"orders": {"0": 120, "1": 7}}, "from": {"orders": {"1": 0}}, "lost": 0}
+
+`partitions` are the offsets to read next. `from` says where a partition begins in the batch that ends here when that
+is not where the batch before ended: a partition that is new, or one whose next records are gone. Ranges follow from
+two positions alone, so a batch that is run again reads exactly the same records. `lost` counts, since the query was
+first started, the records that were gone before they were read (only with failOnDataLoss=false).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from klamm_base.errors import KlammError
+
+Partition = tuple[str, int]
+Offsets = Mapping[Partition, int]
+
+
+class DataLossError(KlammError):
+    """Records that were to be read are gone, and failOnDataLoss says that this must not pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a query stands, see above."""
+
+    next: Offsets
+    begins: Offsets = field(default_factory=dict)
+    lost: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        answer: dict[str, Any] = {"partitions": nested(self.next), "lost": self.lost}
+        if self.begins:
+            answer["from"] = nested(self.begins)
+        return answer
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Position:
+        return cls(flat(data["partitions"]), flat(data.get("from", {})), int(data.get("lost", 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records `start` up to, without, `end` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+def nested(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets in the JSON form of Spark's Kafka source: topic, partition (as text), offset."""
+    answer: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        answer.setdefault(topic, {})[str(partition)] = offset
+    return answer
+
+
+def flat(data: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    return {(t, int(p)): int(o) for t, partitions in data.items() for p, o in partitions.items()}
+
+
+def advance(
+    start: Position,
+    earliest: Offsets,
+    latest: Offsets,
+    *,
+    max_records: int | None = None,
+    unsubscribed: Iterable[Partition] = (),
+    fail_on_data_loss: bool = True,
+) -> Position:
+    """The position after the next batch: all that is there, or about `max_records` of it.
+
+    `earliest` and `latest` are the log's bounds of every partition that is subscribed now; `unsubscribed` are
+    partitions of `start` that exist but are no longer asked for. Raises DataLossError.
+    """
+    begins, lost = _begins(start, earliest, latest, frozenset(unsubscribed))
+    if lost and fail_on_data_loss:
+        raise DataLossError(
+            f"records are gone before they were read: {'; '.join(lost.values())} (they were deleted by "
+            "retention, or the topic was deleted or made anew); with failOnDataLoss=false the query goes on with what is there"
+        )
+    bounds = {p: (begins.get(p, start.next.get(p, earliest[p])), latest[p]) for p in latest}
+    ends = limited(bounds, max_records)
+    gone = sum(
+        max(0, begins[p] - start.next[p]) for p in begins if p in start.next and latest[p] >= start.next[p]
+    )
+    if ends == dict(start.next) and not gone and not lost:
+        return start
+    return Position(ends, begins, start.lost + gone)
+
+
+def _begins(
+    start: Position, earliest: Offsets, latest: Offsets, unsubscribed: frozenset[Partition]
+) -> tuple[dict[Partition, int], dict[Partition, str]]:
+    """Partitions that do not begin where the last batch ended, and which of these lost records (as text)."""
+    begins: dict[Partition, int] = {}
+    lost: dict[Partition, str] = {}
+    for p, low in earliest.items():
+        if p not in start.next:
+            begins[p] = low
+        elif start.next[p] < low or start.next[p] > latest[p]:
+            begins[p] = low
+            lost[p] = f"{p[0]}-{p[1]} stands at {start.next[p]}, the log has {low} to {latest[p]}"
+    for p, at in start.next.items():
+        if p not in earliest and p not in unsubscribed:
+            lost[p] = f"{p[0]}-{p[1]} stands at {at}, the topic is gone"
+    return begins, lost
+
+
+def limited(bounds: Mapping[Partition, tuple[int, int]], max_records: int | None) -> dict[Partition, int]:
+    """Ends that take at most `max_records`, shared out by how much each partition has; at least one record each turn."""
+    total = sum(end - begin for begin, end in bounds.values())
+    if max_records is None or total <= max_records:
+        return {p: end for p, (_, end) in bounds.items()}
+    left, answer = max_records, {}
+    for p in sorted(bounds):
+        begin, end = bounds[p]
+        share = min(left, (end - begin) * max_records // total)
+        answer[p] = begin + share
+        left -= share
+    for p in sorted(bounds, key=lambda p: (answer[p] - bounds[p][1], p)):  # the remainder: where most is left
+        take = min(left, bounds[p][1] - answer[p])
+        answer[p] += take
+        left -= take
+        if not left:
+            break
+    return answer
+
+
+def up_to(latest: Offsets, target: Offsets) -> dict[Partition, int]:
+    """What is there, as if nothing had been added since `target` was noted (availableNow)."""
+    return {p: min(end, target[p]) for p, end in latest.items() if p in target}
+
+
+def ranges(start: Position, end: Position) -> list[Range]:
+    """What the batch between two positions reads."""
+    answer = []
+    for p, last in sorted(end.next.items()):
+        first = end.begins.get(p, start.next.get(p, 0)) if end != start else last
+        if first < last:
+            answer.append(Range(*p, first, last))
+    return answer
+
+
+def split(whole: list[Range], min_parts: int | None) -> list[Range]:
+    """At least `min_parts` ranges where there are that many records, by cutting the large ones (minPartitions)."""
+    total = sum(map(len, whole))
+    if min_parts is None or len(whole) >= min_parts or not total:
+        return whole
+    answer = []
+    for r in whole:
+        parts = min(len(r), max(1, -(-len(r) * min_parts // total)))
+        cuts = [r.start + len(r) * i // parts for i in range(parts + 1)]
+        answer += [replace(r, start=a, end=b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return answer
+
+
+def lag(position: Position, latest: Offsets) -> dict[str, int]:
+    """How many records are behind, by topic."""
+    answer: dict[str, int] = {}
+    for (topic, partition), end in latest.items():
+        behind = max(0, end - position.next.get((topic, partition), end))
+        answer[topic] = answer.get(topic, 0) + behind
+    return answer

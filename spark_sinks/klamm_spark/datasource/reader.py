@@ -1,0 +1,139 @@
+"""Batch and stream readers of `format("klamm")`: planning in the driver, reading in the workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from klamm_base.errors import ConfigError
+from klamm_spark.datasource.cluster import Cluster, missing
+from klamm_spark.datasource.fetch import RangePartition, read_range
+from klamm_spark.datasource.offsets import Offsets, Partition, Position, Range, advance, ranges, split, up_to
+from klamm_spark.datasource.options import ReadOptions
+
+log = logging.getLogger(__name__)
+
+
+class _Reading:
+    """What both readers do in a worker. Pickled: it holds settings only."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangePartition):  # Spark's own placeholder: there was nothing to read
+            return iter(())
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return read_range(partition.range, self._options, schema)
+
+
+class KlammBatchReader(_Reading, DataSourceReader):
+    """Everything between two bounds, once."""
+
+    def partitions(self) -> list[InputPartition]:
+        options, cluster = self._options, Cluster(self._options)
+        existing = cluster.topics()
+        _all_there(options, existing)
+        wanted = cluster.subscribed(existing)
+        if options.starting == "latest":
+            raise ConfigError(
+                "startingOffsets=latest would read nothing in a batch: use earliest", key="startingOffsets"
+            )
+        begins = _start(cluster, options, wanted, "earliest")
+        ends = (
+            cluster.resolve(options.ending, wanted, "endingOffsets")
+            if options.ending_timestamp is None
+            else cluster.at_time(wanted, options.ending_timestamp)
+        )
+        whole = [Range(*p, begins[p], ends[p]) for p in wanted if begins[p] < ends[p]]
+        return [RangePartition(r) for r in split(whole, options.min_partitions)]
+
+
+class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Positions are described in `offsets`. Lives in one process for as long as the query runs."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._cluster: Cluster | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._said_gone = 0
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self._options)
+        return self._cluster
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        existing = self.cluster.topics()
+        _all_there(self._options, existing)
+        wanted = self.cluster.subscribed(existing)
+        return Position(_start(self.cluster, self._options, wanted, "latest")).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_records
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        _, _, self._target = self._look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        before = Position.from_json(start)
+        existing, earliest, latest = self._look()
+        self._latest = latest
+        if self._target is not None:
+            latest = up_to(latest, self._target)
+            earliest = {p: earliest[p] for p in latest}
+        there = {(t, p) for t, numbers in existing.items() for p in numbers}
+        after = advance(
+            before,
+            earliest,
+            latest,
+            max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            unsubscribed=[p for p in before.next if p in there and p not in latest],
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        if after.lost > before.lost:
+            log.warning("%d records were gone before they were read", after.lost - before.lost)
+        return after.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._latest is None else Position(self._latest).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        whole = ranges(Position.from_json(start), Position.from_json(end))
+        return [RangePartition(r) for r in split(whole, self._options.min_partitions)]
+
+    def _look(self) -> tuple[dict[str, list[int]], dict[Partition, int], dict[Partition, int]]:
+        existing = self.cluster.topics()
+        earliest, latest = self.cluster.bounds(self.cluster.subscribed(existing))
+        return existing, earliest, latest
+
+
+def _all_there(options: ReadOptions, existing: dict[str, list[int]]) -> None:
+    if absent := missing(options.subscription, existing):
+        raise ConfigError(
+            f"there is no {', '.join(absent)} on {options.client['bootstrap.servers']}", key="subscribe"
+        )
+
+
+def _start(
+    cluster: Cluster, options: ReadOptions, wanted: list[Partition], default: Any
+) -> dict[Partition, int]:
+    if options.starting_timestamp is not None:
+        return cluster.at_time(wanted, options.starting_timestamp)
+    return cluster.resolve(options.starting or default, wanted, "startingOffsets")

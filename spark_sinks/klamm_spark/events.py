@@ -1,0 +1,106 @@
+"""Events of the driver process: one JSON line each. Pure: Spark's progress and errors in, our events out.
+
+{"event": "started", "queries": ["parquet"], "spark": "4.2.0", "java": 17}
+{"event": "progress", "query": "parquet", "batch": 3, "rows": 1000, "rows_per_s": 812.5, "duration_ms": 1230,
+ "lag": {"orders": 12}, "offsets": {"orders": {"0": 512}}, "lost": 0, "state_rows": 0, "watermark": null}
+{"event": "failed", "error": "ConfigError", "message": "one sentence", "retriable": false}
+{"event": "stopped", "rows": 5120}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_base.errors import ConfigError, KlammError
+from klamm_spark.datasource.offsets import Position, lag, nested
+
+_CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_ERROR_CLASS: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*")
+_INCOMPATIBLE: Final = re.compile(
+    r"sources? in the checkpoint offsets|STATE_STORE_(KEY|VALUE)_SCHEMA|STATE_STORE_.*SCHEMA_NOT_COMPATIBLE|INVALID_CHECKPOINT"
+    r"|CANNOT_LOAD_STATE_STORE|STATEFUL_OPERATOR_NOT_MATCH|STREAMING_STATEFUL_OPERATOR|number of state store|UNSUPPORTED_OFFSET"
+    r"|STREAM_FAILED_OFFSET|schema of (the )?(state|query)|different number of (partitions|stateful)"
+)
+_HOPELESS: Final = frozenset(
+    {"ConfigError", "DataLossError", "AnalysisException", "ParseException", "JavaError", "BadDocumentError"}
+)
+"""Errors that another start does not mend."""
+
+
+def progress(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The event behind Spark's StreamingQueryProgress (as its JSON)."""
+    name = str(data.get("name") or "")
+    event: dict[str, Any] = {
+        "event": "progress",
+        "query": name.rpartition("/")[2],
+        "batch": data.get("batchId", 0),
+        "rows": data.get("numInputRows", 0),
+        "rows_per_s": round(_figure(data.get("processedRowsPerSecond")), 1),
+        "duration_ms": data.get("batchDuration", data.get("durationMs", {}).get("triggerExecution", 0)),
+        "lag": {},
+        "offsets": {},
+        "lost": 0,
+        "state_rows": sum(s.get("numRowsTotal", 0) for s in data.get("stateOperators", ())),
+        "watermark": data.get("eventTime", {}).get("watermark"),
+    }
+    for source in data.get("sources", ()):
+        end, latest = _position(source.get("endOffset")), _position(source.get("latestOffset"))
+        if end is None:
+            continue
+        event["offsets"] |= nested(end.next)
+        event["lost"] += end.lost
+        if latest is not None:
+            event["lag"] |= lag(end, latest.next)
+    return event
+
+
+def _figure(value: Any) -> float:
+    """Spark writes no rate, or a text such as NaN, for a batch of no time."""
+    return float(value) if isinstance(value, (int, float)) and value == value else 0.0  # noqa: PLR0124
+
+
+def _position(data: Any) -> Position | None:
+    if isinstance(data, str):
+        data = json.loads(data)
+    return Position.from_json(data) if isinstance(data, Mapping) and "partitions" in data else None
+
+
+def failed(error: BaseException, checkpoint: str) -> dict[str, Any]:
+    """The event for what ended the job: error class and one sentence, without Java's stack trace."""
+    if isinstance(error, KlammError):
+        kind, message = type(error).__name__, str(error)
+    else:
+        kind, message = explain(f"{type(error).__name__}: {error}", checkpoint)
+    return {"event": "failed", "error": kind, "message": message, "retriable": kind not in _HOPELESS}
+
+
+def explain(text: str, checkpoint: str) -> tuple[str, str]:
+    """Error class and sentence behind the text of a Spark error.
+
+    A Python error in a worker comes as a traceback within Java's: its last line is what happened. Otherwise the first
+    line of Spark's own message, which begins with its error class.
+    """
+    if _INCOMPATIBLE.search(text):
+        return "ConfigError", (
+            f"the checkpoint in {checkpoint} was written by another version of this query and does not fit it "
+            f"({_first_line(text)}); change the query back, or set another checkpoint to begin anew"
+        )
+    causes = _CAUSE.findall(text.partition("\nDriver stacktrace")[0])
+    ours = [c for c in causes if not c[0].startswith(("Py4J", "Spark", "StreamingQuery", "PythonException"))]
+    if ours:
+        kind, message = ours[-1]
+        return kind, message.strip()
+    found = _ERROR_CLASS.search(text)
+    kind = found[1] if found else text.partition(":")[0].strip()
+    return kind, _first_line(text)
+
+
+def _first_line(text: str) -> str:
+    line = next((x.strip() for x in text.partition(": ")[2].splitlines() if x.strip()), text.strip())
+    return line[:600]
+
+
+__all__ = ["ConfigError", "explain", "failed", "progress"]

@@ -1,0 +1,95 @@
+"""The driver process from outside: started, its events, stopped. Used by `klamm spark run` and by the SparkSink connector.
+
+The driver has a process group of its own, so that a Ctrl-C reaches only whoever started it; when that one ends in
+whatever way, the driver's standard input closes and it stops by itself, its Java process with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_spark.pipeline import Job
+
+STOP_S: Final = 25.0
+KILL_S: Final = 5.0
+ENDED: Final = "ended"
+
+
+class DriverProcess:
+    """One run of one job. `next_event` hands out its events; the last one is always `{"event": "ended", "code": n}`."""
+
+    def __init__(self, job: Job, *, env: Mapping[str, str] | None = None) -> None:
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "klamm_spark.driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ if env is None else env),
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended at once: the events say so
+            self._process.stdin.write(json.dumps(job.to_json()).encode() + b"\n")
+            self._process.stdin.flush()
+        threading.Thread(target=self._read, daemon=True, name="spark-events").start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next event; None when there is none in time."""
+        try:
+            return self._events.get(timeout=timeout_s) if timeout_s > 0 else self._events.get_nowait()
+        except queue.Empty:
+            return None
+
+    def ask_to_stop(self) -> None:
+        """Have it stop between two batches; returns at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+
+    def stop(self, timeout_s: float = STOP_S) -> int:
+        """Stop and wait; killed, with all that it started, when it does not end in time. The exit code."""
+        self.ask_to_stop()
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._kill_group()
+            code = self._process.wait(KILL_S)
+        self._close()
+        return code
+
+    def kill(self) -> None:
+        """End it and all that it started, at once."""
+        self._kill_group()
+        self._process.wait(KILL_S)
+        self._close()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _close(self) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):  # half a line of a process that was killed
+                    self._events.put(json.loads(line))
+        code = self._process.wait()
+        self._kill_group()  # a Java process that hangs in its end
+        self._events.put({"event": ENDED, "code": code})

@@ -1,0 +1,202 @@
+"""`format("klamm-sql")`: rows into a table by SQLAlchemy, inserted or updated by their keys, for batches and streams.
+
+Options: `url` (SQLAlchemy's: sqlite:///file.db, mysql+pymysql://…), `table`, `keys` (columns, by commas), `create`
+(true: make the table when it is missing), `batch.size`. Each task writes in one transaction; with the same keys a batch
+that is run again leaves the same rows. SQLite and MySQL/MariaDB have such a statement that we know how to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import sqlalchemy as sa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+from sqlalchemy.dialects import mysql, sqlite
+
+from klamm_base.errors import ConfigError, KlammError
+
+_KNOWN: Final = ("url", "table", "keys", "create", "batch.size")
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
+_TYPES: Final[tuple[tuple[type[DataType], Any], ...]] = (
+    (IntegralType, sa.BigInteger()),
+    (DoubleType, sa.Double()),
+    (FloatType, sa.Float()),
+    (BooleanType, sa.Boolean()),
+    (BinaryType, sa.LargeBinary()),
+    (DateType, sa.Date()),
+    (TimestampType, sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")),
+    (TimestampNTZType, sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")),
+)
+
+
+class SqlError(KlammError):
+    """The database refuses; the sentence names table and reason, never the URL's password."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTarget:
+    url: str = field(repr=False)
+    table: str
+    keys: tuple[str, ...]
+    rows: int
+
+    def engine(self) -> sa.Engine:
+        """An engine for one task: workers are forked, nothing is shared."""
+        options: dict[str, Any] = {"poolclass": sa.pool.NullPool}
+        if sa.make_url(self.url).get_backend_name() == "sqlite":
+            options["connect_args"] = {"timeout": 60}  # other tasks write, too
+        return sa.create_engine(self.url, hide_parameters=True, **options)
+
+
+@dataclass
+class Stored(WriterCommitMessage):
+    rows: int
+
+
+def sql_target(options: Mapping[str, str], columns: list[str]) -> tuple[SqlTarget, bool]:
+    """Checked options, and whether the table is to be made. Raises ConfigError."""
+    given = {k.lower(): v for k, v in options.items()}
+    for name in given:
+        if name not in _KNOWN and name not in _SPARKS_OWN:
+            raise ConfigError(f"unknown option {name} of format sql: known are {', '.join(_KNOWN)}", key=name)
+    for name in ("url", "table", "keys"):
+        if not given.get(name, "").strip():
+            raise ConfigError(f"format sql needs the option {name}", key=name)
+    try:
+        backend = sa.make_url(given["url"]).get_backend_name()
+    except sa.exc.ArgumentError:
+        raise ConfigError("url is no SQLAlchemy URL, such as sqlite:///file.db", key="url") from None
+    if backend not in {"sqlite", "mysql", "mariadb"}:
+        raise ConfigError(f"url: format sql writes to sqlite, mysql and mariadb, not to {backend}", key="url")
+    keys = tuple(k.strip() for k in given["keys"].split(",") if k.strip())
+    if absent := [k for k in keys if k not in columns]:
+        raise ConfigError(f"keys: there is no column {absent[0]}; there are {', '.join(columns)}", key="keys")
+    size = given.get("batch.size", "1000")
+    if not size.isdecimal() or int(size) < 1:
+        raise ConfigError(f"batch.size={size}: use a number, at least 1", key="batch.size")
+    return SqlTarget(given["url"], given["table"], keys, int(size)), given.get(
+        "create", "false"
+    ).lower() == "true"
+
+
+def table_of(schema: StructType, target: SqlTarget) -> sa.Table:
+    """The table as the rows are; texts that are keys get a length, which MySQL's keys need."""
+    columns = [
+        sa.Column(
+            f.name,
+            _type(f.dataType, key=f.name in target.keys),
+            primary_key=f.name in target.keys,
+            autoincrement=False,
+        )
+        for f in schema.fields
+    ]
+    return sa.Table(target.table, sa.MetaData(), *columns)
+
+
+def _type(kind: DataType, *, key: bool) -> Any:
+    if isinstance(kind, DecimalType):
+        return sa.Numeric(kind.precision, kind.scale)
+    return next((t for known, t in _TYPES if isinstance(kind, known)), sa.String(255) if key else sa.Text())
+
+
+def upsert(table: sa.Table, keys: tuple[str, ...], dialect: str) -> Any:
+    """The statement that inserts a row or updates the one with the same keys."""
+    others = [c.name for c in table.columns if c.name not in keys]
+    if dialect == "sqlite":
+        statement = sqlite.insert(table)
+        if not others:
+            return statement.on_conflict_do_nothing(index_elements=list(keys))
+        return statement.on_conflict_do_update(
+            index_elements=list(keys), set_={name: statement.excluded[name] for name in others}
+        )
+    mine = mysql.insert(table)
+    return mine.on_duplicate_key_update({name: mine.inserted[name] for name in others or keys})
+
+
+class _Writing:
+    def __init__(self, target: SqlTarget, schema: StructType) -> None:
+        self._target = target
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        target, count = self._target, 0
+        table = table_of(self._schema, target)
+        engine = target.engine()
+        statement = upsert(table, target.keys, engine.dialect.name)
+        try:
+            with engine.begin() as connection:
+                for batch in iterator:
+                    rows = [_row(r) for r in batch.to_pylist()]
+                    for at in range(0, len(rows), target.rows):
+                        connection.execute(statement, rows[at : at + target.rows])
+                    count += batch.num_rows
+        except sa.exc.SQLAlchemyError as e:
+            raise SqlError(f"table {target.table}: {_reason(e)}") from None
+        finally:
+            engine.dispose()
+        return Stored(count)
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """Databases have no time zones here: UTC without its mark."""
+    return {
+        k: v.replace(tzinfo=None) if getattr(v, "tzinfo", None) is not None else v for k, v in row.items()
+    }
+
+
+def _reason(error: sa.exc.SQLAlchemyError) -> str:
+    inner = getattr(error, "orig", None) or error
+    return str(inner).splitlines()[0]
+
+
+class SqlBatchWriter(_Writing, DataSourceArrowWriter):
+    """`df.write.format("klamm-sql")`."""
+
+
+class SqlStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("klamm-sql")`."""
+
+
+class SqlDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "klamm-sql"
+
+    def writer(self, schema: StructType, overwrite: bool) -> SqlBatchWriter:
+        return SqlBatchWriter(self._prepared(schema), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SqlStreamWriter:  # noqa: N802
+        return SqlStreamWriter(self._prepared(schema), schema)
+
+    def _prepared(self, schema: StructType) -> SqlTarget:
+        target, create = sql_target(self.options, schema.names)
+        if create:
+            engine = target.engine()
+            try:
+                table_of(schema, target).create(engine, checkfirst=True)
+            except sa.exc.SQLAlchemyError as e:
+                raise SqlError(f"table {target.table} cannot be made: {_reason(e)}") from None
+            finally:
+                engine.dispose()
+        return target
