@@ -1,0 +1,3 @@
+from support.clusters import source, target
+
+__all__ = ["source", "target"]

@@ -1,0 +1,175 @@
+"""The checkpointer between two real brokers: what it reads, writes, sets and leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+from support.broker import new_name, new_topic
+
+from klamm_broker.client import Cluster
+from klamm_broker.wire.batch import Record
+from klamm_mirror import groups, internal_topics
+from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
+from klamm_mirror.formats import Checkpoint, OffsetSync
+from klamm_mirror.groups import Committed
+
+NOW_MS = 1_700_000_000_000
+
+
+class Pair:
+    """A topic, a group and internal topics of its own on two clusters; `a.` is the upstream alias."""
+
+    def __init__(self, source, target, source_cluster, target_cluster):
+        self.source, self.target = source_cluster, target_cluster
+        self.target_broker = target
+        self.topic = new_topic(source, partitions=2)
+        self.remote = new_topic(target, partitions=2, name=f"a.{self.topic}")
+        self.group = new_name("group")
+        self.syncs_topic, self.checkpoints_topic = new_name("syncs"), new_name("checkpoints")
+
+    def checkpointer(self, **changes) -> Checkpointer:
+        given = {
+            "syncs_topic": self.syncs_topic,
+            "checkpoints_topic": self.checkpoints_topic,
+            "replication_factor": 1,
+            "wants_group": lambda g: g == self.group,
+            "wants_topic": lambda t: t == self.topic,
+            "rename": lambda t: f"a.{t}",
+            "emit_every_s": 60,
+            "sync_every_s": 60,
+        }
+        settings = CheckpointSettings(**{**given, **changes})
+        return Checkpointer(settings, source=self.source, target=self.target, syncs=self.source)
+
+    async def sync(self, *pairs: tuple[int, int], partition: int = 0):
+        await internal_topics.create(self.source, self.syncs_topic, 1)
+        records = [OffsetSync(self.topic, partition, up, down).encode() for up, down in pairs]
+        await internal_topics.produce(
+            self.source, self.syncs_topic, [Record(key=k, value=v) for k, v in records]
+        )
+
+    async def commit(self, offset: int, partition: int = 0, metadata: str = ""):
+        refused = await groups.commit_offsets(
+            self.source, self.group, {(self.topic, partition): Committed(offset, metadata)}
+        )
+        assert not refused
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        end = await internal_topics.offset_of(self.target, self.checkpoints_topic, internal_topics.LATEST)
+        found = internal_topics.read(self.target, self.checkpoints_topic, 0, end)
+        return [Checkpoint.decode(r.key, r.value) async for r in found]
+
+    async def at_target(self) -> dict[tuple[str, int], int]:
+        return {p: c.offset for p, c in (await groups.committed_offsets(self.target, self.group)).items()}
+
+
+@pytest.fixture
+async def pair(source, target):
+    async with Cluster(source.bootstrap) as a, Cluster(target.bootstrap) as b:
+        yield Pair(source, target, a, b)
+
+
+async def test_a_group_is_told_and_set_at_the_target(pair):
+    await pair.sync((0, 0), (100, 90))
+    await pair.commit(100, metadata="note")
+    await pair.commit(7, partition=1)  # no sync: nothing can be said
+    checkpointer = pair.checkpointer()
+    written = await checkpointer.step(0, NOW_MS)
+    expected = Checkpoint(pair.group, pair.remote, 0, 100, 90, "note")
+    assert written == [expected]
+    assert await pair.checkpoints() == [expected]
+    assert await pair.at_target() == {(pair.remote, 0): 90}
+    assert (checkpointer.counts.synced, checkpointer.counts.untranslated) == (1, 1)
+
+
+async def test_checkpoints_follow_the_interval_and_say_only_news(pair):
+    await pair.sync((0, 0), (100, 100))
+    await pair.commit(100)
+    checkpointer = pair.checkpointer()
+    assert len(await checkpointer.step(0, NOW_MS)) == 1
+    await pair.sync((200, 200))
+    await pair.commit(200)
+    assert await checkpointer.step(59, NOW_MS) == []
+    assert [c.downstream_offset for c in await checkpointer.step(60, NOW_MS)] == [200]
+    assert await checkpointer.step(120, NOW_MS) == []
+
+
+async def test_a_new_start_goes_on_from_the_checkpoints(pair):
+    await pair.sync((0, 0), (100, 100), (200, 200))
+    await pair.commit(200)
+    await pair.checkpointer().step(0, NOW_MS)
+    # The target lost records: what is translated now lies before what was said
+    await pair.sync((300, 50))
+    await pair.commit(300)
+    assert await pair.checkpointer().step(0, NOW_MS) == []
+    # The group itself went back: that is followed
+    await pair.sync((10, 300))
+    await pair.commit(10)
+    assert [c.downstream_offset for c in await pair.checkpointer().step(0, NOW_MS)] == [300]
+
+
+async def test_a_group_that_reads_at_the_target_keeps_its_offsets(pair):
+    await pair.sync((0, 0), (100, 90))
+    await pair.commit(100)
+    consumer = Consumer({"bootstrap.servers": pair.target_broker.bootstrap, "group.id": pair.group})
+    consumer.subscribe([pair.remote])
+    try:
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        checkpointer = pair.checkpointer()
+        assert len(await checkpointer.step(0, NOW_MS)) == 1
+        assert await pair.at_target() == {}
+    finally:
+        consumer.close()
+    await checkpointer.step(60, NOW_MS)
+    assert await pair.at_target() == {(pair.remote, 0): 90}
+
+
+async def test_a_group_is_never_taken_back_at_the_target(pair):
+    await pair.sync((0, 0), (100, 90))
+    await pair.commit(100)
+    there = {(pair.remote, 0): Committed(95)}
+    assert not await groups.commit_offsets(pair.target, pair.group, there)
+    await pair.checkpointer().step(0, NOW_MS)
+    assert await pair.at_target() == {(pair.remote, 0): 95}
+
+
+async def test_syncs_without_checkpoints(pair):
+    await pair.sync((0, 0), (100, 90))
+    await pair.commit(100)
+    assert await pair.checkpointer(emit_every_s=None).step(0, NOW_MS) == []
+    assert await pair.checkpoints() == []
+    assert await pair.at_target() == {(pair.remote, 0): 90}
+
+
+async def test_no_syncs_topic_yet_is_waited_for(pair):
+    await pair.commit(100)
+    checkpointer = pair.checkpointer()
+    assert await checkpointer.step(0, NOW_MS) == []
+    await pair.sync((100, 90))
+    assert len(await checkpointer.step(1, NOW_MS)) == 1
+
+
+async def test_records_that_are_no_syncs_are_left_out_and_said(pair, caplog):
+    await pair.sync((0, 0))
+    await internal_topics.produce(pair.source, pair.syncs_topic, [Record(key=b"?", value=b"!")])
+    await pair.sync((100, 90))
+    await pair.commit(100)
+    assert len(await pair.checkpointer().step(0, NOW_MS)) == 1
+    assert "is no offset sync and is left out" in caplog.text
+
+
+async def test_tasks_share_the_groups(pair):
+    await pair.sync((0, 0), (100, 90))
+    await pair.commit(100)
+    written = [await pair.checkpointer(task=i, tasks=3).step(0, NOW_MS) for i in range(3)]
+    assert sorted(map(len, written)) == [0, 0, 1]
+
+
+async def test_groups_that_offsets_were_only_set_for_are_listed(pair):
+    await pair.commit(1)
+    assert pair.group in await groups.list_consumer_groups(pair.source)
+    assert await groups.group_state(pair.source, pair.group) == "Empty"
+    assert await groups.group_state(pair.source, new_name("nobody")) == "Dead"
+    missing = await groups.commit_offsets(pair.source, pair.group, {(new_name("none"), 0): Committed(1)})
+    assert list(missing.values()) in ([], [3])
