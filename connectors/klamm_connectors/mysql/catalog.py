@@ -1,0 +1,134 @@
+"""Tables as the binlog describes them, with the decoder and the event maker of each.
+
+A table map event precedes the rows of every statement. Its bytes say all there is, so they are the key of the cache:
+an ALTER between two events makes other bytes, and with them another table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from klamm_connectors.mysql.columns import Column, Kind, Table, from_table_map
+from klamm_connectors.mysql.events import Shape, TableEvents
+from klamm_connectors.mysql.filters import Filters
+from klamm_connectors.mysql.rows import RowDecoder
+from klamm_plugins.errors import ConnectError
+
+Describe = Callable[[str, str], Table | None]
+"""The table as information_schema has it now."""
+
+_HEADER = 20  # of an event in its packet: a byte that says OK, and 19 of the event itself
+_MAYBE_ADDRESS = frozenset({4, 16})  # sizes of BINARY that may as well be INET4, INET6 or UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What is needed for the rows of one table."""
+
+    decoder: RowDecoder
+    events: TableEvents
+
+
+class Catalog:
+    """Finds tables by table map events; for one binlog reader, one thread."""
+
+    def __init__(self, filters: Filters, shape: Shape, describe: Describe) -> None:
+        self._filters = filters
+        self._shape = shape
+        self._describe = describe
+        self._by_bytes: dict[bytes, Captured | None] = {}
+        self._by_id: dict[int, Captured | None] = {}
+
+    def see(self, event: Any) -> None:
+        """Take a table map event."""
+        raw = event.packet.packet.get_all_data()
+        body = bytes(raw[_HEADER : _HEADER + int(event.event_size)])
+        try:
+            self._by_id[event.table_id] = self._by_bytes[body]
+        except KeyError:
+            found = self._make(event) if self._filters.table(event.schema, event.table) else None
+            self._by_bytes[body] = self._by_id[event.table_id] = found
+
+    def forget_ids(self) -> None:
+        """A new file of the binlog may use the same numbers for other tables."""
+        self._by_id.clear()
+
+    def of(self, table_id: int) -> Captured | None:
+        """The table of a row event; None when it is not captured. ConnectError when no table map came before."""
+        try:
+            return self._by_id[table_id]
+        except KeyError:
+            raise ConnectError(
+                f"rows of table number {table_id}, which no event before has described"
+            ) from None
+
+    def of_table(self, table: Table) -> Captured:
+        """For the snapshot: by information_schema."""
+        return Captured(RowDecoder(table.full_name, ()), self._events(table))
+
+    def _events(self, table: Table) -> TableEvents:
+        captured = {c.name: self._filters.column(table.database, table.name, c.name) for c in table.columns}
+        return TableEvents(table, captured, self._shape)
+
+    def _make(self, event: Any) -> Captured:
+        named = bool(event.columns) and bool(event.columns[0].name)
+        declared = self._declared(event, named=named)
+        nulls = int.from_bytes(event.null_bitmask, "little")
+        columns = tuple(
+            from_table_map(
+                found,
+                nullable=bool(nulls >> i & 1),
+                declared=declared.get(found.name if named else i),
+            )
+            for i, found in enumerate(event.columns)
+        )
+        full_name = f"{event.schema}.{event.table}"
+        if not named:
+            _check_same(full_name, columns, declared)
+        table = Table(event.schema, event.table, columns, self._key(event, columns, named=named))
+        return Captured(RowDecoder(full_name, columns), self._events(table))
+
+    def _declared(self, event: Any, *, named: bool) -> dict[str | int, Column]:
+        """Columns of information_schema by name or by place; empty when they are not needed."""
+        binary = (int(c.type) == 254 and c.max_length in _MAYBE_ADDRESS for c in event.columns)
+        if named and not any(binary):
+            return {}
+        table = self._describe(event.schema, event.table)
+        if table is None:
+            if named:
+                return {}
+            raise ConnectError(
+                f"{event.schema}.{event.table} is in the binlog but no longer in the database, so its columns have no "
+                "names; set binlog_row_metadata=FULL on the server"
+            )
+        if named:
+            return {c.name: c for c in table.columns}
+        return dict(enumerate(table.columns))
+
+    def _key(self, event: Any, columns: tuple[Column, ...], *, named: bool) -> tuple[str, ...]:
+        if not named:
+            table = self._describe(event.schema, event.table)
+            return table.key if table is not None else ()
+        metadata = event.optional_metadata
+        places = list(metadata.simple_primary_key_list) or list(metadata.primary_keys_with_prefix)
+        return tuple(columns[i].name for i in places)
+
+
+def _check_same(full_name: str, columns: tuple[Column, ...], declared: dict[str | int, Column]) -> None:
+    """Without names in the binlog the table must be now what it was then."""
+    same = len(columns) == len(declared)
+    for i, column in enumerate(columns):
+        now = declared.get(i)
+        same = same and now is not None and _family(now) == _family(column)
+    if not same:
+        raise ConnectError(
+            f"{full_name} was changed after these rows were written, and the binlog has no names of columns; set "
+            "binlog_row_metadata=FULL on the server, then read the table again (snapshot.mode=always once)"
+        )
+
+
+def _family(column: Column) -> tuple[Kind, int]:
+    kind = Kind.STRING if column.kind is Kind.JSON else column.kind
+    return kind, column.size if kind is Kind.INT else 0

@@ -1,0 +1,214 @@
+"""What a column of a MySQL table is, as the binlog and the schema need to know it. Pure: no I/O.
+
+A description comes from `information_schema` (snapshot) or from a table map event of the binlog; where both know a
+column, both give the same kind, so that records of snapshot and binlog share one schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from klamm_plugins.errors import ConnectError
+
+
+class Kind(StrEnum):
+    """Families of column types that are stored and converted alike."""
+
+    INT = "int"
+    FLOAT = "float"
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BYTES = "bytes"
+    BIT = "bit"
+    ENUM = "enum"
+    SET = "set"
+    YEAR = "year"
+    DATE = "date"
+    TIME = "time"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    JSON = "json"
+    GEOMETRY = "geometry"
+    UUID = "uuid"
+    INET4 = "inet4"
+    INET6 = "inet6"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `size` is bytes of an integer, of a fixed binary value, or of an ENUM or SET; bits of a BIT.
+
+    `length_bytes` is how many bytes hold a value's length in the binlog (0: the description is not from there).
+    """
+
+    name: str
+    kind: Kind
+    nullable: bool = True
+    unsigned: bool = False
+    size: int = 0
+    precision: int = 0
+    scale: int = 0
+    fsp: int = 0
+    charset: str = "utf8mb4"
+    values: tuple[str, ...] = ()
+    length_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as it is at one moment; `key` are the columns of its primary key, in the key's order."""
+
+    database: str
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+_INTS: Final = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+_TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_BLOBS: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
+_SHAPES: Final = frozenset({
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+})  # fmt: skip
+_SIMPLE: Final = {k: Kind(k) for k in ("float", "double", "year", "date", "json", "uuid", "inet4", "inet6")}
+_QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
+
+
+def from_information_schema(row: Mapping[str, Any]) -> Column:
+    """A column from a row of `information_schema.columns` (keys in lower case)."""
+    type_name, full = str(row["data_type"]).lower(), str(row["column_type"])
+    base = Column(str(row["column_name"]), Kind.BYTES, nullable=row["is_nullable"] == "YES")
+    unsigned = "unsigned" in full.lower()
+    if type_name in _INTS:
+        return replace(base, kind=Kind.INT, size=_INTS[type_name], unsigned=unsigned)
+    if type_name == "decimal":
+        precision, scale = int(row["numeric_precision"]), int(row["numeric_scale"] or 0)
+        return replace(base, kind=Kind.DECIMAL, precision=precision, scale=scale, unsigned=unsigned)
+    if type_name in {"time", "datetime", "timestamp"}:
+        return replace(base, kind=Kind(type_name), fsp=int(row["datetime_precision"] or 0))
+    if type_name in _SIMPLE:
+        return replace(base, kind=_SIMPLE[type_name])
+    if type_name in _TEXTS:
+        return replace(base, kind=Kind.STRING, charset=str(row["character_set_name"] or "utf8mb4"))
+    if type_name in _BLOBS:
+        size = int(row["character_maximum_length"] or 0) if type_name == "binary" else 0
+        return replace(base, size=size)
+    if type_name in {"enum", "set"}:
+        values = tuple(v.replace("''", "'") for v in _QUOTED.findall(full))
+        return replace(base, kind=Kind(type_name), values=values)
+    if type_name == "bit":
+        return replace(base, kind=Kind.BIT, size=int(row["numeric_precision"]))
+    if type_name in _SHAPES:
+        return replace(base, kind=Kind.GEOMETRY)
+    raise ConnectError(f"column {base.name} has the type {full}, which this connector does not know")
+
+
+_INT_CODES: Final = {1: 1, 2: 2, 9: 3, 3: 4, 8: 8}  # field type code -> bytes
+_FSP_CODES: Final = {17: Kind.TIMESTAMP, 18: Kind.DATETIME, 19: Kind.TIME}
+_VARCHAR: Final = frozenset({15, 253, 254})
+
+
+def from_table_map(found: Any, *, nullable: bool, declared: Column | None) -> Column:
+    """A column from mysql-replication's description of a table map event.
+
+    `declared` is what `information_schema` says now about a column of that name: the binlog does not tell UUID and
+    INET6 from BINARY, nor has it names and character sets when `binlog_row_metadata` is not FULL.
+    """
+    code = int(found.type)
+    name = found.name or (declared.name if declared else "")
+    base = Column(name, Kind.BYTES, nullable=nullable)
+    if code in _INT_CODES:
+        # Without metadata that is all there is to know it by.
+        unsigned = bool(found.unsigned) or (not found.name and declared is not None and declared.unsigned)
+        return replace(base, kind=Kind.INT, size=_INT_CODES[code], unsigned=unsigned)
+    match code:
+        case 4:
+            return replace(base, kind=Kind.FLOAT)
+        case 5:
+            return replace(base, kind=Kind.DOUBLE)
+        case 10:
+            return replace(base, kind=Kind.DATE)
+        case 13:
+            return replace(base, kind=Kind.YEAR)
+        case 16:
+            return replace(base, kind=Kind.BIT, size=int(found.bits))
+        case 246:
+            return replace(base, kind=Kind.DECIMAL, precision=int(found.precision), scale=int(found.decimals))
+        case 247 | 248:
+            return _enumeration(base, found, declared)
+        case 252 | 255 | 245:
+            return _long(base, found, declared)
+    if code in _FSP_CODES:
+        return replace(base, kind=_FSP_CODES[code], fsp=int(found.fsp))
+    if code in _VARCHAR:
+        return _short(base, found, declared)
+    raise ConnectError(
+        f"column {name or '?'} is stored in the binlog as type {code}, which this connector cannot read"
+    )
+
+
+def _charset(found: Any, declared: Column | None) -> str:
+    if found.collation_name:
+        return str(found.collation_name).split("_")[0]
+    if not found.name and declared is not None:
+        return (
+            "binary" if declared.kind in {Kind.BYTES, Kind.UUID, Kind.INET4, Kind.INET6} else declared.charset
+        )
+    return str(found.character_set_name or "utf8mb4")
+
+
+def _enumeration(base: Column, found: Any, declared: Column | None) -> Column:
+    kind = Kind.ENUM if int(found.type) == 247 else Kind.SET
+    if kind is Kind.ENUM and found.enum_values:
+        values = tuple(found.enum_values[1:])  # the library puts "" in front, the value of an invalid one
+    elif kind is Kind.SET and found.set_values:
+        values = tuple(found.set_values)
+    else:
+        values = declared.values if declared is not None and declared.kind is kind else ()
+    return replace(base, kind=kind, size=int(found.size), values=values)
+
+
+def _long(base: Column, found: Any, declared: Column | None) -> Column:
+    base = replace(base, length_bytes=int(found.length_size))
+    if int(found.type) == 245:
+        return replace(base, kind=Kind.JSON)
+    if int(found.type) == 255:
+        return replace(base, kind=Kind.GEOMETRY)
+    charset = _charset(found, declared)
+    return base if charset == "binary" else replace(base, kind=Kind.STRING, charset=charset)
+
+
+def _short(base: Column, found: Any, declared: Column | None) -> Column:
+    length = int(found.max_length)
+    base = replace(base, length_bytes=2 if length > 255 else 1)
+    charset = _charset(found, declared)
+    if charset != "binary":
+        return replace(base, kind=Kind.STRING, charset=charset)
+    if int(found.type) != 254:
+        return base
+    base = replace(base, size=length)  # of fixed length: the binlog leaves zeros at the end out
+    if declared is not None and declared.kind in {Kind.UUID, Kind.INET4, Kind.INET6}:
+        return replace(base, kind=declared.kind)
+    return base
+
+
+CODECS: Final = {
+    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "latin1": "cp1252", "ascii": "ascii", "ucs2": "utf-16-be",
+    "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "latin2": "iso8859_2", "latin5": "iso8859_9",
+    "latin7": "iso8859_13", "greek": "iso8859_7", "hebrew": "iso8859_8", "cp1250": "cp1250", "cp1251": "cp1251",
+    "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "cp932": "cp932",
+    "sjis": "shift_jis", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr", "big5": "big5", "gbk": "gbk",
+    "gb2312": "gb2312", "gb18030": "gb18030", "koi8r": "koi8_r", "koi8u": "koi8_u", "tis620": "tis_620",
+    "macroman": "mac_roman", "macce": "mac_latin2", "hp8": "hp_roman8",
+}  # fmt: skip
+"""MySQL's character sets as Python's codecs. MySQL's latin1 is cp1252."""

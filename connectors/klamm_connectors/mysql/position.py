@@ -1,0 +1,119 @@
+"""Where a source is in the binlog: arithmetic of GTIDs, and the offsets that are committed. Pure: no I/O.
+
+A position is what has been taken completely (a GTID state or set, and the file with the byte after the last
+transaction) and, inside the transaction that is under way, its GTID, the row event and the row after the last one
+that was given out. A task that starts again asks the server for everything after the completed part and skips what
+the position says of the transaction under way: row events are counted whether or not their tables are captured, so
+that the count does not depend on the filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from klamm_plugins.errors import ConnectError
+
+SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`done` are the GTIDs of what is complete; `gtid`, `event` and `row` are 0 between transactions."""
+
+    done: str | None = None
+    file: str = ""
+    pos: int = 0
+    gtid: str = ""
+    event: int = 0
+    row: int = 0
+    snapshot: bool = False
+    ts_sec: int = field(default=0, compare=False)
+
+    def to_offset(self) -> dict[str, Any]:
+        """As it is committed, under Debezium's names where they mean the same."""
+        found: dict[str, Any] = {"file": self.file, "pos": self.pos}
+        if self.done is not None:
+            found["gtids"] = self.done
+        if self.event or self.row:
+            found |= {"gtid": self.gtid, "event": self.event, "row": self.row}
+        if self.snapshot:
+            found["snapshot"] = True
+        if self.ts_sec:
+            found["ts_sec"] = self.ts_sec
+        return found
+
+    @classmethod
+    def from_offset(cls, offset: Mapping[str, Any]) -> Position:
+        """ConnectError for an offset that no such task has written."""
+        try:
+            found = cls(
+                done=offset.get("gtids"),
+                file=str(offset["file"]),
+                pos=int(offset["pos"]),
+                gtid=str(offset.get("gtid", "")),
+                event=int(offset.get("event", 0)),
+                row=int(offset.get("row", 0)),
+                snapshot=bool(offset.get("snapshot", False)),
+                ts_sec=int(offset.get("ts_sec", 0)),
+            )
+        except (KeyError, TypeError, ValueError) as e:
+            raise ConnectError(
+                f"offset {dict(offset)} is none of this connector: file and pos are needed ({e})"
+            ) from e
+        if found.pos < 0 or found.event < 0 or found.row < 0:
+            raise ConnectError(f"offset {dict(offset)}: pos, event and row cannot be negative")
+        return found
+
+    def begin(self, gtid: str) -> Position:
+        """A transaction begins."""
+        return replace(self, gtid=gtid, event=0, row=0)
+
+    def complete(self, file: str, pos: int, ts_sec: int) -> Position:
+        """The transaction under way (or an event outside of any) ends before `pos`."""
+        done = self.done if self.done is None or not self.gtid else add_gtid(self.done, self.gtid)
+        return Position(done, file, pos, ts_sec=ts_sec)
+
+
+def add_gtid(done: str, gtid: str) -> str:
+    """A state with one more transaction: MariaDB's `domain-server-sequence` or MySQL's `uuid:number`."""
+    return _add_mysql(done, gtid) if ":" in gtid else _add_mariadb(done, gtid)
+
+
+def _add_mariadb(done: str, gtid: str) -> str:
+    last = {part.split("-")[0]: part for part in (p.strip() for p in done.split(",")) if part}
+    last[gtid.split("-", maxsplit=1)[0]] = gtid
+    return ",".join(last[domain] for domain in sorted(last, key=int))
+
+
+def parse_gtid_set(text: str) -> dict[str, list[tuple[int, int]]]:
+    """MySQL's set as intervals (both ends included) by server uuid, sorted and merged."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for part in (p.strip() for p in text.replace("\n", "").split(",")):
+        if not part:
+            continue
+        source, *ranges = part.split(":")
+        for item in ranges:
+            first, _, last = item.partition("-")
+            found.setdefault(source.lower(), []).append((int(first), int(last or first)))
+    return {source: _merged(intervals) for source, intervals in found.items()}
+
+
+def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(intervals):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found
+
+
+def _add_mysql(done: str, gtid: str) -> str:
+    source, _, number = gtid.partition(":")
+    sets = parse_gtid_set(done)
+    sets[source.lower()] = _merged([*sets.get(source.lower(), []), (int(number), int(number))])
+    return ",".join(
+        ":".join([s, *(str(a) if a == b else f"{a}-{b}" for a, b in sets[s])]) for s in sorted(sets)
+    )

@@ -1,0 +1,228 @@
+"""Talks to the server beside the binlog: connections, what it is set to, positions, table definitions."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pymysql
+from pymysql.cursors import DictCursor
+
+from klamm_connectors.mysql.columns import Table, from_information_schema
+from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
+
+log = logging.getLogger(__name__)
+
+_PASSING: Final = frozenset({
+    1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1412, 1637, 1927, 1969, 2002, 2003,
+    2006, 2013, 2014, 2055, 3024,
+})  # fmt: skip
+"""Connection lost or refused, server stopping, too many connections, deadlock, lock timeout, killed, table changed."""
+_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+_BINLOG_READ: Final = frozenset({1236, 1945})
+
+
+class PositionPurgedError(ConnectError):
+    """The server no longer has (or never had) the binlog position that was asked for."""
+
+
+def translated(error: BaseException, where: str) -> ConnectError:
+    """An error of PyMySQL or of a socket as the runtime judges them; the sentence says where it happened."""
+    if isinstance(error, ConnectError):
+        return error
+    if isinstance(error, ConfigError):
+        raise error
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if isinstance(error, pymysql.err.MySQLError):
+        if code in _BINLOG_READ:
+            return _binlog_error(text, where)
+        if code in _DENIED:
+            raise ConfigError(f"{where}: {text}", key="database.user") from error
+        if code in _PASSING or (isinstance(error, pymysql.err.InterfaceError)):
+            return RetriableError(f"{where}: {text or 'the connection is closed'}")
+        return ConnectError(f"{where}: {text}")
+    if isinstance(error, (OSError, EOFError)):
+        return RetriableError(f"{where}: {error}")
+    return ConnectError(f"{where}: {type(error).__name__}: {error}")
+
+
+def _binlog_error(text: str, where: str) -> ConnectError:
+    lowered = text.lower()
+    if "same server_uuid/server_id" in lowered or "same server_id" in lowered or "same server-id" in lowered:
+        raise ConfigError(
+            f"{where}: another replica or connector reads with the same server id; set database.server.id to a number "
+            f"of its own ({text})",
+            key="database.server.id",
+        )
+    if any(
+        word in lowered
+        for word in ("purged", "could not find", "not in the master", "gtid", "log file", "position")
+    ):
+        return PositionPurgedError(f"{where}: {text}")
+    return RetriableError(f"{where}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What matters of a server's settings."""
+
+    is_mariadb: bool
+    version: str
+    server_id: int
+    full_metadata: bool
+    gtid: bool
+    """Whether positions are GTIDs: always with MariaDB, with MySQL when gtid_mode is ON."""
+
+
+class Server:
+    """Makes connections by the task's settings."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self.address = f"{settings['database.hostname']}:{settings['database.port']}"
+
+    def arguments(self) -> dict[str, Any]:
+        """PyMySQL's arguments; they hold the password, so they are never shown."""
+        s = self._settings
+        password = s["database.password"]
+        found: dict[str, Any] = {
+            "host": s["database.hostname"],
+            "port": s["database.port"],
+            "user": s["database.user"],
+            "password": password.value if password is not None else "",
+            "connect_timeout": max(1, s["connect.timeout.ms"] // 1000),
+            "charset": "utf8mb4",
+        }
+        if s["database.ssl.mode"] != "disabled":
+            found["ssl"] = self._tls()
+        return found
+
+    def _tls(self) -> ssl.SSLContext:
+        mode, authority = self._settings["database.ssl.mode"], self._settings["database.ssl.ca"]
+        try:
+            context = ssl.create_default_context(cafile=authority)
+        except OSError as e:
+            raise ConfigError(
+                f"database.ssl.ca: {authority} cannot be read: {e}", key="database.ssl.ca"
+            ) from e
+        context.check_hostname = mode == "verify_identity"
+        if mode == "required":
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def connect(self, **more: Any) -> Any:
+        """A connection in UTC. Errors are translated."""
+        try:
+            connection = pymysql.connect(**self.arguments(), **more)
+            run(connection, "SET SESSION time_zone = '+00:00'")
+        except (pymysql.err.MySQLError, OSError) as e:
+            raise translated(e, f"MySQL at {self.address}") from e
+        return connection
+
+    def facts(self, connection: Any) -> ServerFacts:
+        """Check that the server writes what a source needs. ConfigError says what to set."""
+        found = variables(connection, "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "server_id", "gtid_mode")  # fmt: skip
+        if found.get("log_bin", "OFF").upper() not in {"ON", "1"}:
+            raise ConfigError(
+                f"MySQL at {self.address} writes no binlog: start it with log_bin (and binlog_format=ROW)"
+            )
+        if found.get("binlog_format", "ROW").upper() != "ROW":
+            raise ConfigError(
+                f"MySQL at {self.address} has binlog_format={found['binlog_format']}: rows are in the binlog only with "
+                "binlog_format=ROW"
+            )
+        if found.get("binlog_row_image", "FULL").upper() not in {"FULL", "FULL_NODUP"}:
+            raise ConfigError(
+                f"MySQL at {self.address} has binlog_row_image={found['binlog_row_image']}: events lack columns; set "
+                "binlog_row_image=FULL"
+            )
+        if found.get("binlog_row_image", "FULL").upper() == "FULL_NODUP":
+            raise ConfigError(
+                f"MySQL at {self.address} has binlog_row_image=FULL_NODUP: set binlog_row_image=FULL"
+            )
+        server_id = int(found.get("server_id", 0))
+        if server_id == self._settings["database.server.id"]:
+            raise ConfigError(
+                f"database.server.id={server_id} is that of the server at {self.address} itself: choose another",
+                key="database.server.id",
+            )
+        version = str(connection.get_server_info())
+        is_mariadb = "mariadb" in version.lower()
+        full = found.get("binlog_row_metadata", "").upper() == "FULL"
+        if not full:
+            log.warning(
+                "MySQL at %s has binlog_row_metadata=%s: names of columns are taken from information_schema as they are "
+                "now, so changes of a table between its events cannot be followed; set binlog_row_metadata=FULL",
+                self.address,
+                found.get("binlog_row_metadata", "(too old to have it)"),
+            )
+        gtid = is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON"
+        return ServerFacts(is_mariadb, version, server_id, full, gtid)
+
+
+def run(connection: Any, statement: str, args: Sequence[Any] | None = None) -> list[Any]:
+    """Rows of one statement, as tuples."""
+    with contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(statement, args)
+        return list(cursor.fetchall())
+
+
+def variables(connection: Any, *names: str) -> dict[str, str]:
+    """Global variables; those that the server does not have are left out."""
+    marks = ",".join(["%s"] * len(names))
+    rows = run(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def end_of_binlog(connection: Any) -> tuple[str, int, str]:
+    """File, byte and (MySQL) executed GTID set of the end of the binlog."""
+    try:
+        rows = run(connection, "SHOW MASTER STATUS")
+    except pymysql.err.MySQLError:
+        rows = run(connection, "SHOW BINARY LOG STATUS")  # its name since MySQL 8.4
+    if not rows:
+        raise ConfigError("the server answers no binlog position: is log_bin on?")
+    row = rows[0]
+    return str(row[0]), int(row[1]), str(row[4]).replace("\n", "") if len(row) > 4 else ""
+
+
+def mariadb_gtid(connection: Any, file: str, pos: int) -> str:
+    """The GTID state of a place in MariaDB's binlog."""
+    return str(run(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, pos))[0][0] or "")
+
+
+_COLUMNS = (
+    "SELECT column_name AS column_name, data_type AS data_type, column_type AS column_type, is_nullable AS is_nullable,"
+    " numeric_precision AS numeric_precision, numeric_scale AS numeric_scale, datetime_precision AS datetime_precision,"
+    " character_set_name AS character_set_name, character_maximum_length AS character_maximum_length"
+    " FROM information_schema.columns WHERE table_schema=%s AND table_name=%s ORDER BY ordinal_position"
+)
+_KEY = (
+    "SELECT column_name FROM information_schema.key_column_usage WHERE table_schema=%s AND table_name=%s"
+    " AND constraint_name='PRIMARY' ORDER BY ordinal_position"
+)
+
+
+def describe(connection: Any, database: str, name: str) -> Table | None:
+    """The table as it is now; None when there is none."""
+    with contextlib.closing(connection.cursor(DictCursor)) as cursor:
+        cursor.execute(_COLUMNS, (database, name))
+        columns = tuple(from_information_schema(row) for row in cursor.fetchall())
+    if not columns:
+        return None
+    key = tuple(str(row[0]) for row in run(connection, _KEY, (database, name)))
+    return Table(database, name, columns, key)
+
+
+def tables(connection: Any) -> list[tuple[str, str]]:
+    """Databases and names of all tables (no views), sorted."""
+    rows = run(
+        connection,
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type='BASE TABLE' ORDER BY 1, 2",
+    )
+    return [(str(a), str(b)) for a, b in rows]

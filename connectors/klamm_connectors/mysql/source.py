@@ -1,0 +1,83 @@
+"""MySqlSource: tables of MySQL or MariaDB to topics, first as they are (snapshot), then change by change (binlog).
+
+Offsets: partition {"server": topic.prefix}; offset as in `position`. The heavy libraries are imported with the task.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_base.version import __version__
+from klamm_connectors.mysql.config import config, parse
+from klamm_connectors.mysql.position import SERVER, Position
+from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
+from klamm_plugins.errors import ConfigError, ConnectError
+
+if TYPE_CHECKING:
+    from klamm_connectors.mysql.task import MySqlSourceTask
+
+
+class MySqlSourceConnector(SourceConnector):
+    """One task: a binlog has one order."""
+
+    kafka_name = "io.debezium.connector.mysql.MySqlConnector"
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return config()
+
+    @classmethod
+    def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
+        values = super().validate(props)
+        if not any(value.errors for value in values):
+            try:
+                parse(props)
+            except ConfigError as e:
+                for value in values:
+                    if value.name == e.key:
+                        value.errors.append(str(e))
+        return values
+
+    @classmethod
+    def task_class(cls) -> type[MySqlSourceTask]:
+        for module in ("pymysql", "pymysqlreplication"):
+            if importlib.util.find_spec(module) is None:
+                raise ConfigError("the MySQL source needs the extra klamm[mysql]: pip install 'klamm[mysql]'")
+        from klamm_connectors.mysql.task import MySqlSourceTask
+
+        return MySqlSourceTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        parse(props)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [dict(self._props)]
+
+    @classmethod
+    def alter_offsets(
+        cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """A position of the binlog may be set by hand: {"file", "pos", "gtids"}."""
+        for partition, offset in offsets:
+            if SERVER not in partition:
+                raise ConnectError(f"Partition objects should contain the key '{SERVER}' (the topic.prefix)")
+            if offset is not None:
+                Position.from_offset(offset)
+        return True
+
+
+class MariaDbSourceConnector(MySqlSourceConnector):
+    """The same under the name of Debezium's connector for MariaDB."""
+
+    kafka_name = "io.debezium.connector.mariadb.MariaDbConnector"
