@@ -1,0 +1,221 @@
+"""The configuration that the mirror's connectors share, and that of MirrorSourceConnector: MirrorMaker 2's keys.
+
+A cluster's clients are configured as in MirrorMaker: `source.cluster.X` and `target.cluster.X` for all clients of a
+cluster, `consumer.X` for all consumers, `source.consumer.X` for consumers at the source; the more special one wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from klamm_base.configdef import ConfigDef, Importance, Type, Validator, between, invalid, non_empty, one_of
+from klamm_base.errors import ConfigError
+from klamm_broker.client import parse_bootstrap
+from klamm_mirror import filters
+from klamm_mirror.policy import find_policy
+
+Side = Literal["source", "target"]
+ClientKind = Literal["consumer", "producer", "admin"]
+
+_JAVA: Final = "org.apache.kafka.connect.mirror."
+_FORWARDING: Final = "org.apache.kafka.clients.admin.ForwardingAdmin"
+_PREFIXES: Final = re.compile(
+    r"(source|target)\.(cluster|consumer|producer|admin)\..+|(consumer|producer|admin)\..+"
+    r"|(key|value|header)\.converter(\..+)?|(transforms|predicates|errors|task|tasks|topic\.creation|offsets\.storage"
+    r"|transaction\.boundary|exactly\.once|restart|config\.(providers|action)|metric|sasl|ssl)(\..+)?"
+)
+_RUNTIME: Final = frozenset({"name", "connector.class", "connector.plugin.version", "security.protocol"})
+_OTHERS: Final = frozenset(
+    {
+        "groups", "groups.exclude", "group.filter.class", "refresh.groups.enabled", "refresh.groups.interval.seconds",
+        "emit.checkpoints.enabled", "emit.checkpoints.interval.seconds", "sync.group.offsets.enabled",
+        "sync.group.offsets.interval.seconds", "checkpoints.topic.replication.factor",
+        "emit.heartbeats.enabled", "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor",
+        "use.defaults.from",
+    }
+)  # fmt: skip
+"""Keys of the other connectors: a file for all three gives them to each."""
+
+
+def _policy(name: str, value: Any) -> None:
+    find_policy(value)
+
+
+def _only(known: str) -> Validator:
+    def check(name: str, value: Any) -> None:
+        if value not in {known, known.rpartition(".")[2]}:
+            raise invalid(name, value, f"Must be {known}: other Java classes cannot be loaded")
+
+    return check
+
+
+def _servers(name: str, value: Any) -> None:
+    try:
+        parse_bootstrap(value or "")
+    except ConfigError:
+        raise invalid(name, value, "Must be brokers such as host:9092,host:9092") from None
+
+
+def common_config() -> ConfigDef:
+    """The keys that all three connectors have."""
+    keys = ConfigDef()
+    define = keys.define
+    define(
+        "source.cluster.alias", Type.STRING, validator=non_empty, importance=Importance.HIGH,
+        documentation="Alias of the source cluster: the prefix of its topics at the target.",
+    )  # fmt: skip
+    define(
+        "target.cluster.alias", Type.STRING, "target", validator=non_empty, importance=Importance.HIGH,
+        documentation="Alias of the target cluster: names the topic of offset syncs.",
+    )  # fmt: skip
+    for side in ("source", "target"):
+        define(
+            f"{side}.cluster.bootstrap.servers", Type.STRING, validator=_servers, importance=Importance.HIGH,
+            documentation=f"Brokers of the {side} cluster, host:port. Other settings of its clients follow "
+            f"the prefix {side}.cluster.",
+        )  # fmt: skip
+    define("enabled", Type.BOOLEAN, True, documentation="Whether to mirror from source to target at all.")
+    define(
+        "admin.timeout.ms", Type.LONG, 60_000, validator=between(1), importance=Importance.LOW,
+        documentation="How long requests that find or make topics may take, ms.",
+    )  # fmt: skip
+    define(
+        "replication.policy.class", Type.CLASS, f"{_JAVA}DefaultReplicationPolicy", validator=_policy,
+        importance=Importance.LOW,
+        documentation="How remote topics are named: DefaultReplicationPolicy (alias and separator before the name) "
+        "or IdentityReplicationPolicy (the same name).",
+    )  # fmt: skip
+    define(
+        "replication.policy.separator", Type.STRING, ".", validator=non_empty, importance=Importance.LOW,
+        documentation="What stands between alias and topic in the name of a remote topic.",
+    )  # fmt: skip
+    define(
+        "replication.policy.internal.topic.separator.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether the separator is used in the names of the mirror's own topics as well.",
+    )  # fmt: skip
+    define(
+        "forwarding.admin.class", Type.CLASS, _FORWARDING, validator=_only(_FORWARDING),
+        importance=Importance.LOW, documentation="Only the default: topics are made by requests to the brokers.",
+    )  # fmt: skip
+    return keys
+
+
+def topics_config() -> ConfigDef:
+    """Which topics are mirrored."""
+    keys = ConfigDef()
+    define = keys.define
+    define(
+        "topics", Type.LIST, filters.TOPICS, validator=filters.check_patterns, importance=Importance.HIGH,
+        documentation="Topics to mirror: names and regular expressions.",
+    )  # fmt: skip
+    define(
+        "topics.exclude", Type.LIST, filters.TOPICS_EXCLUDE, validator=filters.check_patterns,
+        importance=Importance.HIGH, documentation="Topics to leave out; wins over topics.",
+    )  # fmt: skip
+    define(
+        "topic.filter.class", Type.CLASS, f"{_JAVA}DefaultTopicFilter",
+        validator=_only(f"{_JAVA}DefaultTopicFilter"), importance=Importance.LOW,
+        documentation="Only the default: lists and regular expressions.",
+    )  # fmt: skip
+    return keys
+
+
+def syncs_config() -> ConfigDef:
+    """The topic of offset syncs."""
+    keys = ConfigDef()
+    define = keys.define
+    define(
+        "offset-syncs.topic.location", Type.STRING, "source", validator=one_of("source", "target"),
+        importance=Importance.LOW, documentation="The cluster that holds the topic of offset syncs.",
+    )  # fmt: skip
+    define(
+        "offset-syncs.topic.replication.factor", Type.SHORT, 3, validator=between(-1),
+        importance=Importance.LOW, documentation="Replicas of the topic of offset syncs.",
+    )  # fmt: skip
+    define(
+        "emit.offset-syncs.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether to write offset syncs; without them, groups cannot be translated.",
+    )  # fmt: skip
+    return keys
+
+
+def source_config() -> ConfigDef:
+    """The keys of MirrorSourceConnector."""
+    keys = common_config().merged(topics_config()).merged(syncs_config())
+    define = keys.define
+    define(
+        "config.properties.exclude", Type.LIST, filters.CONFIG_PROPERTIES_EXCLUDE,
+        validator=filters.check_patterns, importance=Importance.HIGH,
+        documentation="Settings of topics that are not taken over: names and regular expressions.",
+    )  # fmt: skip
+    define(
+        "config.property.filter.class", Type.CLASS, f"{_JAVA}DefaultConfigPropertyFilter",
+        validator=_only(f"{_JAVA}DefaultConfigPropertyFilter"), importance=Importance.LOW,
+        documentation="Only the default: lists and regular expressions.",
+    )  # fmt: skip
+    define(
+        "consumer.poll.timeout.ms", Type.LONG, 1000, validator=between(1), importance=Importance.LOW,
+        documentation="How long a broker of the source may wait for new records before it answers, ms.",
+    )  # fmt: skip
+    for what, text in (
+        ("refresh.topics", "look for new topics and partitions"),
+        ("sync.topic.configs", "give remote topics the settings of their sources"),
+        ("sync.topic.acls", "take over ACLs. It is not done: the log says so once"),
+    ):
+        define(
+            f"{what}.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
+            documentation=f"Whether to {text}.",
+        )  # fmt: skip
+        define(
+            f"{what}.interval.seconds", Type.LONG, 600, validator=between(1), importance=Importance.LOW,
+            documentation=f"How often to {text.partition('.')[0]}, seconds.",
+        )  # fmt: skip
+    define(
+        "replication.factor", Type.INT, 2, validator=between(-1), importance=Importance.LOW,
+        documentation="Replicas of remote topics; -1: the target cluster's default.",
+    )  # fmt: skip
+    define(
+        "offset.lag.max", Type.LONG, 100, validator=between(0), importance=Importance.LOW,
+        documentation="How far a partition may drift from its last offset sync before the next is written, records.",
+    )  # fmt: skip
+    define(
+        "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether to mirror topics of heartbeats even where the filter leaves them out.",
+    )  # fmt: skip
+    return keys
+
+
+def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> dict[str, str]:
+    """What a client of a cluster is configured with, in Java's names, `bootstrap.servers` among it.
+
+    Raises ConfigError for what our client cannot speak.
+    """
+    found = {
+        k: v for k, v in _below(props, f"{side}.cluster.").items()
+        if not k.startswith(("consumer.", "producer.", "admin.")) and k != "alias"
+    }  # fmt: skip
+    for prefix in (f"{kind}.", f"{side}.cluster.{kind}.", f"{side}.{kind}."):
+        own = _below(props, prefix)
+        own.pop("poll.timeout.ms", None)  # consumer.poll.timeout.ms is the connector's
+        found |= own
+    protocol = found.get("security.protocol", props.get("security.protocol", "PLAINTEXT"))
+    if protocol.strip().upper() != "PLAINTEXT":
+        raise invalid(
+            f"{side}.cluster.security.protocol", protocol,
+            "Must be PLAINTEXT: the mirror does not speak TLS or SASL yet",
+        )  # fmt: skip
+    return found
+
+
+def unknown_keys(props: Mapping[str, str], keys: ConfigDef) -> list[str]:
+    """Keys that have no effect here: neither ours, nor the runtime's, nor those of the other mirror connectors."""
+    return [
+        name for name in keys.unknown(props)
+        if name not in _RUNTIME and name not in _OTHERS and not _PREFIXES.fullmatch(name)
+    ]  # fmt: skip
+
+
+def _below(props: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}

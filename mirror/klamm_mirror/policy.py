@@ -1,0 +1,140 @@
+"""How topics are called at the other cluster: MirrorMaker 2's replication policies. Pure.
+
+`DefaultReplicationPolicy` puts the source's alias before the name (`A.orders`), so that a topic shows where it comes
+from and never goes in circles. `IdentityReplicationPolicy` keeps names as they are, except those of heartbeats.
+Sources: `org.apache.kafka.connect.mirror.{ReplicationPolicy,DefaultReplicationPolicy,IdentityReplicationPolicy}`,
+KIP-382, KIP-690 (names of internal topics), KIP-787.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_base.configdef import invalid
+
+SEPARATOR: Final = "."
+HEARTBEATS: Final = "heartbeats"
+_INTERNAL: Final = "internal"
+_CHECKPOINTS: Final = "checkpoints"
+_PACKAGE: Final = "org.apache.kafka.connect.mirror."
+
+
+class DefaultReplicationPolicy:
+    """Remote topics are `<source alias><separator><topic>`. `internal_separator` is that of the mirror's own topics."""
+
+    def __init__(
+        self, *, separator: str = SEPARATOR, internal_separator: str | None = None, source_alias: str = ""
+    ) -> None:
+        self.separator = separator
+        self.source_alias = source_alias
+        self._internal_separator = separator if internal_separator is None else internal_separator
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        """The target's name of a topic of the source."""
+        return f"{source_alias}{self.separator}{topic}"
+
+    def topic_source(self, topic: str) -> str | None:
+        """The alias of the cluster that a topic was mirrored from; None for a topic that was made here."""
+        alias, separator, rest = topic.partition(self.separator)
+        return alias if separator and rest.strip(self.separator) else None
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """What the topic is called at the cluster that it was mirrored from; None for one that was made here."""
+        source = self.topic_source(topic)
+        return None if source is None else topic[len(source) + len(self.separator) :]
+
+    def original_topic(self, topic: str) -> str:
+        """What the topic is called where it was first made, over any number of mirrors."""
+        while (upstream := self.upstream_topic(topic)) is not None and upstream != topic:
+            topic = upstream
+        return topic
+
+    def topic_sources(self, topic: str) -> list[str]:
+        """The aliases of all clusters that a topic came through, the last one first."""
+        found = []
+        while (source := self.topic_source(topic)) is not None:
+            found.append(source)
+            upstream = self.upstream_topic(topic)
+            if upstream is None or upstream == topic:
+                break
+            topic = upstream
+        return found
+
+    def heartbeats_topic(self) -> str:
+        """The topic at the target that heartbeats go to."""
+        return HEARTBEATS
+
+    def offset_syncs_topic(self, alias: str) -> str:
+        """The topic of offset syncs, named after the other cluster (usually the target)."""
+        return f"mm2-offset-syncs{self._internal_separator}{alias}{self._internal_separator}{_INTERNAL}"
+
+    def checkpoints_topic(self, alias: str) -> str:
+        """The topic, at the target, of checkpoints of groups of the source with this alias."""
+        return f"{alias}{self._internal_separator}{_CHECKPOINTS}{self._internal_separator}{_INTERNAL}"
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        """Whether it holds heartbeats, made here or mirrored."""
+        return self.original_topic(topic) == HEARTBEATS
+
+    def is_checkpoints_topic(self, topic: str) -> bool:
+        return topic.endswith(self.checkpoints_topic(""))
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        """Whether a mirror keeps its own data there (offset syncs, checkpoints, its workers' topics)."""
+        ours = topic.startswith("mm2") and topic.endswith(f"{self._internal_separator}{_INTERNAL}")
+        return ours or self.is_checkpoints_topic(topic)
+
+    def is_internal_topic(self, topic: str) -> bool:
+        """Whether it is never mirrored: a mirror's own, Kafka's own (`__`), or hidden (`.`)."""
+        return topic.startswith(("__", ".")) or self.is_mm2_internal_topic(topic)
+
+
+class IdentityReplicationPolicy(DefaultReplicationPolicy):
+    """Remote topics have the names of their sources. Nothing in a name shows a circle: mirror in one direction only."""
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        if self._looks_like_heartbeats(topic):
+            return super().format_remote_topic(source_alias, topic)
+        return topic
+
+    def topic_source(self, topic: str) -> str | None:
+        """The one source that there is: a name alone does not tell."""
+        if self._looks_like_heartbeats(topic):
+            return super().topic_source(topic)
+        return self.source_alias or None
+
+    def upstream_topic(self, topic: str) -> str | None:
+        return super().upstream_topic(topic) if self._looks_like_heartbeats(topic) else topic
+
+    def original_topic(self, topic: str) -> str:
+        return super().original_topic(topic) if self._looks_like_heartbeats(topic) else topic
+
+    def _looks_like_heartbeats(self, topic: str) -> bool:
+        return topic == HEARTBEATS or topic.endswith(f"{self.separator}{HEARTBEATS}")
+
+
+ReplicationPolicy = DefaultReplicationPolicy
+_POLICIES: Final[dict[str, type[ReplicationPolicy]]] = {
+    policy.__name__: policy for policy in (DefaultReplicationPolicy, IdentityReplicationPolicy)
+}
+
+
+def find_policy(name: str) -> type[ReplicationPolicy]:
+    """The policy of a class name, Java's or ours. Raises ConfigError."""
+    found = _POLICIES.get(name.removeprefix(_PACKAGE))
+    if found is None:
+        known = " or ".join(_POLICIES)
+        raise invalid("replication.policy.class", name, f"Must be {known}: no other policy is known")
+    return found
+
+
+def policy_from(parsed: Mapping[str, Any]) -> ReplicationPolicy:
+    """The policy of a parsed configuration (see `config`). Raises ConfigError."""
+    separator = parsed["replication.policy.separator"]
+    custom = parsed["replication.policy.internal.topic.separator.enabled"]
+    return find_policy(parsed["replication.policy.class"])(
+        separator=separator,
+        internal_separator=separator if custom else SEPARATOR,
+        source_alias=parsed["source.cluster.alias"],
+    )
