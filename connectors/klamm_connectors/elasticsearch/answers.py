@@ -1,0 +1,153 @@
+"""What the server's answer to a bulk request means for each of its documents. No I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+import orjson
+
+from klamm_connectors.elasticsearch.buffer import Document
+
+_NO_ERRORS: Final = re.compile(rb'^\{\s*("took"\s*:\s*\d+\s*,\s*)?"errors"\s*:\s*false')
+_MALFORMED: Final = frozenset(
+    {
+        "strict_dynamic_mapping_exception",
+        "mapper_parsing_exception",
+        "document_parsing_exception",
+        "illegal_argument_exception",
+        "action_request_validation_exception",
+        "invalid_index_name_exception",
+    }
+)
+_BUSY: Final = frozenset({"es_rejected_execution_exception", "circuit_breaking_exception"})
+_BLOCKED: Final = "cluster_block_exception"  # read-only indices of a full disk, a cluster without a master
+_REASON_MAX: Final = 1000
+
+
+class Kind(Enum):
+    """What becomes of a document."""
+
+    DONE = "done"
+    BUSY = "busy"
+    """Again, and it does not count."""
+    BLOCKED = "blocked"
+    """Again, and it does not count; the server takes nothing at the moment."""
+    PASSING = "passing"
+    """Again, `max.retries` times."""
+    MALFORMED = "malformed"
+    """The document's own fault."""
+    FAILED = "failed"
+    """Something that the task cannot go on with."""
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Documents by what becomes of them; `reason` is the first error's, of the gravest kind."""
+
+    done: list[Document] = field(default_factory=list)
+    again: list[Document] = field(default_factory=list)
+    malformed: list[tuple[Document, str]] = field(default_factory=list)
+    failed: str | None = None
+    busy: str | None = None
+    blocked: str | None = None
+    passing: str | None = None
+
+
+def judge_item(item: dict[str, Any]) -> tuple[Kind, str]:
+    """One entry of `items`: `{"index": {"status": 201, …}}`."""
+    action, result = next(iter(item.items()))
+    status = result.get("status", 0)
+    error = result.get("error")
+    if error is None:
+        return Kind.DONE, ""  # also a delete that found nothing (404)
+    kind = error.get("type", "") if isinstance(error, dict) else ""
+    reason = f"{kind}: {_reason(error)} (status {status})"
+    if status == 429 or kind in _BUSY:
+        return Kind.BUSY, reason
+    if status == 409:
+        # A version that is there already, or a document that `create` made before, was written by us earlier. Only
+        # an update can really meet another writer.
+        return (Kind.PASSING, reason) if action == "update" else (Kind.DONE, reason)
+    if kind == _BLOCKED:
+        return Kind.BLOCKED, reason
+    if kind in _MALFORMED or (status == 400 and kind != "index_closed_exception"):
+        return Kind.MALFORMED, reason
+    if status >= 500:
+        return Kind.PASSING, reason
+    return Kind.FAILED, reason
+
+
+def _reason(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error)[:_REASON_MAX]
+    text = str(error.get("reason"))
+    cause = error.get("caused_by")
+    if isinstance(cause, dict):
+        text += f"; caused by {cause.get('type')}: {cause.get('reason')}"
+    return text[:_REASON_MAX]
+
+
+def judge(documents: list[Document], answer: bytes, max_retries: int) -> Verdicts:
+    """The answer (status 200) to a request with these documents; counts their attempts.
+
+    When a document must be sent again, so must the later ones of its id, whatever became of them: what they change
+    must be the last word.
+    """
+    if _NO_ERRORS.match(answer):
+        return Verdicts(done=documents)
+    found = Verdicts()
+    items = _items(answer, len(documents))
+    if isinstance(items, str):
+        found.failed = items
+        return found
+    ids_again: set[str] = set()
+    for document, item in zip(documents, items, strict=True):
+        kind, reason = judge_item(item)
+        if document.id is not None and document.id in ids_again:
+            found.again.append(document)
+            continue
+        match kind:
+            case Kind.DONE:
+                found.done.append(document)
+            case Kind.MALFORMED:
+                found.malformed.append((document, reason))
+            case Kind.FAILED:
+                found.failed = found.failed or f"{where(document)}: {reason}"
+            case Kind.PASSING if document.attempts >= max_retries:
+                tried = f"after {document.attempts + 1} attempts (max.retries)"
+                found.failed = found.failed or f"{where(document)}: {reason}, {tried}"
+            case _:
+                _note(found, kind, reason)
+                document.attempts += kind is Kind.PASSING
+                found.again.append(document)
+                if document.id is not None:
+                    ids_again.add(document.id)
+    return found
+
+
+def _note(found: Verdicts, kind: Kind, reason: str) -> None:
+    if kind is Kind.BUSY:
+        found.busy = found.busy or reason
+    elif kind is Kind.BLOCKED:
+        found.blocked = found.blocked or reason
+    else:
+        found.passing = found.passing or reason
+
+
+def _items(answer: bytes, count: int) -> list[dict[str, Any]] | str:
+    try:
+        items = orjson.loads(answer)["items"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return f"the answer to a bulk request is not Elasticsearch's: {answer[:200]!r}"
+    if len(items) != count:
+        return f"the answer to a bulk request of {count} documents has {len(items)} items"
+    return list(items)
+
+
+def where(document: Document) -> str:
+    """The record behind a document, for a sentence."""
+    record = document.record
+    return f"record {record.topic}-{record.partition}@{record.offset} for index {document.index}"

@@ -1,0 +1,158 @@
+"""Documents on their way: what waits, what is under way, what comes again, in an order that is right per id. No I/O.
+
+Invariants: an id is in one request at a time, and all its documents pass in the order in which they came; when one of them
+must be sent again, so are the later ones of its request. Documents without an id of their own (None) pass at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from klamm_connectors.elasticsearch.tracker import Chunk
+from klamm_plugins.records import SinkRecord
+
+
+@dataclass(slots=True, eq=False)
+class Document:
+    """One action of a bulk request. `data` are its lines, each with its line end; `id` orders documents of one id.
+
+    `index` is where it goes to, `chunk` who is told when it is dealt with, `attempts` how often it was sent again after
+    an error that counts.
+    """
+
+    data: bytes
+    id: str | None
+    index: str
+    chunk: Chunk
+    record: SinkRecord
+    attempts: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Documents that are sent together. `timeouts` counts answers that did not come in time."""
+
+    documents: list[Document]
+    sent_at: float = 0.0
+    timeouts: int = 0
+    indices: set[str] = field(default_factory=set)
+
+    def body(self) -> bytes:
+        return b"".join([d.data for d in self.documents])
+
+
+class Buffer:
+    """`open` counts documents that were added and are not done."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._waiting: deque[Document] = deque()
+        self._again: deque[Request] = deque()
+        self._busy: set[str] = set()  # ids that are in a request
+        self._held: dict[str, deque[Document]] = {}  # documents that wait for their id
+        self._since = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Documents that could be sent now."""
+        return len(self._waiting)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether there is a request to send again."""
+        return bool(self._again)
+
+    def age(self, now: float) -> float:
+        """For how long something has waited, 0.0 when nothing does."""
+        return now - self._since if self._waiting else 0.0
+
+    def add(self, documents: Sequence[Document], now: float) -> None:
+        if documents and not self._waiting:
+            self._since = now
+        self._waiting.extend(documents)
+        self.open += len(documents)
+
+    def take(self, count: int, size: int, now: float) -> Request | None:
+        """The next request: up to `count` documents and `size` bytes, at least one document. None: nothing to send."""
+        while self._again:
+            request = self._again.popleft()
+            gone = [d for d in request.documents if d.chunk.dropped]
+            if gone:
+                self.done(gone, now)
+                request.documents = [d for d in request.documents if not d.chunk.dropped]
+            if request.documents:
+                return request
+        taken: list[Document] = []
+        while self._waiting and len(taken) < count:
+            document = self._waiting[0]
+            if taken and size < len(document.data):
+                break
+            self._waiting.popleft()
+            if document.chunk.dropped:
+                self.open -= 1
+            elif self._must_wait(document, taken):
+                self._held.setdefault(document.id or "", deque()).append(document)
+            else:
+                taken.append(document)
+                size -= len(document.data)
+        self._since = now
+        if not taken:
+            return None
+        self._busy.update([d.id for d in taken if d.id is not None])
+        return Request(taken, indices={d.index for d in taken})
+
+    def _must_wait(self, document: Document, taken: list[Document]) -> bool:
+        # An id of the request that is being filled is not busy yet: its documents go together.
+        return document.id is not None and (document.id in self._busy or document.id in self._held)
+
+    def done(self, documents: Collection[Document], now: float) -> None:
+        """These were dealt with, or given up: their ids are free for what was held back."""
+        self.open -= len(documents)
+        for document in documents:
+            if document.id is not None:
+                self._busy.discard(document.id)
+        for document in documents:
+            if document.id is not None and document.id in self._held:
+                held = self._held.pop(document.id)
+                if not self._waiting:
+                    self._since = now
+                self._waiting.extendleft(reversed(held))
+
+    def again(self, request: Request, documents: list[Document], count: int) -> None:
+        """Send these of `request` again, in requests of up to `count`; their ids stay busy."""
+        if len(documents) <= count:
+            self._again.append(
+                Request(documents, timeouts=request.timeouts, indices={d.index for d in documents})
+            )
+            return
+        parts = -(-len(documents) // count)
+        shares: list[list[Document]] = [[] for _ in range(parts)]
+        for i, document in enumerate(documents):
+            # All documents of one id stay together, in their order.
+            shares[hash(document.id) % parts if document.id is not None else i % parts].append(document)
+        for share in shares:
+            if share:
+                self._again.append(
+                    Request(share, timeouts=request.timeouts, indices={d.index for d in share})
+                )
+
+    def split(self, request: Request) -> None:
+        """Send it again in two halves, to find the document that a whole request is refused for.
+
+        Documents of one id stay together; when there is only one id, its first document goes alone.
+        """
+        documents = request.documents
+        ids = {d.id for d in documents if d.id is not None}
+        if len(ids) == 1 and all(d.id is not None for d in documents):
+            first, *rest = documents
+            self._held.setdefault(first.id or "", deque()).extendleft(reversed(rest))
+            self._again.appendleft(Request([first], indices={first.index}))
+            return
+        half = set(sorted(ids)[: len(ids) // 2])
+        parts: tuple[list[Document], list[Document]] = ([], [])
+        for i, document in enumerate(documents):
+            second = document.id not in half if document.id is not None else i * 2 >= len(documents)
+            parts[second].append(document)
+        self._again.extendleft(Request(p, indices={d.index for d in p}) for p in parts[::-1] if p)

@@ -1,0 +1,70 @@
+"""The connector class of the Elasticsearch sink; its task, and with it the client, is imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Mapping
+
+from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_base.errors import ConfigError
+from klamm_base.version import __version__
+from klamm_connectors.elasticsearch.keys import config_def
+from klamm_connectors.elasticsearch.settings import Settings, cross_errors, no_effect
+from klamm_plugins.connector import SinkConnector, SinkTask
+from klamm_plugins.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class ElasticsearchSinkConnector(SinkConnector):
+    """Tasks that write to one cluster; they share nothing."""
+
+    kafka_name = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return config_def()
+
+    @classmethod
+    def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
+        """By key, and across keys; the cluster is not asked."""
+        answers = config_def().validate(props)
+        by_name = {a.name: a for a in answers}
+        for name, why in cross_errors(props, {a.name: a.value for a in answers}).items():
+            if name not in by_name:
+                by_name[name] = ConfigValue(name=name)
+                answers.append(by_name[name])
+            by_name[name].errors.append(why)
+            if name == "connection.url":
+                by_name[name].value = None  # it may hold a password
+        return answers
+
+    @classmethod
+    def task_class(cls) -> type[SinkTask]:
+        if importlib.util.find_spec("elasticsearch") is None:
+            raise ConfigError("The Elasticsearch sink needs its client: pip install 'klamm[elasticsearch]'")
+        from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
+
+        return ElasticsearchSinkTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        Settings.parse(props)
+        for sentence in no_effect(props):
+            log.warning("%s", sentence)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [dict(self._props) for _ in range(max_tasks)]
+
+    @classmethod
+    def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Any offset will do: nothing about offsets is kept in Elasticsearch."""
+        return True

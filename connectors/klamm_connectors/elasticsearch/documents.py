@@ -1,0 +1,266 @@
+"""Records as actions of a bulk request: the lines that are sent, and the id by which they are ordered. No I/O.
+
+Values of JsonConverter and structs are written by orjson in one go. Text and bytes that hold a JSON object pass as they are,
+and whether they are JSON is left to the server, which refuses single documents. Dates and times are ISO 8601, decimals
+numbers with all their digits, bytes base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+
+from klamm_connectors.elasticsearch.settings import Settings
+from klamm_plugins import logical
+from klamm_plugins.errors import DataError
+from klamm_plugins.records import SinkRecord
+from klamm_plugins.schema import Schema, Struct, Type
+
+Convert = Callable[[Any], Any]
+
+_OPTIONS: Final = orjson.OPT_UTC_Z
+_ID_MAX: Final = 512  # bytes, the server's own limit: beyond it a whole request is refused
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_TIMESTAMP: Final = (
+    "a data stream needs a timestamp: the record has none, and data.stream.timestamp.field none either"
+)
+
+
+class DocumentBuilder:
+    """`build` gives lines and id of a record; None for one that there is nothing to do for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._targets: dict[str, tuple[str, str, bool]] = {}
+        self._converts: dict[Schema, Convert | None] = {}
+        self._operation = "create" if settings.to_streams else "update" if settings.upsert else "index"
+        self._as_it_is = not settings.to_streams
+
+    def target(self, topic: str) -> str:
+        """The index, data stream or alias that a topic's records go to."""
+        return self._target(topic)[0]
+
+    def _target(self, topic: str) -> tuple[str, str, bool]:
+        found = self._targets.get(topic)
+        if found is None:
+            index = self._settings.target(topic)
+            head = f'{{"{self._operation}":{{"_index":{orjson.dumps(index).decode()}'
+            found = self._targets[topic] = index, head, self._settings.ignores_key(topic)
+        return found
+
+    def build(self, record: SinkRecord) -> tuple[bytes, str | None] | None:
+        """Raises DataError for a record that cannot be a document; ConfigError for a topic without a target."""
+        index, head, ignores_key = self._target(record.topic)
+        if record.value is None:
+            return self._tombstone(record, index, ignores_key)
+        source = self._source(record)
+        if self._settings.generated_ids:
+            return f"{head}}}}}\n".encode() + source + b"\n", None
+        if ignores_key:
+            # Kafka allows only characters in a topic's name that JSON does, too.
+            action = f'{head},"_id":"{record.topic}+{record.partition}+{record.offset}"'
+            id_ = None
+        else:
+            id_ = _id_of(record)
+            action = f'{head},"_id":{orjson.dumps(id_).decode()}'
+            if self._operation == "index":
+                action += f',"version":{self._version(record)},"version_type":"external"'
+        if self._operation == "update":
+            body = action + ',"retry_on_conflict":5}}\n{"doc":'
+            return body.encode() + source + b',"doc_as_upsert":true}\n', id_
+        return f"{action}}}}}\n".encode() + source + b"\n", id_
+
+    def _tombstone(
+        self, record: SinkRecord, index: str, ignores_key: bool
+    ) -> tuple[bytes, str | None] | None:
+        match self._settings.null_values:
+            case "FAIL":
+                raise DataError(
+                    "the value is null and behavior.on.null.values is FAIL: set it to IGNORE, or to DELETE to delete "
+                    "the key's document"
+                )
+            case "IGNORE":
+                return None
+        if ignores_key or record.key is None:
+            return None  # no document has an id that names it
+        id_ = _id_of(record)
+        action = f'{{"delete":{{"_index":{orjson.dumps(index).decode()},"_id":{orjson.dumps(id_).decode()}'
+        if not self._settings.upsert:  # updates count versions of their own
+            action += f',"version":{self._version(record)},"version_type":"external"'
+        return f"{action}}}}}\n".encode(), id_
+
+    def _version(self, record: SinkRecord) -> int:
+        name = self._settings.version_header
+        if not name:
+            return record.offset
+        header = record.headers.last(name)
+        if header is None:
+            raise DataError(f"the header {name}, which external.version.header names, is missing")
+        try:
+            version = int(header.value)
+        except (TypeError, ValueError):
+            version = -1
+        if not 0 <= version < 1 << 63:
+            raise DataError(
+                f"the header {name} must be a whole number that is a version, not {header.value!r}"
+            )
+        return version
+
+    def _source(self, record: SinkRecord) -> bytes:
+        value = record.value
+        kind = type(value)
+        if kind is str or kind is bytes:
+            source = _json_object(value.encode() if kind is str else value)
+            if self._as_it_is:
+                return source
+            value = _parsed(source)
+        elif record.value_schema is not None:
+            value = self._converted(record.value_schema, value)
+        if type(value) is not dict:
+            raise DataError(f"a document must be a JSON object, not {_kind(value)}")
+        if not self._as_it_is:
+            value = self._with_timestamp(value, record)
+        return _dumps(value)
+
+    def _converted(self, schema: Schema, value: Any) -> Any:
+        if schema not in self._converts:
+            self._converts[schema] = _compile(schema, self._settings.compact_maps)
+        convert = self._converts[schema]
+        return value if convert is None else convert(value)
+
+    def _with_timestamp(self, value: dict[str, Any], record: SinkRecord) -> dict[str, Any]:
+        for name in self._settings.timestamp_fields:
+            if value.get(name) is not None:
+                return {**value, "@timestamp": value[name]}
+        if value.get("@timestamp") is not None:
+            return value
+        if record.timestamp is None:
+            raise DataError(_NO_TIMESTAMP)
+        return {"@timestamp": _EPOCH + timedelta(milliseconds=record.timestamp), **value}
+
+
+def _id_of(record: SinkRecord) -> str:
+    key = record.key
+    if isinstance(key, str):
+        id_ = key
+    elif isinstance(key, int) and not isinstance(key, bool):
+        id_ = str(key)
+    elif key is None:
+        raise DataError("the key is the document's id and is null: set key.ignore, or give the records keys")
+    else:
+        raise DataError(f"the key is the document's id and must be text or a whole number, not {_kind(key)}")
+    if not 0 < len(id_.encode("utf-8", "replace")) <= _ID_MAX:
+        raise DataError(
+            f"the key is the document's id and must have 1 to {_ID_MAX} bytes, not {len(id_.encode())}"
+        )
+    return id_
+
+
+def _json_object(data: bytes) -> bytes:
+    """Text that holds a JSON object, on one line."""
+    if data[:1] != b"{" and data.lstrip()[:1] != b"{":
+        raise DataError("a document must be a JSON object, and this is other text: use the JsonConverter")
+    if b"\n" in data or b"\r" in data:
+        return orjson.dumps(_parsed(data))
+    return data
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as e:
+        raise DataError(f"the value is not JSON: {e}") from e
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, default=_plain, option=_OPTIONS)
+    except TypeError as e:  # orjson.JSONEncodeError is one
+        raise DataError(f"the value cannot be written as JSON: {e.__cause__ or e}") from e
+
+
+def _plain(value: Any) -> Any:
+    """What orjson does not know."""
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise DataError(f"{value} is no JSON number")
+        return orjson.Fragment(str(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Struct):
+        return value.to_dict()
+    raise DataError(f"{_kind(value)} cannot be part of a document")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _compile(schema: Schema, compact_maps: bool) -> Convert | None:
+    """From a value of `schema` to what `_dumps` takes; None when it takes the value as it is."""
+    if logical.is_logical(schema):
+        return None
+    match schema.type:
+        case Type.STRUCT:
+            return _struct(schema, compact_maps)
+        case Type.ARRAY:
+            assert schema.value_schema is not None
+            inner = _compile(schema.value_schema, compact_maps)
+            return (
+                None
+                if inner is None
+                else lambda items: items and [v if v is None else inner(v) for v in items]
+            )
+        case Type.MAP:
+            return _map(schema, compact_maps)
+        case Type.FLOAT32 | Type.FLOAT64:
+            return _finite
+        case _:
+            return None
+
+
+def _struct(schema: Schema, compact_maps: bool) -> Convert:
+    names = [f.name for f in schema.fields]
+    special = [
+        (f.name, f.schema.default, _compile(f.schema, compact_maps))
+        for f in schema.fields
+        if f.schema.default is not None or _compile(f.schema, compact_maps) is not None
+    ]
+
+    def convert(struct: Struct) -> dict[str, Any]:
+        found = dict(zip(names, struct.values, strict=True))
+        for name, default, inner in special:
+            value = found[name]
+            if value is None:
+                value = default
+            found[name] = value if value is None or inner is None else inner(value)
+        return found
+
+    return convert
+
+
+def _map(schema: Schema, compact_maps: bool) -> Convert | None:
+    assert schema.key_schema is not None
+    assert schema.value_schema is not None
+    compiled = _compile(schema.value_schema, compact_maps)
+    if compact_maps and schema.key_schema.type is Type.STRING:
+        if compiled is None:
+            return None
+        return lambda pairs: pairs and {k: v if v is None else compiled(v) for k, v in pairs.items()}
+
+    def inner(value: Any) -> Any:
+        return value if value is None or compiled is None else compiled(value)
+
+    return lambda pairs: [{"key": k, "value": inner(v)} for k, v in pairs.items()]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise DataError(f"{value} is no JSON number")
+    return value

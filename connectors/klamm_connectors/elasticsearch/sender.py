@@ -1,0 +1,283 @@
+"""Threads that keep several bulk requests under way, and what becomes of their answers.
+
+One lock guards buffer, window and tracker. A thread takes a request under it, sends without it, and settles the
+answer under it. What only the task's own thread may do (bad records, failing) is left for it to fetch.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from klamm_connectors.elasticsearch.answers import Verdicts, judge, where
+from klamm_connectors.elasticsearch.buffer import Buffer, Document, Request
+from klamm_connectors.elasticsearch.client import NO_ANSWER, Reply
+from klamm_connectors.elasticsearch.settings import Settings
+from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
+from klamm_connectors.elasticsearch.window import Window
+from klamm_plugins.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_JOIN_S: Final = 1.0
+_AWAY: Final = frozenset({NO_ANSWER, 502, 503, 504})
+_UNDIVIDED: Final = frozenset({400, 413})
+
+
+class BulkClient(Protocol):
+    """What the sender needs of `client.Client`."""
+
+    def bulk(self, body: bytes, read_timeout_s: float) -> Reply: ...
+    def exists(self, name: str) -> Reply: ...
+    def create_index(self, name: str, mapping: dict[str, Any] | None) -> Reply: ...
+    def close(self) -> None: ...
+
+
+class Sender:
+    """Started by its constructor; ended by `close`. All other methods are for the task's thread."""
+
+    def __init__(self, settings: Settings, client: BulkClient) -> None:
+        self._settings = settings
+        self._client = client
+        self._changed = threading.Condition()
+        self._buffer = Buffer()
+        self._tracker = Tracker()
+        self._window = Window(settings.in_flight, settings.batch_size, settings.backoff_s)
+        self._under_way = 0
+        self._closed = False
+        self._bad: list[tuple[Document, str]] = []
+        self._failure: str | None = None
+        self._mappings: dict[str, dict[str, Any] | None] = {}
+        self._ready_indices: set[str] = set()
+        self._trouble: tuple[str, float] | None = None
+        self._threads = [
+            threading.Thread(target=self._run, name=f"bulk-{i}", daemon=True)
+            for i in range(settings.in_flight)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the task cannot go on; None: it can."""
+        return self._failure
+
+    @property
+    def open(self) -> int:
+        """Documents that were added and are not dealt with."""
+        return self._buffer.open
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the server takes nothing at the moment."""
+        return self._trouble[0] if self._trouble else None
+
+    def knows(self, index: str) -> bool:
+        return index in self._mappings
+
+    def announce(self, index: str, mapping: dict[str, Any] | None) -> None:
+        """Make the index, with this mapping, before its first document is sent, unless it is there."""
+        with self._changed:
+            self._mappings[index] = mapping
+
+    def begin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Chunk]:
+        """Chunks for records that end before these offsets; they must be added, or counted as nothing, at once."""
+        with self._changed:
+            return {place: self._tracker.begin(place, end) for place, end in ends.items()}
+
+    def add(self, documents: list[Document]) -> None:
+        with self._changed:
+            self._buffer.add(documents, time.monotonic())
+            self._changed.notify_all()
+
+    def settle(self, chunk: Chunk) -> None:
+        """A document of this chunk is dealt with, by the task's thread."""
+        with self._changed:
+            chunk.open -= 1
+
+    def take_bad(self) -> list[tuple[Document, str]]:
+        """Documents that the server refused, and why; the task's thread decides about them and settles them."""
+        with self._changed:
+            bad, self._bad = self._bad, []
+            return [pair for pair in bad if not pair[0].chunk.dropped]
+
+    def committable(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        with self._changed:
+            return self._tracker.committable(places)
+
+    def drop(self, places: Collection[TopicPartition]) -> None:
+        """Send no more documents of these partitions; what is under way is forgotten."""
+        with self._changed:
+            self._tracker.drop(places)
+            self._changed.notify_all()
+
+    def wait(self, limit: int, timeout_s: float, *, patient: bool = False) -> bool:
+        """Wait until at most `limit` documents are open; gives up early, unless `patient`, while the server is in trouble."""
+
+        def enough() -> bool:
+            early = self._failure is not None or (self._window.troubled and not patient)
+            return self._buffer.open <= limit or early
+
+        with self._changed:
+            self._changed.wait_for(enough, timeout_s)
+            return self._buffer.open <= limit
+
+    def close(self) -> None:
+        """End the threads; those that wait for an answer are left to it."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if not any(thread.is_alive() for thread in self._threads):
+            self._client.close()
+
+    def _run(self) -> None:
+        try:
+            while (request := self._next()) is not None:
+                reply = self._send(request)
+                verdicts = None
+                if reply.status == 200:
+                    verdicts = judge(request.documents, reply.body, self._settings.max_retries)
+                with self._changed:
+                    self._under_way -= 1
+                    if verdicts is None:
+                        self._refused(request, reply)
+                    else:
+                        self._answered(request, verdicts)
+                    self._changed.notify_all()
+        except Exception as e:
+            log.exception("a thread that sends documents ended")
+            with self._changed:
+                self._failure = self._failure or f"sending documents failed: {e!r}"
+                self._changed.notify_all()
+
+    def _next(self) -> Request | None:
+        """Wait for something to send; None at the end."""
+        with self._changed:
+            while not self._closed and self._failure is None:
+                now = time.monotonic()
+                if pause := self._pause(now):
+                    self._changed.wait(None if pause < 0 else pause)
+                    continue
+                request = self._buffer.take(self._window.batch, self._settings.bulk_bytes, now)
+                if request is not None:
+                    request.sent_at = now
+                    self._under_way += 1
+                    return request
+            return None
+
+    def _pause(self, now: float) -> float:
+        """Seconds until something can be sent: 0 is now, less than 0 until something changes."""
+        if self._under_way >= self._window.allowed or not (self._buffer.has_requests or self._buffer.waiting):
+            return -1.0
+        if now < self._window.hold_until:
+            return self._window.hold_until - now
+        if self._buffer.has_requests or self._buffer.waiting >= self._window.batch:
+            return 0.0
+        return max(0.0, self._settings.linger_s - self._buffer.age(now))
+
+    def _send(self, request: Request) -> Reply:
+        for index in request.indices - self._ready_indices:
+            reply = self._make_ready(index)
+            if reply is not None:
+                return reply
+            self._ready_indices.add(index)
+        timeout_s = self._settings.read_timeout_s * 2 ** min(request.timeouts, 20)
+        return self._client.bulk(request.body(), min(timeout_s, self._settings.read_timeout_max_s))
+
+    def _make_ready(self, index: str) -> Reply | None:
+        """See to it that the target is there; None when it is, or when the first document makes it."""
+        reply = self._client.exists(index)
+        if reply.status != 404:
+            return None if reply.status == 200 else reply
+        if self._settings.resources:
+            missing = f"{index}, which topic.to.external.resource.mapping names, does not exist"
+            return Reply(404, reason=missing, fatal=True)
+        if self._settings.to_streams:
+            return None
+        reply = self._client.create_index(index, self._mappings.get(index))
+        if reply.status == 200:
+            return None
+        final = reply.status not in _AWAY and reply.status != 429
+        return Reply(reply.status, reply.body, f"index {index} cannot be made: {reply.reason}", fatal=final)
+
+    def _answered(self, request: Request, found: Verdicts) -> None:
+        now = time.monotonic()
+        for document in found.done:
+            document.chunk.open -= 1
+        self._buffer.done(found.done, now)
+        self._buffer.done([d for d, _ in found.malformed], now)
+        self._bad += found.malformed
+        if found.failed is not None:
+            self._fail(found.failed)
+            return
+        if found.blocked is not None:
+            self._window.unreachable(request.sent_at, now, random.random())
+        elif found.busy is not None or found.passing is not None:
+            self._window.refused(request.sent_at, now, random.random())
+        else:
+            self._window.got_through()
+        self._note(found.blocked or found.busy or found.passing, now)
+        if found.again:
+            self._buffer.again(request, found.again, self._window.batch)
+
+    def _refused(self, request: Request, reply: Reply) -> None:
+        """A whole request that was not taken."""
+        now = time.monotonic()
+        if reply.fatal:
+            self._fail(reply.reason)
+        elif reply.status == 429:
+            self._window.refused(request.sent_at, now, random.random())
+            self._note(reply.reason, now)
+            self._buffer.again(request, request.documents, self._window.batch)
+        elif reply.status in _AWAY:
+            request.timeouts += reply.timed_out
+            self._window.unreachable(request.sent_at, now, random.random())
+            self._note(reply.reason, now)
+            self._buffer.again(request, request.documents, self._window.batch)
+        elif reply.status in _UNDIVIDED:
+            self._divide(request, reply, now)
+        elif reply.status >= 500:
+            self._passing(request, reply, now)
+        else:
+            self._fail(f"a bulk request was refused: {reply.reason}")
+
+    def _divide(self, request: Request, reply: Reply, now: float) -> None:
+        """Something in the request is not acceptable, or it is too large: find out what it is."""
+        if len(request.documents) == 1:
+            self._buffer.done(request.documents, now)
+            self._bad.append((request.documents[0], reply.reason))
+        else:
+            self._buffer.split(request)
+
+    def _passing(self, request: Request, reply: Reply, now: float) -> None:
+        for document in request.documents:
+            document.attempts += 1
+        worst = max(request.documents, key=lambda d: d.attempts)
+        if worst.attempts > self._settings.max_retries:
+            self._fail(f"{where(worst)}: {reply.reason}, after {worst.attempts} attempts (max.retries)")
+            return
+        self._window.refused(request.sent_at, now, random.random())
+        self._note(reply.reason, now)
+        self._buffer.again(request, request.documents, self._window.batch)
+
+    def _note(self, reason: str | None, now: float) -> None:
+        """Say once why nothing moves, and once that it moves again."""
+        if reason is not None and self._trouble is None:
+            self._trouble = reason, now
+            log.warning("Elasticsearch does not take documents, waiting: %s", reason)
+        elif reason is None and self._trouble is not None and not self._window.troubled:
+            log.info("Elasticsearch takes documents again after %.1f s", now - self._trouble[1])
+            self._trouble = None
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+
+
+MakeClient = Callable[[Settings], BulkClient]

@@ -1,0 +1,159 @@
+"""The sink task: builds documents, hands them to the sender, and says what may be committed.
+
+`put` takes records and returns; requests are under way meanwhile. When more than `max.buffered.records` are open it waits
+a moment for a server that works, and pauses the partitions when that does not, so that the task stays in its group
+for as long as it takes. No error of the server that passes is an error of the task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from klamm_connectors.elasticsearch.answers import where
+from klamm_connectors.elasticsearch.buffer import Document
+from klamm_connectors.elasticsearch.client import Client
+from klamm_connectors.elasticsearch.documents import DocumentBuilder
+from klamm_connectors.elasticsearch.mapping import mapping_of
+from klamm_connectors.elasticsearch.sender import MakeClient, Sender
+from klamm_connectors.elasticsearch.settings import Settings
+from klamm_plugins.connector import SinkTask
+from klamm_plugins.errors import ConnectError, DataError
+from klamm_plugins.records import SinkRecord, TopicPartition
+from klamm_plugins.schema import Type
+
+log = logging.getLogger(__name__)
+
+_ROOM_S: Final = 0.5
+_COMMIT_S: Final = 1.0
+_COMMIT_ALL_S: Final = 10.0
+
+
+class ElasticsearchSinkTask(SinkTask):
+    """`make_client` is replaced by tests that stand in for the server."""
+
+    kafka_name = "io.confluent.connect.elasticsearch.ElasticsearchSinkTask"
+    make_client: MakeClient = Client
+
+    def __init__(self) -> None:
+        self._sender: Sender | None = None
+        self._paused = False
+        self._error: Exception | None = None
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self._settings = Settings.parse(props)
+        self._builder = DocumentBuilder(self._settings)
+        self._sender = Sender(self._settings, type(self).make_client(self._settings))
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        if self._paused:
+            self.context.pause(*partitions)
+
+    def put(self, records: list[SinkRecord]) -> None:
+        sender = self._running()
+        self._settle_bad(sender)
+        self._check(sender)
+        if records:
+            self._add(sender, records)
+        self._keep_room(sender)
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The contiguous prefix that is written. Gives what is under way a moment, so that little comes twice."""
+        sender = self._running()
+        synchronous = self._settings.flush_synchronously and not self.context.stopping.is_set()
+        sender.wait(0, _COMMIT_ALL_S if synchronous else _COMMIT_S)
+        try:
+            self._settle_bad(sender)
+        except Exception as e:  # for `put`: here it would only stop the commit of what is written
+            self._error = self._error or e
+        return sender.committable(offsets)
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        self._running().drop(partitions)
+
+    def stop(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    def _running(self) -> Sender:
+        assert self._sender is not None, "started"
+        return self._sender
+
+    def _check(self, sender: Sender) -> None:
+        if self._error is not None:
+            raise self._error
+        if sender.failure is not None:
+            raise ConnectError(f"Elasticsearch: {sender.failure}")
+
+    def _add(self, sender: Sender, records: list[SinkRecord]) -> None:
+        build, target = self._builder.build, self._builder.target
+        documents: list[Document] = []
+        chunks = sender.begin({r.topic_partition: r.offset + 1 for r in records})
+        for record in records:
+            try:
+                built = build(record)
+            except DataError as e:
+                self._invalid(record, e)
+                continue
+            if built is not None:
+                index = target(record.topic)
+                chunk = chunks[record.topic, record.partition]  # type: ignore[index]  # equal to TopicPartition
+                chunk.open += 1
+                documents.append(Document(built[0], built[1], index, chunk, record))
+                if not sender.knows(index):
+                    sender.announce(index, self._mapping(record))
+        sender.add(documents)
+
+    def _mapping(self, record: SinkRecord) -> dict[str, object] | None:
+        """The mapping for a new index, from the first record that goes there."""
+        schema = record.value_schema
+        if schema is None or schema.type is not Type.STRUCT or self._settings.ignores_schema(record.topic):
+            return None
+        return mapping_of(schema, compact_maps=self._settings.compact_maps)
+
+    def _invalid(self, record: SinkRecord, error: DataError) -> None:
+        """A record that no document can be made of."""
+        named = DataError(f"record {record.topic}-{record.partition}@{record.offset}: {error}")
+        reporter = self.context.errant_record_reporter
+        if self._settings.drop_invalid:
+            log.warning("left out (drop.invalid.message): %s", named)
+            if reporter is not None:
+                reporter.report(record, named)
+        elif reporter is not None:
+            reporter.report(record, named)
+        else:
+            raise named
+
+    def _settle_bad(self, sender: Sender) -> None:
+        """Decide about each document that the server refused; all are looked at before one fails the task."""
+        reporter = self.context.errant_record_reporter
+        policy, failed = self._settings.malformed, None
+        for document, reason in sender.take_bad():
+            error = DataError(f"{where(document)} was refused by Elasticsearch: {reason}")
+            if reporter is not None:
+                reporter.report(document.record, error)
+            if policy == "FAIL" and (reporter is None or self._settings.malformed_given):
+                failed = failed or error
+                continue  # stays open, so nothing beyond it is committed
+            if policy == "IGNORE":
+                log.debug("%s", error)
+            elif reporter is None or policy == "WARN":
+                log.warning("%s", error)
+            sender.settle(document.chunk)
+        if failed is not None:
+            raise failed
+
+    def _keep_room(self, sender: Sender) -> None:
+        limit = self._settings.buffered
+        if not self._paused:
+            if not sender.wait(limit, _ROOM_S):
+                self._paused = True
+                self.context.pause(*self.context.assignment)
+                log.info("partitions are paused, %d records wait: %s", sender.open, sender.trouble or "slow")
+        elif sender.wait(limit // 2, _ROOM_S, patient=True):
+            self._paused = False
+            self.context.resume(*self.context.assignment)
+            log.info("partitions are resumed")
+        self._check(sender)
