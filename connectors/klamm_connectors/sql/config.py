@@ -1,0 +1,67 @@
+"""Configuration keys of the SQL sink: those of the JDBC sink."""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of
+from klamm_connectors.sql.urls import to_sqlalchemy
+from klamm_plugins.errors import ConfigError
+
+DEFAULT_URL: Final = "sqlite:///klamm.db"
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+
+def _zone(name: str, value: Any) -> None:
+    try:
+        zoneinfo.ZoneInfo(value)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError):
+        raise invalid(
+            name, value, "The name of a time zone is needed, such as UTC or Europe/Vienna"
+        ) from None
+
+
+def config() -> ConfigDef:
+    return (
+        ConfigDef()
+        .define("connection.url", Type.STRING, DEFAULT_URL, validator=non_empty, importance=_HIGH, documentation="Database: a SQLAlchemy URL (sqlite:///file.db, mysql://host/db, mariadb://host/db, postgresql://host/db where a driver is installed) or a jdbc: URL of these. The default is the file klamm.db in the worker's working directory. Give user and password apart, so that nobody sees them here.")
+        .define("connection.user", Type.STRING, None, importance=_HIGH, documentation="The database's user.")
+        .define("connection.password", Type.PASSWORD, None, importance=_HIGH, documentation="The user's password.")
+        .define("insert.mode", Type.STRING, "insert", validator=one_of("insert", "upsert", "update"), importance=_HIGH, documentation="insert: new rows (records that come again after a crash are there twice, or fail on the primary key). upsert: insert or replace by primary key; what makes repetition harmless. update: change rows that are there.")
+        .define("batch.size", Type.INT, 3000, validator=between(1), importance=_MEDIUM, documentation="Rows of one statement, at most.")
+        .define("delete.enabled", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether a record without a value deletes the row with its key. Needs pk.mode=record_key.")
+        .define("table.name.format", Type.STRING, "${topic}", validator=non_empty, importance=_MEDIUM, documentation="Name of the table; ${topic} is the topic, ${table} what follows its last dot.")
+        .define("pk.mode", Type.STRING, "none", validator=one_of("none", "kafka", "record_key", "record_value"), importance=_HIGH, documentation="Where the primary key comes from: nowhere, from topic, partition and offset, from the record's key, from its value.")
+        .define("pk.fields", Type.LIST, [], importance=_MEDIUM, documentation="Names of the key's columns. kafka: three names (default __connect_topic, __connect_partition, __connect_offset). record_key: one name for a key that is no struct, else fields of the key (default all). record_value: fields of the value (default all).")
+        .define("fields.whitelist", Type.LIST, [], importance=_MEDIUM, documentation="Fields of the value to write. Empty: all.")
+        .define("auto.create", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to make tables that are missing.")
+        .define("auto.evolve", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to add columns that are missing.")
+        .define("max.retries", Type.INT, 10, validator=between(0), importance=_MEDIUM, documentation="How often a batch is tried again after a lost connection, a deadlock or a lock timeout, before the task fails.")
+        .define("retry.backoff.ms", Type.INT, 3000, validator=between(0), importance=_MEDIUM, documentation="Pause before each of these tries.")
+        .define("db.timezone", Type.STRING, "UTC", validator=_zone, importance=_MEDIUM, documentation="Time zone in which timestamps are written to columns without one.")
+    )  # fmt: skip
+
+
+def parse(props: Mapping[str, Any]) -> dict[str, Any]:
+    """Typed settings. ConfigError for combinations that cannot work."""
+    settings = config().parse(props)
+    to_sqlalchemy(settings["connection.url"])
+    mode, fields = settings["pk.mode"], settings["pk.fields"]
+    if settings["delete.enabled"] and mode != "record_key":
+        raise ConfigError(
+            f"delete.enabled=true needs pk.mode=record_key, not {mode}: only the key is left",
+            key="delete.enabled",
+        )
+    if settings["insert.mode"] != "insert" and mode == "none":
+        raise ConfigError(
+            f"insert.mode={settings['insert.mode']} needs a primary key: set pk.mode to kafka, record_key or record_value",
+            key="pk.mode",
+        )
+    if mode == "kafka" and fields and len(fields) != 3:
+        raise ConfigError(
+            f"pk.fields={','.join(fields)}: pk.mode=kafka takes three names, for topic, partition and offset",
+            key="pk.fields",
+        )
+    return settings

@@ -1,0 +1,71 @@
+"""SqlSink: the connector. SQLAlchemy is imported with the task."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_base.version import __version__
+from klamm_connectors.sql.config import config, parse
+from klamm_connectors.sql.urls import masked
+from klamm_plugins.connector import SinkConnector
+from klamm_plugins.errors import ConfigError
+from klamm_plugins.records import TopicPartition
+
+if TYPE_CHECKING:
+    from klamm_connectors.sql.task import SqlSinkTask
+
+
+class SqlSinkConnector(SinkConnector):
+    """Tasks that each write with a connection of their own."""
+
+    kafka_name = "io.confluent.connect.jdbc.JdbcSinkConnector"
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return config()
+
+    @classmethod
+    def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
+        values = super().validate(props)
+        error: ConfigError | None = None
+        if not any(value.errors for value in values):
+            try:
+                parse(props)
+            except ConfigError as e:
+                error = e
+        for value in values:
+            if error is not None and value.name == error.key:
+                value.errors.append(str(error))
+            if value.name == "connection.url" and isinstance(value.value, str):
+                value.value = masked(value.value)
+        return values
+
+    @classmethod
+    def task_class(cls) -> type[SqlSinkTask]:
+        if importlib.util.find_spec("sqlalchemy") is None:
+            raise ConfigError("the SQL sink needs the extra klamm[mysql]: pip install 'klamm[mysql]'")
+        from klamm_connectors.sql.task import SqlSinkTask
+
+        return SqlSinkTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        parse(props)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [dict(self._props) for _ in range(max_tasks)]
+
+    @classmethod
+    def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Any offset will do: nothing about offsets is kept in the database."""
+        return True

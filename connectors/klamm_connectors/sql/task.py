@@ -1,0 +1,256 @@
+"""The task of the SQL sink: one transaction per batch, committed before the offsets are.
+
+A batch with a record that the database refuses is written again in halves, each behind a savepoint, until the bad
+record is alone; it goes to the dead letter topic where there is one, else the batch is rolled back and the task fails.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import sqlalchemy as sa
+
+from klamm_connectors.sql.config import parse
+from klamm_connectors.sql.rows import Change, RowMaker, RowRules
+from klamm_connectors.sql.tables import Target
+from klamm_connectors.sql.urls import masked, to_sqlalchemy
+from klamm_plugins.connector import SinkTask
+from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
+from klamm_plugins.records import SinkRecord
+
+_PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2055, 3024})  # fmt: skip
+"""MySQL's codes of what may work a moment later: connection lost, deadlock, lock timeout, server stopping."""
+_DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
+_SQLSTATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
+_BAD_DATA: Final = (sa.exc.IntegrityError, sa.exc.DataError, sa.exc.StatementError)
+_SQLITE_WAIT_S: Final = 5
+
+
+class SqlSinkTask(SinkTask):
+    """Nothing is buffered between two calls of `put`: what it has returned from is committed in the database."""
+
+    def __init__(self) -> None:
+        self._engine: sa.Engine | None = None
+        self._settings: dict[str, Any] = {}
+        self._tries = 0
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self._settings = s = parse(props)
+        self._where = masked(s["connection.url"])
+        self._rows = RowMaker(
+            RowRules(
+                s["pk.mode"],
+                tuple(s["pk.fields"]),
+                frozenset(s["fields.whitelist"]),
+                s["delete.enabled"],
+                ZoneInfo(s["db.timezone"]),
+            )
+        )
+        self._engine = _engine(s)
+        self._target = Target(self._engine, s)
+
+    def put(self, records: list[SinkRecord]) -> None:
+        if not records:
+            return
+        bad: list[tuple[SinkRecord, DataError]] = []
+        try:
+            self._write(self._changes(records, bad), bad)
+        except (sa.exc.SQLAlchemyError, OSError) as e:
+            self._target.forget()
+            raise self._judged(e) from e
+        self._tries = 0
+        reporter = self.context.errant_record_reporter
+        for record, error in bad:
+            assert reporter is not None, "without one the first bad record ends the batch"
+            reporter.report(record, error)
+
+    def stop(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    def _changes(
+        self, records: list[SinkRecord], bad: list[tuple[SinkRecord, DataError]]
+    ) -> dict[str, list[Change]]:
+        """By table, in the order of the records."""
+        found: dict[str, list[Change]] = {}
+        names: dict[str, str] = {}
+        for record in records:
+            name = names.get(record.topic)
+            if name is None:
+                name = names[record.topic] = self._table_name(record.topic)
+            try:
+                change = self._rows.change(record)
+            except DataError as e:
+                self._set_aside(record, e, bad)
+                continue
+            found.setdefault(name, []).append(change)
+        return found
+
+    def _table_name(self, topic: str) -> str:
+        template = str(self._settings["table.name.format"])
+        return template.replace("${topic}", topic).replace("${table}", topic.rsplit(".", 1)[-1])
+
+    def _set_aside(
+        self, record: SinkRecord, error: DataError, bad: list[tuple[SinkRecord, DataError]]
+    ) -> None:
+        if self.context.errant_record_reporter is None:
+            raise error
+        bad.append((record, error))
+
+    def _write(self, changes: dict[str, list[Change]], bad: list[tuple[SinkRecord, DataError]]) -> None:
+        if not changes:
+            return
+        assert self._engine is not None, "put comes after start"
+        # Before the transaction: with MySQL, a change of a table would commit it.
+        for name, of_table in changes.items():
+            for types, key in {(tuple(c.types.items()), c.key) for c in of_table}:
+                self._target.ensure(name, dict(types), key)
+        with self._engine.begin() as connection:
+            for name, of_table in changes.items():
+                self._write_table(connection, name, of_table, bad)
+
+    def _write_table(
+        self,
+        connection: sa.Connection,
+        name: str,
+        changes: list[Change],
+        bad: list[tuple[SinkRecord, DataError]],
+    ) -> None:
+        """Write all; when that fails for its data, halve until what is bad stands alone."""
+        savepoint = connection.begin_nested()
+        try:
+            for statement, rows in self._statements(name, changes):
+                connection.execute(statement, rows)
+        except sa.exc.SQLAlchemyError as e:
+            if not _is_bad_data(e):
+                raise
+            savepoint.rollback()
+            if len(changes) == 1:
+                record = changes[0].record
+                where = f"record {record.topic}-{record.partition}@{record.offset}"
+                self._set_aside(record, DataError(f"{where}: table {name} refuses it: {_text(e)}"), bad)
+                return
+            half = len(changes) // 2
+            self._write_table(connection, name, changes[:half], bad)
+            self._write_table(connection, name, changes[half:], bad)
+            return
+        savepoint.commit()
+
+    def _statements(self, name: str, changes: list[Change]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+        """Runs of changes that share a statement, in order, cut to batch.size."""
+        size, update = self._settings["batch.size"], self._settings["insert.mode"] == "update"
+        fitted = ((change, self._target.fitted(name, change.row)) for change in changes)
+        for (deletes, columns, key), run in groupby(fitted, lambda c: (c[0].deletes, tuple(c[1]), c[0].key)):
+            statement = self._target.statement(name, columns, key, deletes=deletes)
+            if deletes or update:
+                rows = [_with_key(row, key, deletes=deletes) for _, row in run]
+            else:
+                rows = [row for _, row in run]
+            for i in range(0, len(rows), size):
+                yield statement, rows[i : i + size]
+
+    def _judged(self, error: Exception) -> ConnectError:
+        """What the runtime is to do about it. Never with a password: only the driver's own words are taken."""
+        code, text = _code(error), f"{self._where}: {_text(error)}"
+        if isinstance(error, sa.exc.SQLAlchemyError) and not _is_passing(error):
+            if code in _DENIED:
+                raise ConfigError(text, key="connection.user") from error
+            return ConnectError(text)
+        self._tries += 1
+        if self._tries > self._settings["max.retries"]:
+            return ConnectError(f"{text} (given up after {self._tries} tries, see max.retries)")
+        self.context.timeout(self._settings["retry.backoff.ms"])
+        return RetriableError(text)
+
+
+def _with_key(row: dict[str, Any], key: tuple[str, ...], *, deletes: bool) -> dict[str, Any]:
+    found = {f"_k{i}": row[name] for i, name in enumerate(key)}
+    return found if deletes else found | {n: v for n, v in row.items() if n not in key}
+
+
+def _engine(settings: Mapping[str, Any]) -> sa.Engine:
+    shown = masked(settings["connection.url"])
+    try:
+        url = sa.make_url(to_sqlalchemy(settings["connection.url"]))
+        if settings["connection.user"]:
+            url = url.set(username=settings["connection.user"])
+        if settings["connection.password"] is not None:
+            url = url.set(password=settings["connection.password"].value)
+        is_sqlite = url.get_backend_name() == "sqlite"
+        arguments: dict[str, Any] = {"timeout": _SQLITE_WAIT_S} if is_sqlite else {}
+        if url.get_driver_name() == "pymysql":
+            arguments = {"connect_timeout": 30, "read_timeout": 300, "write_timeout": 300}
+            url = url.update_query_dict({"charset": "utf8mb4"})
+        engine = sa.create_engine(
+            url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True
+        )
+    except sa.exc.NoSuchModuleError:
+        raise ConfigError(
+            f"connection.url={shown}: no such kind of database is known", key="connection.url"
+        ) from None
+    except ModuleNotFoundError as e:
+        raise ConfigError(
+            f"connection.url={shown}: its driver is not installed ({e.name}); pip install it, or 'klamm[mysql]' for MySQL",
+            key="connection.url",
+        ) from None
+    except (sa.exc.ArgumentError, ValueError, TypeError):
+        raise ConfigError(
+            f"connection.url={shown} is no address of a database", key="connection.url"
+        ) from None
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _sqlite_connected)
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    elif engine.dialect.name in {"mysql", "mariadb"}:
+        sa.event.listen(engine, "connect", _mysql_connected)
+    return engine
+
+
+def _sqlite_connected(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # SQLAlchemy begins transactions, and savepoints work
+    connection.execute("PRAGMA journal_mode=WAL").close()
+    connection.execute("PRAGMA synchronous=FULL").close()
+
+
+def _mysql_connected(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        # A value that does not fit is an error, not cut off; backslashes and quotes stay as the driver expects.
+        cursor.execute("SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), 'STRICT_ALL_TABLES')")
+
+
+def _code(error: BaseException) -> Any:
+    original = getattr(error, "orig", None)
+    return original.args[0] if original is not None and original.args else None
+
+
+def _text(error: BaseException) -> str:
+    original = getattr(error, "orig", None) or error
+    args = original.args
+    return str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(original)
+
+
+def _is_passing(error: BaseException) -> bool:
+    if getattr(error, "connection_invalidated", False) or isinstance(error, sa.exc.InterfaceError):
+        return True
+    original = getattr(error, "orig", None)
+    if isinstance(original, sqlite3.OperationalError):
+        return getattr(original, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}  # fmt: skip
+    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    return _code(error) in _PASSING or (isinstance(state, str) and state.startswith(_SQLSTATES))
+
+
+def _is_bad_data(error: BaseException) -> bool:
+    """Whether a single record may be to blame: then its batch is worth halving."""
+    if _is_passing(error) or not isinstance(error, sa.exc.StatementError):
+        return False
+    if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
+        return True
+    if not isinstance(error, sa.exc.DBAPIError):
+        return True  # a value that SQLAlchemy itself could not bind
+    return _code(error) in {1264, 1265, 1292, 1366, 1406, 1048, 1062, 1364, 3140, 4025} or isinstance(
+        error.orig, (OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+    )

@@ -1,0 +1,64 @@
+"""Database addresses: SQLAlchemy's URLs, the `jdbc:` forms of the JDBC sink, and how they are shown. Pure: no I/O."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from klamm_plugins.errors import ConfigError
+
+_SCHEME: Final = re.compile(r"([a-zA-Z0-9_+]+):(.*)", re.DOTALL)
+_DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+_PASSWORD: Final = re.compile(r"(//[^/@:]*:)[^/]*@")
+_PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)[^&;]*", re.IGNORECASE)
+_JDBC_ONLY: Final = frozenset({
+    "usessl", "usetimezone", "servertimezone", "autoreconnect", "rewritebatchedstatements", "useunicode",
+    "characterencoding", "allowpublickeyretrieval", "connecttimeout", "sockettimeout", "verifyservercertificate",
+    "sslmode", "user", "password", "usecursorfetch", "zerodatetimebehavior",
+})  # fmt: skip
+"""Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken out of them first."""
+
+
+def masked(url: str) -> str:
+    """The URL without its password."""
+    return _PARAMETER.sub(r"\1[hidden]", _PASSWORD.sub(r"\1[hidden]@", url))
+
+
+def to_sqlalchemy(url: str) -> str:
+    """SQLAlchemy's form of an address. ConfigError for what is no address.
+
+    >>> to_sqlalchemy("jdbc:mysql://db:3306/shop?useSSL=false"), to_sqlalchemy("jdbc:sqlite:/var/lib/x.db")
+    ('mysql+pymysql://db:3306/shop', 'sqlite:////var/lib/x.db')
+    """
+    text = url.strip()
+    is_jdbc = text.lower().startswith("jdbc:")
+    match = _SCHEME.fullmatch(text[5:] if is_jdbc else text)
+    if match is None:
+        raise ConfigError(
+            f"Invalid value {masked(url)!r} for configuration connection.url: a SQLAlchemy URL "
+            "(mysql://host:3306/database, sqlite:///file.db) or a jdbc: URL is needed",
+            key="connection.url",
+        )
+    scheme, rest = match[1].lower(), match[2]
+    if is_jdbc and scheme == "sqlite":
+        path = rest.removeprefix("//")
+        return "sqlite://" if path in {"", ":memory:"} else f"sqlite:///{path}"
+    if not rest.startswith("//"):
+        raise ConfigError(
+            f"Invalid value {masked(url)!r} for configuration connection.url: '//' is missing after {scheme}:",
+            key="connection.url",
+        )
+    return _DRIVERS.get(scheme, scheme) + ":" + (_without_jdbc_parameters(rest) if is_jdbc else rest)
+
+
+def _without_jdbc_parameters(rest: str) -> str:
+    base, _, query = rest.partition("?")
+    given = parse_qsl(query, keep_blank_values=True)
+    login = {name: value for name, value in given if name in {"user", "password"}}
+    if login and "@" not in base.split("/")[2]:
+        who = quote(login.get("user", ""), safe="")
+        secret = f":{quote(login['password'], safe='')}" if "password" in login else ""
+        base = f"//{who}{secret}@{base[2:]}"
+    kept = urlencode([(n, v) for n, v in given if n.lower() not in _JDBC_ONLY])
+    return f"{base}?{kept}" if kept else base
