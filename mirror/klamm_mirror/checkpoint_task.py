@@ -1,0 +1,94 @@
+"""The task of MirrorCheckpointConnector: gives its checkpointer the time, and Connect what it wants to know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from klamm_mirror import filters
+from klamm_mirror.checkpoint import EMIT, REFRESH, SYNC, TASK, TASKS, MirrorCheckpointConnector
+from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
+from klamm_mirror.loop import LoopTask, open_cluster
+from klamm_mirror.policy import policy_from
+
+
+class MirrorCheckpointTask(LoopTask):
+    """Calls the checkpointer; keeps Connect's source offsets as MirrorMaker does (they are always 0)."""
+
+    kafka_name = "org.apache.kafka.connect.mirror.MirrorCheckpointTask"
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, Any] = {}
+        self._props: dict[str, str] = {}
+        self._settings: CheckpointSettings | None = None
+        self._checkpointer: Checkpointer | None = None
+        self._committed: set[tuple[str, str, int]] = set()
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self._props = dict(props)
+        self._parsed = MirrorCheckpointConnector.config().parse(props)
+        self._settings = settings_of(
+            self._parsed, task=int(props.get(TASK, "0")), tasks=int(props.get(TASKS, "1"))
+        )
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        assert self._settings is not None, "started"
+        source = await stack.enter_async_context(open_cluster(self._props, "source"))
+        target = await stack.enter_async_context(open_cluster(self._props, "target"))
+        syncs = source if self._parsed["offset-syncs.topic.location"] == "source" else target
+        self._checkpointer = Checkpointer(self._settings, source=source, target=target, syncs=syncs)
+
+    async def step(self) -> None:
+        assert self._checkpointer is not None, "opened"
+        assert self._settings is not None
+        written = await self._checkpointer.step(time.monotonic(), time.time_ns() // 1_000_000)
+        new = {(c.group, c.topic, c.partition) for c in written} - self._committed
+        if new:
+            self.context.use_topics([self._settings.checkpoints_topic])
+            await self.commit(
+                [({"group": g, "topic": t, "partition": p}, {"offset": 0}) for g, t, p in sorted(new)]
+            )
+            self._committed |= new
+
+    def figures(self) -> tuple[int, Mapping[str, Any]]:
+        if self._checkpointer is None:
+            return 0, {}
+        counts = self._checkpointer.counts
+        return counts.checkpoints, {
+            "groups": len(self._checkpointer.groups or ()),
+            "checkpoints": counts.checkpoints,
+            "group_offsets_set": counts.synced,
+            "offsets_without_sync": counts.untranslated,
+        }
+
+
+def settings_of(parsed: Mapping[str, Any], *, task: int, tasks: int) -> CheckpointSettings:
+    """What a task's configuration means for its checkpointer."""
+    policy = policy_from(parsed)
+    source, target = parsed["source.cluster.alias"], parsed["target.cluster.alias"]
+
+    def every(name: str) -> float | None:
+        return parsed[f"{name}.interval.seconds"] if parsed[f"{name}.enabled"] else None
+
+    def rename(topic: str) -> str:
+        if policy.topic_source(topic) == target:
+            # It came from the target: its readers go on with the original there
+            return policy.upstream_topic(topic) or topic
+        return policy.format_remote_topic(source, topic)
+
+    syncs_named_after = target if parsed["offset-syncs.topic.location"] == "source" else source
+    return CheckpointSettings(
+        syncs_topic=policy.offset_syncs_topic(syncs_named_after),
+        checkpoints_topic=policy.checkpoints_topic(source),
+        replication_factor=parsed["checkpoints.topic.replication.factor"],
+        wants_group=filters.group_filter(parsed).wants,
+        wants_topic=filters.topic_filter(parsed).wants,
+        rename=rename,
+        emit_every_s=every(EMIT),
+        sync_every_s=every(SYNC),
+        refresh_every_s=every(REFRESH),
+        task=task,
+        tasks=tasks,
+    )

@@ -1,0 +1,18 @@
+"""Registers the mirror's connectors, as any plugin package registers its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm_mirror.checkpoint import MirrorCheckpointConnector
+from klamm_mirror.heartbeat import MirrorHeartbeatConnector
+from klamm_mirror.source import MirrorSourceConnector
+from klamm_plugins.connector import SinkConnector, SourceConnector
+from klamm_plugins.hookspecs import hookimpl
+
+CONNECTORS: Final = (MirrorSourceConnector, MirrorCheckpointConnector, MirrorHeartbeatConnector)
+
+
+@hookimpl
+def register_connectors() -> list[type[SourceConnector] | type[SinkConnector]]:
+    return [*CONNECTORS]
