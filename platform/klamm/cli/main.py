@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli import agent, broker, connect, connector, consume, produce, spark, topic, up
+from klamm.cli import agent, broker, connect, connector, consume, demo, produce, reconcile, spark, topic, up
 from klamm.cli.common import output_failure
 from klamm_base.version import __version__
 
@@ -59,6 +59,8 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(connector.app, name="connector")
 app.add_typer(spark.app, name="spark")
+app.add_typer(demo.app, name="demo")
+app.command("reconcile")(reconcile.reconcile)
 
 
 def main() -> None:
