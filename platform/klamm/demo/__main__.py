@@ -17,19 +17,24 @@ from pathlib import Path
 from klamm.demo.feed import Feed
 from klamm.demo.platform import Embedded, connectors
 from klamm.demo.proof import Proof, prove
-from klamm.demo.show import Counts, Progress, summary
+from klamm.demo.show import Progress, summary
 from klamm_base.errors import KlammError
 
 SETTLE_S = 45.0  # after feeding; with the feeding time the whole stays within what a newcomer waits for
 
 
 def main() -> int:
-    """Run it; 0 when nothing was lost."""
+    """Run it as the command line says."""
     args = _arguments()
+    return run(seconds=args.seconds, rate=args.rate, keep=args.keep)
+
+
+def run(*, seconds: float, rate: int, keep: bool) -> int:
+    """Run it; 0 when nothing was lost."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="klamm-demo-"))
     try:
-        proof = _run(args, directory)
+        proof = _run(directory, seconds=seconds, rate=rate)
     except KlammError as e:
         sys.stderr.write(f"demo: {e}\n")
         _show_log(directory)
@@ -38,7 +43,7 @@ def main() -> int:
         sys.stderr.write("\ndemo: interrupted\n")
         return 130
     finally:
-        if args.keep:
+        if keep:
             print(f"kept: {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)
@@ -57,26 +62,21 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(args: argparse.Namespace, directory: Path) -> Proof:
+def _run(directory: Path, *, seconds: float, rate: int) -> Proof:
     source, sink = directory / "access.log", directory / "copy.log"
     with Embedded(directory) as embedded:
         print(f"klamm up: broker {embedded.bootstrap}, Connect {embedded.rest}")
         for connector in connectors(source, sink):
             embedded.create(connector)
             print(f"POST /connectors {connector['name']}: {connector['config']['connector.class']}")
-        counts = _feed(args, embedded, source, sink)
+        with Feed(source, rate=rate, seconds=seconds) as feed, Progress() as progress:
+            counts = progress.until_through(feed, embedded, sink, settle_s=SETTLE_S)
         proof = prove(source, embedded.bootstrap, sink)
         for name in ("local-file-sink", "local-file-source"):
             embedded.delete(name)
             print(f"DELETE /connectors/{name}")
     summary(proof, counts)
     return proof
-
-
-def _feed(args: argparse.Namespace, embedded: Embedded, source: Path, sink: Path) -> Counts:
-    feed = Feed(source, rate=args.rate, seconds=args.seconds)
-    with feed, Progress() as progress:
-        return progress.until_through(feed, embedded, sink, settle_s=SETTLE_S)
 
 
 def _show_log(directory: Path) -> None:

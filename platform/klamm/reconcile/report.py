@@ -46,7 +46,7 @@ def as_text(result: Comparison) -> list[str]:
     for kind, listing in result.differences.items():
         if listing.count:
             lines += ["", f"{KINDS[kind]} ({listing.count:,}{_first(listing.count, len(listing.items))}):"]
-            lines += [f"  {_item(item)}" for item in listing.items]
+            lines += [f"  {item(i)}" for i in listing.items]
     return lines
 
 
@@ -54,8 +54,9 @@ def _first(count: int, listed: int) -> str:
     return "" if listed == count else f", the first {listed}"
 
 
-def _item(item: SourceLine | Document | Duplicate) -> str:
-    match item:
+def item(found: SourceLine | Document | Duplicate) -> str:
+    """One line, document or duplicate in a line of text."""
+    match found:
         case SourceLine(id, file, offset):
             return f"{id or '(no id)'}  {file} at byte {offset}"
         case Document(id, key):

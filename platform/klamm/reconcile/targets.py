@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ def elasticsearch_client(url: str) -> Any:
         raise ConfigError(
             "reading Elasticsearch needs the extra: pip install 'klamm[elasticsearch]'"
         ) from None
+    # It logs every request; what goes wrong comes as an error, too
+    logging.getLogger("elastic_transport").setLevel(logging.ERROR)
     try:
         return Elasticsearch(url, request_timeout=60, retry_on_timeout=True, max_retries=3)
     except ValueError as e:

@@ -1,0 +1,74 @@
+"""The Spark job of the demonstration as data, and the sink connectors behind it where the target is SQLite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.demo.logs.lines import SERVICES
+from klamm.demo.logs.target import NAMES, ElasticsearchTarget, SqliteTarget, Target
+from klamm_spark.pipeline import Job, Output, Query, Source
+
+WINDOW_MS: Final = 10_000
+INPUTS: Final = ("logs.access", "logs.app")
+JOB: Final = "demo-logs"
+PARTITIONS: Final = 2
+
+
+def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
+    """Topics in, events, unparsed lines and rates out."""
+    services = {s.name: {"owner": s.owner, "tier": s.tier} for s in SERVICES}
+    direct = isinstance(target, ElasticsearchTarget)
+    return Job(
+        name=JOB,
+        checkpoint=str(checkpoint),
+        master="local[2]",
+        source=Source(bootstrap_servers=bootstrap, topics=INPUTS, starting_offsets="earliest"),
+        query=Query(function=f"klamm_spark.jobs.logs:{'logs' if direct else 'logs_for_connect'}"),
+        outputs=tuple(_output(name, target) for name in NAMES),
+        spark={
+            "spark.klamm.logs.window": f"{WINDOW_MS} milliseconds",
+            "spark.klamm.logs.services": json.dumps(services),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+        },
+    )
+
+
+def _output(name: str, target: Target) -> Output:
+    # A window's row is written again while it grows
+    mode, trigger = ("update", "2 seconds") if name == "rates" else ("append", "1 second")
+    if isinstance(target, ElasticsearchTarget):
+        options = {"hosts": target.url, "index": target.index(name), "id": "doc_id"}
+        return Output(name, "elasticsearch", mode=mode, trigger=trigger, options=options)
+    return Output(name, "klamm", mode=mode, trigger=trigger, options={"topic": topic(name)})
+
+
+def topic(name: str) -> str:
+    """The topic between Spark and the sink connector."""
+    return f"demo.{name}"
+
+
+def connectors(target: SqliteTarget) -> list[dict[str, Any]]:
+    """One sink connector per table, each upserting by `doc_id`: what Spark writes twice is one row."""
+    return [
+        {
+            "name": f"demo-{name}",
+            "config": {
+                "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+                "tasks.max": "1",
+                "topics": topic(name),
+                "connection.url": f"sqlite:///{target.file}",
+                "table.name.format": name,
+                "insert.mode": "upsert",
+                "pk.mode": "record_value",
+                "pk.fields": "doc_id",
+                "auto.create": "true",
+                "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                "value.converter.schemas.enable": "true",
+            },
+        }
+        for name in NAMES
+    ]

@@ -1,0 +1,11 @@
+"""The kinds of target, apart from the targets: the command line needs their names and nothing else."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    AUTO = "auto"
+    ELASTICSEARCH = "elasticsearch"
+    SQLITE = "sqlite"

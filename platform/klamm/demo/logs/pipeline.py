@@ -1,0 +1,188 @@
+"""The pipeline: what is started in which order, what counts as drained, and what ends when.
+
+generator → files → agent → broker (logs.*) → Spark → Elasticsearch
+                                                   ↘ broker (demo.*) → Connect's SQL sink → SQLite
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from klamm.demo.logs.job import INPUTS, PARTITIONS, connectors, spark_job, topic
+from klamm.demo.logs.lines import Plan
+from klamm.demo.logs.measure import Meter, Reading
+from klamm.demo.logs.process import StageFailed
+from klamm.demo.logs.stages import AgentStage, GeneratorStage, SparkStage
+from klamm.demo.logs.target import NAMES, SqliteTarget, Target
+from klamm.demo.logs.topics import Topics
+from klamm.demo.platform import Embedded
+from klamm_base.errors import KlammError
+
+SPARK_START_S: Final = 120.0
+TICK_S: Final = 0.5
+
+
+class Pipeline:
+    """All stages around one data directory. `with` starts broker and topics and ends everything that was started."""
+
+    def __init__(self, directory: Path, target: Target, *, java: dict[str, str]) -> None:
+        self.directory = directory
+        self.files = directory / "logs"
+        self.target = target
+        self.embedded = Embedded(directory)
+        self._java = java
+        self._stack = ExitStack()
+        self._meters: dict[str, Meter] = {}
+        self.generator: GeneratorStage
+        self.agent: AgentStage
+        self.spark: SparkStage
+        self.topics: Topics
+
+    def __enter__(self) -> Self:
+        self.files.mkdir()
+        with ExitStack() as stack:
+            stack.enter_context(self.embedded)
+            self.topics = Topics(self.embedded.bootstrap)
+            stack.callback(self.topics.close)
+            names = list(INPUTS)
+            if isinstance(self.target, SqliteTarget):
+                names += map(topic, NAMES)
+            self.topics.create(names, PARTITIONS)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def start_processing(self, say: Callable[[str], None]) -> None:
+        """Spark and, for SQLite, the sink connectors; returns once they run."""
+        job = spark_job(self.embedded.bootstrap, self.directory / "checkpoints", self.target)
+        self.spark = SparkStage(job, self.directory / "spark.log", self._java)
+        self._stack.callback(self.spark.process.stop)
+        self.spark.start()
+        if isinstance(self.target, SqliteTarget):
+            for connector in connectors(self.target):
+                self.embedded.create(connector)
+                say(f"POST /connectors {connector['name']}: {connector['config']['connector.class']}")
+        self.wait_for_spark()
+        say(f"Spark {self.spark.spark_version}: {', '.join(NAMES)}")
+
+    def wait_for_spark(self) -> None:
+        """Until the driver runs its queries. Raises StageFailed."""
+        deadline = time.monotonic() + SPARK_START_S
+        while not self.spark.started:
+            self.spark.check()
+            if time.monotonic() > deadline:
+                raise StageFailed(
+                    "Spark", f"not started within {SPARK_START_S:.0f} s\n{self.spark.process.tail()}"
+                )
+            time.sleep(0.1)
+
+    def start_logging(self, *, seed: int, rate: int, total: int) -> Plan:
+        """The agent, and the services whose files it reads."""
+        self.agent = AgentStage(
+            self.files,
+            self.directory / "agent",
+            self.embedded.bootstrap,
+            self.directory / "agent.toml",
+            self.directory / "agent.log",
+        )
+        self._stack.callback(self.agent.process.stop)
+        self.agent.process.start()
+        plan = Plan(seed=seed, start_ms=int(time.time() * 1000), rate=rate, total=total)
+        self.generator = GeneratorStage(self.files, plan, self.directory / "generator.log")
+        self._stack.callback(self.generator.process.stop)
+        self.generator.process.start()
+        return plan
+
+    def check(self) -> None:
+        """Raises StageFailed for the first stage that has failed."""
+        self.generator.process.check()
+        self.agent.process.check()
+        if self.agent.process.code is not None:
+            raise StageFailed("agent", "it ended by itself")
+        self.spark.check()
+        if isinstance(self.target, SqliteTarget):
+            for name in NAMES:
+                try:
+                    self.embedded.check(f"demo-{name}")
+                except KlammError as e:
+                    raise StageFailed("Connect", str(e)) from None
+
+    def readings(self, now: float) -> list[Reading]:
+        """How far every stage is, from the last one to the first: so no stage is ahead of the one before it."""
+        documents = self.target.count()
+        spark, ends = self.spark.least_read(), self.topics.ends(list(INPUTS), PARTITIONS)
+        agent, lines = self.agent.status(), self.generator.lines
+        batch = _batch(self.spark.progress.get("events", {}))
+        rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
+        stages = (
+            ("generator", lines, None, "", rotated),
+            ("agent", int(agent.get("acked", 0)), int(agent.get("lag_bytes", 0)), "B", waits),
+            ("broker", ends, max(0, lines - ends), "lines", ""),
+            ("Spark", spark, max(0, ends - spark), "records", batch),
+            (self.target.name, documents, max(0, spark - documents), "documents", self._sinks()),
+        )
+        return [
+            Reading(stage=stage, total=total, rate=self._rate(stage, now, total), lag=lag, unit=unit, note=note)
+            for stage, total, lag, unit, note in stages
+        ]
+
+    def _sinks(self) -> str:
+        if not isinstance(self.target, SqliteTarget):
+            return ""
+        return f"through Connect, {self._sink_lag():,} records behind"
+
+    def _sink_lag(self) -> int:
+        """Records of the demo.* topics that the sink connectors have not committed; 0 where there are none."""
+        if not isinstance(self.target, SqliteTarget):
+            return 0
+        lag = 0
+        for name in NAMES:
+            ends = self.topics.ends([topic(name)], PARTITIONS)
+            lag += ends - self.topics.committed(f"connect-demo-{name}", [topic(name)], PARTITIONS)
+        return lag
+
+    def _rate(self, stage: str, now: float, total: int) -> float:
+        return self._meters.setdefault(stage, Meter()).rate(now, total)
+
+    def drained(self) -> bool:
+        """Whether every line has gone through every stage that says how far it is."""
+        if not self.generator.done or self.agent.status().get("lag_bytes") != 0:
+            return False
+        ends = self.topics.ends(list(INPUTS), PARTITIONS)
+        through = ends >= self.generator.lines == self.target.count() and self.spark.least_read() >= ends
+        return through and self._sink_lag() == 0
+
+    def run(self, show: Callable[[list[Reading]], None], *, settle_s: float) -> float:
+        """Show readings until drained, or until `settle_s` after the last line; the seconds that it took.
+
+        What has not arrived then is the report's to say. Raises StageFailed.
+        """
+        began, done_at = time.monotonic(), 0.0
+        while True:
+            now = time.monotonic()
+            self.check()
+            show(self.readings(now))
+            if self.generator.done:
+                done_at = done_at or now
+                if self.drained() or now - done_at > settle_s:
+                    return now - began
+            time.sleep(TICK_S)
+
+    def stop(self) -> None:
+        """Stop what writes, from the first stage on; broker and target stay, to be read."""
+        self.generator.process.stop()
+        self.agent.process.stop()
+        self.spark.process.stop()
+
+
+def _batch(event: dict[str, object]) -> str:
+    return f"batch {event['batch']}, {event['rows']:,} rows in {event['duration_ms']:,} ms" if event else ""
