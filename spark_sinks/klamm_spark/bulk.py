@@ -106,7 +106,7 @@ def sort_out(answer: Mapping[str, Any], sent: list[Pair]) -> tuple[list[Pair], l
     for item, pair in zip(answer["items"], sent, strict=True):
         operation, result = next(iter(item.items()))
         status = int(result.get("status", 500))
-        if status < 300 or (operation == "create" and status == _CONFLICT):  # noqa: PLR2004
+        if status < 300 or (operation == "create" and status == _CONFLICT):
             continue
         if status in _PASSING:
             again.append(pair)
@@ -145,7 +145,7 @@ class BulkClient:
                 status, why = 503, str(e) or type(e).__name__
             if status in _PASSING:
                 why = why or f"it answers {status}"
-            elif status != 200:  # noqa: PLR2004
+            elif status != 200:
                 raise TargetError(f"{self._name()} refuses the bulk request with {status}: {_short(body)}")
             else:
                 pairs, bad = sort_out(orjson.loads(body), pairs)

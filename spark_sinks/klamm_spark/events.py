@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_base.errors import ConfigError, KlammError
+from klamm_base.errors import KlammError
 from klamm_spark.datasource.offsets import Position, lag, nested
 
 _CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -101,6 +101,3 @@ def explain(text: str, checkpoint: str) -> tuple[str, str]:
 def _first_line(text: str) -> str:
     line = next((x.strip() for x in text.partition(": ")[2].splitlines() if x.strip()), text.strip())
     return line[:600]
-
-
-__all__ = ["ConfigError", "explain", "failed", "progress"]

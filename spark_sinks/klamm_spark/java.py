@@ -95,8 +95,8 @@ def _candidates(env: Mapping[str, str]) -> Iterator[JavaHome]:
         yield from _asked(Path(on_path).resolve().parents[1], "PATH")
     yield from _asked(own_place(env) / "home", "klamm spark setup")
     for pattern in _PLACES:
-        for home in sorted(Path("/").glob(pattern.removeprefix("/")), reverse=True):
-            yield from _asked(home, str(home.parent))
+        for place in sorted(Path("/").glob(pattern.removeprefix("/")), reverse=True):
+            yield from _asked(place, str(place.parent))
 
 
 def _asked(home: Path, found: str) -> Iterator[JavaHome]:

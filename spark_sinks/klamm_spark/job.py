@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from klamm_base.errors import ConfigError
@@ -27,7 +27,8 @@ def start(job: Job, spark: SparkSession) -> list[StreamingQuery]:
     started: list[StreamingQuery] = []
     try:
         for output in job.outputs:
-            started.append(_start_output(job, output, _frame(output, frames, spark), spark))
+            query = _start_output(job, output, _frame(output, frames, spark))
+            started.append(query)
     except BaseException:
         for query in started:
             query.stop()
@@ -134,7 +135,7 @@ def _no_frame(output: Output, name: str, frames: dict[str, DataFrame]) -> Config
     )
 
 
-def _start_output(job: Job, output: Output, frame: DataFrame, spark: SparkSession) -> StreamingQuery:
+def _start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
     options = dict(output.options)
     if output.format == "klamm":
         options = _client_options(job.source) | options

@@ -65,7 +65,7 @@ def open_session(
 
 def register_formats(spark: SparkSession) -> None:
     """Make `klamm`, `klamm-elasticsearch` and `klamm-sql` known to a session."""
-    from klamm_spark.datasource import KlammDataSource
+    from klamm_spark.datasource.source import KlammDataSource
     from klamm_spark.elasticsearch import ElasticsearchDataSource
     from klamm_spark.sql import SqlDataSource
 

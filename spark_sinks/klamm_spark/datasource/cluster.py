@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from klamm_base.errors import ConfigError, KlammError
@@ -14,6 +14,7 @@ from klamm_spark.datasource.offsets import Partition
 from klamm_spark.datasource.options import EARLIEST, LATEST, Bound, ReadOptions, Subscription, client_config
 
 REQUEST_S: Final = 30.0
+_SPEC: Final[Any] = OffsetSpec  # its functions have no types
 _INTERNAL: Final = re.compile(r"__(consumer_offsets|transaction_state|share_group_state)")
 
 
@@ -32,7 +33,7 @@ class Cluster:
     def _admin(self) -> AdminClient:
         if self._opened is None:
             try:
-                self._opened = AdminClient(client_config(self._options.client, "admin"))
+                self._opened = AdminClient({**client_config(self._options.client, "admin")})
             except KafkaException as e:
                 raise ConfigError(f"the options kafka.* cannot be used: {e.args[0].str()}") from None
         return self._opened
@@ -53,26 +54,23 @@ class Cluster:
     def bounds(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """First offset and end of each log; the end is that of committed records when only these are read."""
         wanted = list(partitions)
-        return self._offsets(wanted, OffsetSpec.earliest()), self._offsets(wanted, OffsetSpec.latest())
+        return self._offsets(wanted, _SPEC.earliest()), self._offsets(wanted, _SPEC.latest())
 
     def at_time(self, partitions: Iterable[Partition], ms: int) -> dict[Partition, int]:
         """The first record at or after `ms` (epoch); the end of the log where there is none."""
         wanted = list(partitions)
-        found = self._offsets(wanted, OffsetSpec.for_timestamp(ms))
-        ends = self._offsets([p for p in wanted if found[p] < 0], OffsetSpec.latest())
+        found = self._offsets(wanted, _SPEC.for_timestamp(ms))
+        ends = self._offsets([p for p in wanted if found[p] < 0], _SPEC.latest())
         return found | ends
 
     def resolve(self, bound: Bound, partitions: Iterable[Partition], name: str) -> dict[Partition, int]:
         """Offsets behind a word or behind offsets of the options. Raises ConfigError for another set of partitions."""
         wanted = list(partitions)
         earliest, latest = self.bounds(wanted)
-        if bound == "earliest":
-            return earliest
-        if bound == "latest":
-            return latest
-        assert not isinstance(bound, str)
+        if isinstance(bound, str):
+            return earliest if bound == "earliest" else latest
         if set(bound) != set(wanted):
-            odd = sorted(set(bound) ^ set(wanted))[0]
+            odd = min(set(bound) ^ set(wanted))
             said = "has no offset" if odd in set(wanted) else "is not read"
             raise ConfigError(
                 f"{name}: partition {odd[0]}-{odd[1]} {said}; name every partition once", key=name
@@ -112,8 +110,3 @@ def missing(subscription: Subscription, topics: Mapping[str, list[int]]) -> list
     if subscription.partitions:
         return [f"{t}-{p}" for t, p in subscription.partitions if p not in topics.get(t, ())]
     return [t for t in subscription.topics if t not in topics]
-
-
-def is_offset_gone(error: KafkaError) -> bool:
-    """Whether a reader was told that its offset is not in the log."""
-    return error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}

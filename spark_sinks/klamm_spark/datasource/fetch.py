@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql.datasource import InputPartition
 
-from klamm_spark.datasource.cluster import is_offset_gone
 from klamm_spark.datasource.offsets import DataLossError, Range
 from klamm_spark.datasource.options import ReadOptions, client_config
 
@@ -23,7 +22,8 @@ log = logging.getLogger(__name__)
 
 BATCH_RECORDS: Final = 20_000
 POLL_S: Final = 0.05
-_ENDED: Final = KafkaError._PARTITION_EOF
+_ENDED: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
+_GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 _TUNED: Final = {
     "group.id": "klamm-spark",  # never joined: partitions are assigned
     "enable.auto.commit": "false",
@@ -32,6 +32,8 @@ _TUNED: Final = {
     "fetch.queue.backoff.ms": "5",  # the default sleeps a second whenever the queue has been full
     "queued.max.messages.kbytes": "32768",
 }
+Message = Any
+"""confluent_kafka.Message: its offset may be None by its types, but not where a record came from a broker."""
 _consumers: dict[tuple[tuple[str, str], ...], OneConsumer] = {}
 
 
@@ -140,7 +142,7 @@ def _step(
 
 def _after(error: KafkaError, consumer: OneConsumer, what: Range, position: int, options: ReadOptions) -> int:
     """What to do about an event: go on (librdkafka tries again), go on behind a gap, or fail."""
-    if is_offset_gone(error):
+    if error.code() in _GONE:
         low, high = consumer.bounds(what.topic, what.partition)
         said = f"{what}: offset {position} is gone, the log has {low} to {high}"
         if options.fail_on_data_loss:
@@ -171,9 +173,8 @@ def arrow_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
         pa.repeat(pa.scalar(messages[0].partition(), pa.int32()), len(messages)),
         pa.array([m.offset() for m in messages], pa.int64()),
         pa.array([ms for _, ms in stamps], pa.timestamp("ms")).cast(schema.field("timestamp").type),
-        pa.array(
-            [max(0, kind - 1) for kind, _ in stamps], pa.int32()
-        ),  # Kafka: 0 CreateTime, 1 LogAppendTime
+        # librdkafka counts from 0, "not available"; Kafka from 0, CreateTime
+        pa.array([max(0, kind - 1) for kind, _ in stamps], pa.int32()),
     ]
     if len(schema) > len(columns):
         columns.append(_headers(messages, schema.field("headers").type))

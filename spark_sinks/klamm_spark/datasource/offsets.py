@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from klamm_base.errors import KlammError
@@ -165,7 +166,7 @@ def split(whole: list[Range], min_parts: int | None) -> list[Range]:
     for r in whole:
         parts = min(len(r), max(1, -(-len(r) * min_parts // total)))
         cuts = [r.start + len(r) * i // parts for i in range(parts + 1)]
-        answer += [replace(r, start=a, end=b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        answer += [replace(r, start=a, end=b) for a, b in pairwise(cuts)]
     return answer
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
@@ -41,7 +41,7 @@ _OURS_TO_SET: Final = (
     "value.deserializer",
 )
 
-Bound = Literal["earliest", "latest"] | Mapping[Partition, int]
+Bound = Literal["earliest", "latest"] | dict[Partition, int]
 """A side of what is read: a word, or offsets by partition (-2 earliest, -1 latest)."""
 
 
@@ -107,7 +107,7 @@ def write_options(options: Mapping[str, str]) -> tuple[str | None, dict[str, str
     return found.get("topic") or None, client
 
 
-def client_config(client: Mapping[str, str], kind: Kind) -> dict[str, str]:
+def client_config(client: Mapping[str, str], kind: Kind) -> dict[str, Any]:
     """Librdkafka's configuration; log lines of its own are kept to errors."""
     return {"log_level": "3", **translate(client, kind).config}
 

@@ -1,0 +1,47 @@
+"""The data source class behind `format("klamm")`."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from klamm_spark.datasource.options import read_options, write_options
+from klamm_spark.datasource.reader import KlammBatchReader, KlammStreamReader
+from klamm_spark.datasource.writer import KlammBatchWriter, KlammStreamWriter, check_columns
+
+_SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+_HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+class KlammDataSource(DataSource):
+    """Columns and options are those of Spark's Kafka source and sink; docs/spark.md has the list."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "klamm"
+
+    def schema(self) -> str:
+        return _SCHEMA + (_HEADERS if read_options(self.options).include_headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return KlammBatchReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return KlammStreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return KlammBatchWriter(*self._to_write(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return KlammStreamWriter(*self._to_write(schema))
+
+    def _to_write(self, schema: StructType) -> tuple[str | None, dict[str, str]]:
+        topic, client = write_options(self.options)
+        check_columns(schema, topic)
+        return topic, client
