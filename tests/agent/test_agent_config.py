@@ -1,0 +1,103 @@
+"""agent.toml: what is wrong is one sentence with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from klamm_base.errors import ConfigError
+from klamm_connectors.logs.config import AgentConfig
+
+GOOD = """\
+bootstrap_servers = "127.0.0.1:9092"
+state_dir = "state"
+
+[[inputs]]
+paths = ["a/*.log"]
+topic = "logs"
+"""
+
+
+def load(tmp_path, text):
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    return AgentConfig.load(path)
+
+
+def test_defaults_and_relative_paths(tmp_path):
+    config = load(tmp_path, GOOD)
+    assert config.state_dir == tmp_path / "state"
+    assert config.inputs[0].paths == (str(tmp_path / "a/*.log"),)
+    assert config.inputs[0].format == "raw"
+    assert config.agent_id
+
+
+def test_producer_settings_are_translated(tmp_path):
+    config = load(tmp_path, GOOD + '[producer]\nlinger.ms = 5\n"buffer.memory" = 1048576\n')
+    assert config.producer["linger.ms"] == "5"
+    assert config.producer["queue.buffering.max.kbytes"] == "1024"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "sentence"),
+    [
+        (GOOD.replace("topic", "topik"), 6, "[inputs[0]] topik is not a setting; did you mean topic?"),
+        (GOOD.replace('"logs"', '"lo gs"'), 6, "[inputs[0]] topic = 'lo gs'"),
+        (GOOD.replace('["a/*.log"]', '"a"'), 5, """[inputs[0]] paths = 'a': a list is expected: ["a"]"""),
+        (GOOD.replace('topic = "logs"\n', ""), 4, "[inputs[0]] topic is missing"),
+        (GOOD + 'format = "xml"\n', 7, "[inputs[0]] format = 'xml': one of raw, json is expected"),
+        (GOOD + 'type = "journal"\n', 7, "[inputs[0]] type = 'journal': one of file is expected"),
+        (GOOD + "ignore_older = 5\n", 7, "[inputs[0]] ignore_older = 5: a time such as"),
+        (GOOD + 'ignore_older = "5 parsecs"\n', 7, "[inputs[0]] ignore_older = '5 parsecs': a time such as"),
+        (GOOD + "max_line_bytes = 1\n", 7, "[inputs[0]] max_line_bytes = 1: a whole number from 16"),
+        (
+            GOOD + 'encoding = "utf-16"\nformat = "json"\n',
+            7,
+            "only encodings in which a line ends with the one byte",
+        ),
+        (GOOD + 'encoding = "klingon"\n', 7, "no such encoding is known"),
+        (GOOD + 'encoding = "latin-1"\n', 7, 'has an effect with format = "json" only'),
+        (GOOD + "fields = { a = 1 }\n", 7, 'has an effect with format = "json" only'),
+        (
+            GOOD + 'format = "json"\nfields = { message = 1 }\n',
+            8,
+            "names 'message', which the agent sets itself",
+        ),
+        (GOOD + 'format = "json"\nfields = { a = 2026-01-01 }\n', 8, "which JSON cannot express"),
+        (GOOD + '[[inputs]]\npaths = ["b"]\n', 7, "[inputs[1]] topic is missing"),
+        (
+            GOOD + '[producer]\nacks = "1"\n',
+            8,
+            "[producer] acks cannot be set: checkpoints count on acks=all",
+        ),
+        (GOOD + '[producer]\nbatch.sise = ["x"]\n', 8, "[producer] batch.sise must be a text"),
+        (GOOD + "[agent]\nscan_interval_ms = 1\n", 8, "[agent] scan_interval_ms = 1: a whole number from 10"),
+        ("queue_bytes = 5\n" + GOOD, 1, "queue_bytes = 5: a whole number from 1048576"),
+        ("bootstrap = 5\n" + GOOD, 1, "bootstrap is not a setting; did you mean bootstrap_servers?"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_its_line(tmp_path, text, line, sentence):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert sentence in str(caught.value)
+    assert f"agent.toml:{line}:" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x = [\n", "is not TOML: "),
+        ('state_dir = "s"\n', "inputs is missing"),
+        (GOOD.replace("bootstrap_servers", "# "), "bootstrap_servers is missing"),
+        ("inputs = 5\n", "inputs is missing"),
+    ],
+)
+def test_what_has_no_line(tmp_path, text, sentence):
+    with pytest.raises(ConfigError, match=r"agent\.toml") as caught:
+        load(tmp_path, text)
+    assert sentence in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        AgentConfig.load(tmp_path / "none.toml")
