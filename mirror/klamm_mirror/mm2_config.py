@@ -230,7 +230,6 @@ class _Parser:
     def _worker(self, source: str, target: str) -> dict[str, str]:
         everywhere = {k: v for k, v in self._props.items() if k.startswith(_WORKER_PREFIXES)}
         defaults = {
-            "client.id": f"{source}->{target}",
             "group.id": f"{source}-mm2",
             "offset.storage.topic": f"mm2-offsets.{source}.internal",
             "status.storage.topic": f"mm2-status.{source}.internal",

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli import agent, broker, connect, connector, consume, demo, produce, reconcile, spark, topic, up
+from klamm.cli import (
+    agent,
+    broker,
+    connect,
+    connector,
+    consume,
+    demo,
+    mirror,
+    produce,
+    reconcile,
+    spark,
+    topic,
+    up,
+)
 from klamm.cli.common import output_failure
 from klamm_base.version import __version__
 
@@ -53,6 +66,7 @@ def _options(
 app.command("up")(up.up)
 app.add_typer(broker.app, name="broker")
 app.add_typer(connect.app, name="connect")
+app.add_typer(mirror.app, name="mirror")
 app.add_typer(agent.app, name="agent")
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)

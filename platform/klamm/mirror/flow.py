@@ -1,0 +1,146 @@
+"""One flow: a Connect worker at the flow's target that runs the connectors of the file, and only those.
+
+It serves no REST: the file is what configures it. Connectors are made, changed and removed before anything
+starts, so that nothing runs that the file does not name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.errors import RequestError
+from klamm.connect.membership import Membership
+from klamm.connect.model import State, TaskId
+from klamm.connect.runtime import Runtime
+from klamm.connect.service import ConnectService
+from klamm.connect.worker import Worker, serve
+from klamm_base.errors import ConfigError, KlammError
+from klamm_mirror.mm2_config import HEARTBEAT, Flow
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.1
+LOCK_PATIENCE_S: Final = 30.0
+"""How long a start waits for a predecessor that is on its way out (its supervisor was killed)."""
+
+
+class FlowWorker(Worker):
+    """A worker that takes its connectors from the file."""
+
+    def __init__(self, flow: Flow, identity: str) -> None:
+        super().__init__(WorkerConfig.from_properties(flow.worker))
+        self.flow = flow
+        self._identity = identity
+
+    async def start(self) -> None:
+        """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
+        worker_id = f"{socket.gethostname()}/{self.flow.name}"
+        runtime = self.runtime = Runtime(
+            self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
+        )
+        service = ConnectService(runtime)
+        service.cluster_id = await self._wait_for_broker(runtime.admin)
+        # The place in the group belongs to file and flow: who starts again after a crash takes it over at once
+        self._membership = Membership(
+            config=self.config,
+            worker_id=worker_id,
+            url=f"mirror:{self._identity}",
+            on_generation=runtime.set_generation,
+        )
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._membership.join())
+                both.create_task(runtime.start())
+        except ExceptionGroup as e:
+            raise e.exceptions[0] from None
+        wanted = connectors_of(self.flow)
+        await configure(service, wanted)
+        runtime.herd()
+        service.ready = True
+        await _until_running(runtime, list(wanted))
+
+
+def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
+    """What runs: all three connectors, of a flow that is not enabled the heartbeats alone."""
+    return flow.connectors if flow.enabled else {HEARTBEAT: flow.connectors[HEARTBEAT]}
+
+
+async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    """Make the worker's connectors those of the file. What is as it should be is not touched."""
+    for name in service.connectors():
+        if name not in wanted:
+            log.info("%s is not in the file any more: removed", name)
+            await service.delete(name)
+    for name, config in wanted.items():
+        if name in service.connectors() and service.config(name) == dict(config):
+            continue
+        try:
+            await service.put_config(name, dict(config))
+        except RequestError as e:
+            raise ConfigError(f"{name}: {e}") from None
+
+
+async def _until_running(runtime: Runtime, names: list[str]) -> None:
+    while not all(_runs(runtime, name) for name in names):  # noqa: ASYNC110 - statuses ring no bell
+        await asyncio.sleep(LOOK_S)
+
+
+def _runs(runtime: Runtime, name: str) -> bool:
+    status = runtime.statuses.get(name)
+    tasks = [runtime.statuses.get(TaskId(name, i)) for i in range(len(runtime.configs.tasks(name)))]
+    states = [each.state if each is not None else None for each in (status, *tasks)]
+    return runtime.configs.applied(name) is not None and all(
+        s in {State.RUNNING, State.PAUSED} for s in states
+    )
+
+
+async def run(flow: Flow, identity: str, ready: Callable[[], None]) -> None:
+    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself."""
+    await serve(FlowWorker(flow, identity), ready)
+
+
+@contextlib.contextmanager
+def claimed(path: Path, flow: Flow) -> Iterator[str]:
+    """Hold the flow of this file on this machine: gives its identity. Raises KlammError when another process has it."""
+    identity = hashlib.sha256(f"{path.resolve()}\0{flow.name}".encode()).hexdigest()[:16]
+    lock = Path(tempfile.gettempdir()) / f"klamm-mirror-{os.getuid()}-{identity}.lock"
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        _take(fd, flow)
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+        yield identity
+    finally:
+        os.close(fd)  # gives the lock up; the file stays, as removing it would race with the next holder
+
+
+def _take(fd: int, flow: Flow) -> None:
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    said = False
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            if time.monotonic() >= deadline:
+                raise KlammError(
+                    f"{flow.name} of this file is run by another process (pid {holder})"
+                ) from None
+            if not said:
+                log.warning("%s is still run by process %s; waiting for its end", flow.name, holder)
+                said = True
+            time.sleep(LOOK_S)
+        else:
+            return

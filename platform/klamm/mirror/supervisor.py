@@ -1,0 +1,92 @@
+"""One process for all flows of a file: a child for each, started again when it dies, each for itself.
+
+A flow whose cluster is away waits in its own process and holds nobody up. Children have a session of their own, so
+that Ctrl-C reaches this process alone, which then stops them all at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from klamm.up.supervisor import BACKOFF_FIRST_S, BACKOFF_MAX_S, Child, ChildSpec, NotReadyError
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+EXIT_CONFIG: Final = 2
+
+
+class FlowRefused(KlammError):
+    """A flow's configuration cannot be used: its process has said why."""
+
+
+async def run(specs: Sequence[ChildSpec], ready: Callable[[], None]) -> None:
+    """Run the flows until SIGTERM or SIGINT; `ready` is called once all of them run.
+
+    Raises FlowRefused, and KlammError when a second signal killed them.
+    """
+    read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
+    children = [Child(spec, read_end) for spec in specs]
+    stop, killed = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            killed.set()
+            for child in children:
+                child.kill()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    starting = asyncio.create_task(_start_all(children, ready))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await stop.wait()
+        log.info("stopping")
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, KlammError):
+                await task
+        await asyncio.gather(*(child.stop() for child in children))
+        os.close(read_end)
+        os.close(write_end)
+    if killed.is_set():
+        raise KlammError("killed by a second signal: the next start goes on from what was committed")
+
+
+async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for child in children:
+                group.create_task(_start(child))
+    except ExceptionGroup as e:
+        raise e.exceptions[0] from None
+    ready()
+
+
+async def _start(child: Child) -> None:
+    """Until the flow runs; from then on `Child` keeps it running."""
+    wait_s = BACKOFF_FIRST_S
+    while True:
+        try:
+            await child.start()
+        except NotReadyError as e:
+            if e.code == EXIT_CONFIG:
+                raise FlowRefused(f"{child.spec.name} cannot run as it is configured") from None
+            log.error("%s; starting it again in %g s", e, wait_s)  # noqa: TRY400 - the sentence says it all
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, BACKOFF_MAX_S)
+        else:
+            log.info("%s runs", child.spec.name)
+            return
