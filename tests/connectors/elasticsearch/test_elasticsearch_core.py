@@ -1,0 +1,384 @@
+"""The sink's pure parts: commits without gaps, order per id, flow control, answers, documents, mappings."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from klamm_connectors.elasticsearch.answers import judge
+from klamm_connectors.elasticsearch.buffer import Buffer, Document
+from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
+from klamm_connectors.elasticsearch.documents import DocumentBuilder
+from klamm_connectors.elasticsearch.mapping import mapping_of
+from klamm_connectors.elasticsearch.settings import Settings
+from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
+from klamm_connectors.elasticsearch.window import PAUSE_MAX_S, Window
+from klamm_plugins import logical
+from klamm_plugins.errors import ConfigError, DataError
+from klamm_plugins.records import Headers, SinkRecord, TopicPartition
+from klamm_plugins.schema import BYTES, FLOAT64, INT32, OPTIONAL_STRING, STRING, SchemaBuilder, Struct
+
+URL = {"connection.url": "http://127.0.0.1:9200"}
+PLACE = TopicPartition("t", 0)
+
+
+def record(value=None, key="k", offset=7, schema=None, topic="t", timestamp=1_700_000_000_123, headers=()):
+    return SinkRecord(
+        topic, 0, None, key, schema, value, offset, timestamp, "CreateTime", Headers.of(*headers)
+    )
+
+
+def build(rec, **props):
+    """Action and source that the record becomes, as the server reads them."""
+    keys = {k.replace("__", "."): v for k, v in props.items()}
+    built = DocumentBuilder(Settings.parse({**URL, **keys})).build(rec)
+    if built is None:
+        return None
+    lines = built[0].split(b"\n")
+    assert lines.pop() == b""
+    return [json.loads(line) for line in lines]
+
+
+def documents(ids, chunk=None):
+    chunk = chunk or Chunk(0)
+    return [Document(b"x\n", i, "t", chunk, record(offset=n)) for n, i in enumerate(ids)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_documents_of_one_id_pass_in_order_and_none_is_lost(data):
+    """Whatever is refused, split and sent again: the last document of each id is the last that the server took."""
+    ids = data.draw(st.lists(st.sampled_from(["a", "b", "c", None]), max_size=30))
+    docs = documents(ids)
+    buffer, under_way, applied, seen = Buffer(), [], [], set()
+    fed = 0
+    for _ in range(600):
+        if fed < len(docs):
+            n = data.draw(st.integers(1, 5))
+            buffer.add(docs[fed : fed + n], 0)
+            fed += n
+        if request := buffer.take(data.draw(st.integers(1, 4)), 100, 0):
+            now = {d.id for d in request.documents if d.id}
+            assert not any(now & {d.id for d in other.documents} for other in under_way)
+            under_way.append(request)
+        elif not under_way and fed >= len(docs):
+            break
+        if under_way:
+            request = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
+            fate = data.draw(st.sampled_from(["done", "done", "done", "lost", "split", "part"]))
+            if fate == "split":
+                buffer.split(request)
+                continue
+            kept = (
+                request.documents
+                if fate == "done"
+                else []
+                if fate == "lost"
+                else request.documents[: len(request.documents) // 2]
+            )
+            # What comes again may have been taken all the same.
+            applied += request.documents if data.draw(st.booleans()) else kept
+            seen.update(id(d) for d in kept)
+            buffer.done(kept, 0)
+            if again := request.documents[len(kept) :]:
+                buffer.again(request, again, data.draw(st.integers(1, 3)))
+    else:
+        assume(False)  # nothing but losses was drawn
+    assert len(seen) == len(docs)
+    assert buffer.open == 0
+    for i in ("a", "b", "c"):
+        mine = [d for d in docs if d.id == i]
+        if mine:
+            assert [d for d in applied if d.id == i][-1] is mine[-1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=20), st.randoms(use_true_random=False))
+def test_only_a_prefix_without_gaps_is_committed(chunks, random):
+    tracker, end, all_chunks = Tracker(), 0, []
+    for size, _ in chunks:
+        end += size
+        chunk = tracker.begin(PLACE, end)
+        chunk.open = size
+        all_chunks.append(chunk)
+    finished = [i for i, (_, done) in enumerate(chunks) if done]
+    random.shuffle(finished)
+    for i in finished:
+        all_chunks[i].open = 0
+        expected = 0
+        for chunk in all_chunks:
+            if chunk.open:
+                break
+            expected = chunk.end
+        assert tracker.committable([PLACE]).get(PLACE, 0) == expected
+
+
+def test_dropped_partitions_are_not_sent_and_not_committed():
+    tracker, buffer = Tracker(), Buffer()
+    chunk = tracker.begin(PLACE, 3)
+    chunk.open = 2
+    buffer.add(documents(["a", "b"], chunk), 0)
+    tracker.drop([PLACE])
+    assert buffer.take(10, 1000, 0) is None
+    assert buffer.open == 0
+    assert tracker.committable([PLACE]) == {}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ok", "busy", "away"]), st.floats(0, 3)), max_size=80))
+def test_the_window_stays_within_its_limits_and_recovers(events):
+    window, now, sent = Window(5, 2000, 0.1), 0.0, 0.0
+    for what, later in events:
+        sent, now = now, now + later
+        match what:
+            case "ok":
+                window.got_through()
+            case "busy":
+                window.refused(sent, now, 0.5)
+            case "away":
+                window.unreachable(sent, now, 0.5)
+        assert 1 <= window.in_flight <= 5
+        assert 10 <= window.batch <= 2000
+        assert window.hold_until <= now + PAUSE_MAX_S
+        assert window.allowed == (1 if what == "away" else window.in_flight)
+    for _ in range(200):
+        window.got_through()
+    assert (window.in_flight, window.batch, window.troubled) == (5, 2000, False)
+
+
+def test_answers_to_requests_of_before_the_cut_do_not_cut_again():
+    window = Window(8, 1000, 0.1)
+    window.refused(0.0, 1.0, 0)
+    window.refused(0.5, 1.1, 0)
+    assert window.in_flight == 4
+    window.refused(1.2, 1.5, 0)
+    assert window.in_flight == 2
+
+
+def answer(*results):
+    items = [
+        {op: {"status": status} | ({"error": {"type": error, "reason": "r"}} if error else {})}
+        for op, status, error in results
+    ]
+    return json.dumps({"took": 3, "errors": True, "items": items}).encode()
+
+
+def test_each_item_is_judged_by_itself():
+    docs = documents([None] * 7)
+    found = judge(
+        docs,
+        answer(
+            ("index", 201, None),
+            ("delete", 404, None),
+            ("index", 409, "version_conflict_engine_exception"),
+            ("index", 429, "es_rejected_execution_exception"),
+            ("index", 400, "document_parsing_exception"),
+            ("index", 503, "unavailable_shards_exception"),
+            ("index", 403, "cluster_block_exception"),
+        ),
+        5,
+    )
+    assert found.done == docs[:3]
+    assert found.again == [docs[3], docs[5], docs[6]]
+    assert [d for d, _ in found.malformed] == [docs[4]]
+    assert [d.attempts for d in docs] == [0, 0, 0, 0, 0, 1, 0]
+    assert (found.failed, bool(found.busy), bool(found.blocked), bool(found.passing)) == (
+        None,
+        True,
+        True,
+        True,
+    )
+
+
+def test_later_documents_of_an_id_come_again_with_it():
+    docs = documents(["a", "b", "a"])
+    found = judge(docs, answer(("update", 429, "x"), ("update", 200, None), ("update", 200, None)), 5)
+    assert (found.again, found.done) == ([docs[0], docs[2]], [docs[1]])
+
+
+def test_retries_that_count_come_to_an_end_and_others_do_not():
+    docs = documents(["a"])
+    for _ in range(20):
+        assert judge(docs, answer(("index", 429, "es_rejected_execution_exception")), 2).again == docs
+    for _ in range(2):
+        assert judge(docs, answer(("index", 500, "x")), 2).again == docs
+    failed = judge(docs, answer(("index", 500, "x")), 2).failed
+    assert "t-0@0" in failed
+    assert "3 attempts (max.retries)" in failed
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"errors":true,"items":[]}'])
+def test_an_answer_that_is_none_fails(body):
+    assert "answer to a bulk request" in judge(documents(["a"]), body, 5).failed
+
+
+def test_an_answer_without_errors_is_not_read_item_by_item():
+    docs = documents(["a", "b"])
+    for text in (b'{"took":1,"errors":false,"items":[', b'{"errors":false,"took":1,"items":['):
+        assert judge(docs, text, 5).done == docs
+
+
+def test_keys_ids_and_versions():
+    versioned = {"_index": "t", "_id": "k", "version": 7, "version_type": "external"}
+    assert build(record({"a": 1})) == [{"index": versioned}, {"a": 1}]
+    assert build(record({"a": 1}, key=12))[0]["index"]["_id"] == "12"
+    assert build(record({"a": 1}), key__ignore="true")[0] == {"index": {"_index": "t", "_id": "t+0+7"}}
+    assert build(record({"a": 1}), topic__key__ignore="x,t")[0]["index"]["_id"] == "t+0+7"
+    assert build(record({"a": 1}), use__autogenerated__ids="true")[0] == {"index": {"_index": "t"}}
+    action, source = build(record({"a": 1}), write__method="upsert")
+    assert action == {"update": {"_index": "t", "_id": "k", "retry_on_conflict": 5}}
+    assert source == {"doc": {"a": 1}, "doc_as_upsert": True}
+    headed = build(record({"a": 1}, headers=[("v", "99")]), external__version__header="v")
+    assert headed[0]["index"]["version"] == 99
+    assert build(record({"a": 1}, topic="-Big_T"))[0]["index"]["_index"] == "big_t"
+
+
+@pytest.mark.parametrize("key", [None, b"x", "", "é" * 300, {"a": 1}, True])
+def test_keys_that_are_no_ids_are_named(key):
+    with pytest.raises(DataError, match="document's id"):
+        build(record({"a": 1}, key=key))
+
+
+def test_tombstones():
+    with pytest.raises(DataError, match=r"behavior\.on\.null\.values"):
+        build(record(None))
+    assert build(record(None), behavior__on__null__values="ignore") is None
+    deleted = build(record(None), behavior__on__null__values="delete")
+    assert deleted == [{"delete": {"_index": "t", "_id": "k", "version": 7, "version_type": "external"}}]
+    assert build(record(None), behavior__on__null__values="delete", key__ignore="true") is None
+
+
+def test_data_streams_get_a_timestamp():
+    stream = {"data__stream__type": "LOGS", "data__stream__dataset": "app", "key__ignore": "true"}
+    action, source = build(record({"m": 1}), **stream)
+    assert action == {"create": {"_index": "logs-app-t", "_id": "t+0+7"}}
+    assert source == {"@timestamp": "2023-11-14T22:13:20.123000Z", "m": 1}
+    fields = {**stream, "data__stream__timestamp__field": "no,when"}
+    assert build(record({"when": "2020"}), **fields)[1]["@timestamp"] == "2020"
+    assert build(record({"@timestamp": "own"}), **stream)[1] == {"@timestamp": "own"}
+    with pytest.raises(DataError, match="timestamp"):
+        build(record({"m": 1}, timestamp=None), **stream)
+
+
+def test_text_that_is_json_passes_as_it_is():
+    assert build(record('{"a":  1}'))[1] == {"a": 1}
+    assert build(record(b'{\n"a": 1}'))[1] == {"a": 1}
+    for bad in ("text", b"[1]", "", b'{"a":\n'):
+        with pytest.raises(DataError, match="JSON"):
+            build(record(bad))
+
+
+@pytest.mark.parametrize("bad", [[1], "x", 5, {1: 2}, {"a": 1 << 70}, {"a": object()}, {"a": Decimal("NaN")}])
+def test_values_that_are_no_documents_are_named(bad):
+    with pytest.raises(DataError):
+        build(record(bad))
+
+
+SHAPE = (
+    SchemaBuilder.struct("s")
+    .field("n", INT32)
+    .field("text", OPTIONAL_STRING)
+    .field("f", FLOAT64)
+    .field("raw", BYTES)
+    .field("price", logical.decimal_builder(2).build())
+    .field("day", logical.date_builder().build())
+    .field("at", logical.timestamp_builder().build())
+    .field("t", logical.time_builder().build())
+    .field("tags", SchemaBuilder.array(STRING).build())
+    .field("m", SchemaBuilder.map(STRING, FLOAT64).build())
+    .field("by_number", SchemaBuilder.map(INT32, STRING).build())
+    .field("inner", SchemaBuilder.struct().field("x", SchemaBuilder(INT32.type).default(5).build()).build())
+    .build()
+)
+
+
+def shape(**more):
+    inner = Struct(SHAPE.field("inner").schema)
+    values = {
+        "n": 1,
+        "f": 0.5,
+        "raw": b"\0\1",
+        "price": Decimal("12.50"),
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 2, 29, 1, 2, 3, 4000, tzinfo=UTC),
+        "t": time(1, 2, 3),
+        "tags": ["a"],
+        "m": {"x": 1.5},
+        "by_number": {3: "c"},
+        "inner": inner,
+    }
+    return Struct(SHAPE, **{**values, **more})
+
+
+def test_structs_become_json():
+    assert build(record(shape(), schema=SHAPE))[1] == {
+        "n": 1,
+        "text": None,
+        "f": 0.5,
+        "raw": "AAE=",
+        "price": 12.5,
+        "day": "2024-02-29",
+        "at": "2024-02-29T01:02:03.004000Z",
+        "t": "01:02:03",
+        "tags": ["a"],
+        "m": {"x": 1.5},
+        "by_number": [{"key": 3, "value": "c"}],
+        "inner": {"x": 5},
+    }
+    loose = build(record(shape(), schema=SHAPE), compact__map__entries="false")[1]
+    assert loose["m"] == [{"key": "x", "value": 1.5}]
+    with pytest.raises(DataError, match="nan"):
+        build(record(shape(f=float("nan")), schema=SHAPE))
+
+
+def test_schemas_become_mappings():
+    fields = mapping_of(SHAPE, compact_maps=True)["properties"]
+    types = {name: field.get("type") for name, field in fields.items()}
+    assert types["n"] == "integer"
+    assert types["price"] == types["f"] == "double"
+    assert types["day"] == types["at"] == "date"
+    assert types["raw"] == "binary"
+    assert fields["tags"]["fields"]["keyword"]["type"] == "keyword"
+    assert fields["by_number"]["properties"]["key"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("key", "props"),
+    [
+        ("connection.url", {"connection.url": "ftp://h"}),
+        ("connection.url", {"connection.url": "http://u:hunter2@h:9200"}),
+        ("connection.url", {"connection.url": "http://u:hunter2@h:port"}),
+        ("connection.url", {"connection.url": "u:hunter2@h"}),
+        ("connection.password", {"connection.username": "u"}),
+        ("proxy.host", {"proxy.host": "p"}),
+        ("kerberos.keytab.path", {"kerberos.keytab.path": "p"}),
+        ("type.name", {"type.name": "_doc"}),
+        ("elastic.https.ssl.truststore.type", {"elastic.https.ssl.truststore.type": "JKS"}),
+        ("elastic.https.ssl.truststore.location", {"elastic.https.ssl.truststore.location": "/no/such"}),
+        ("elastic.https.ssl.truststore.password", {"elastic.https.ssl.truststore.password": "x"}),
+        ("write.method", {"write.method": "replace"}),
+        ("data.stream.dataset", {"data.stream.type": "LOGS"}),
+        (
+            "write.method",
+            {"data.stream.type": "LOGS", "data.stream.dataset": "d", "write.method": "upsert"},
+        ),
+        ("topic.to.external.resource.mapping", {"external.resource.usage": "INDEX"}),
+        (
+            "topic.to.external.resource.mapping",
+            {"external.resource.usage": "INDEX", "topic.to.external.resource.mapping": "t"},
+        ),
+        ("batch.size", {"batch.size": "0"}),
+    ],
+)
+def test_what_cannot_be_used_is_named_and_no_password_shown(key, props):
+    props = {**URL, **props}
+    with pytest.raises(ConfigError) as e:
+        Settings.parse(props)
+    assert e.value.key == key
+    assert "hunter2" not in str(e.value)
+    answers = {a.name: a for a in ElasticsearchSinkConnector.validate(props)}
+    assert answers[key].errors
+    assert "hunter2" not in str(answers)
