@@ -158,9 +158,10 @@ class Target:
     def _make_statement(
         self, table: sa.Table, columns: tuple[str, ...], key: tuple[str, ...], *, deletes: bool
     ) -> Any:
-        by_key = sa.and_(
-            *(table.c[name] == sa.bindparam(f"_k{i}", type_=table.c[name].type) for i, name in enumerate(key))
-        )
+        parts = [
+            table.c[name] == sa.bindparam(f"_k{i}", type_=table.c[name].type) for i, name in enumerate(key)
+        ]
+        by_key = sa.and_(sa.true(), *parts)
         if deletes:
             return sa.delete(table).where(by_key)
         if self._mode == "update":

@@ -1,0 +1,271 @@
+"""The source's pure parts: positions, filters, decoding of rows, schemas and values."""
+# ruff: noqa: DTZ001  values of DATETIME have no zone
+
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_connectors.mysql.columns import Column, Kind, Table, from_information_schema
+from klamm_connectors.mysql.events import Origin, Shape, TableEvents, topic_name
+from klamm_connectors.mysql.filters import Filters
+from klamm_connectors.mysql.position import Position, add_gtid, parse_gtid_set
+from klamm_connectors.mysql.rows import RowDecoder
+from klamm_connectors.mysql.source import MySqlSourceConnector
+from klamm_connectors.mysql.values import Modes, builder_and_converter
+from klamm_plugins.errors import ConfigError, ConnectError, DataError
+from klamm_plugins.schema import validate_value
+
+UUIDS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "1c2aad49-ae92-409a-b4df-d05a03e4702e")
+
+
+@given(st.lists(st.tuples(st.sampled_from(UUIDS), st.integers(1, 40)), max_size=60))
+def test_a_gtid_set_holds_what_was_added_in_any_order(added):
+    text = ""
+    for source, number in added:
+        text = add_gtid(text, f"{source}:{number}")
+    found = {(s, n) for s, ranges in parse_gtid_set(text).items() for a, b in ranges for n in range(a, b + 1)}
+    assert found == set(added)
+    for ranges in parse_gtid_set(text).values():
+        assert all(b + 1 < c for (_, b), (c, _) in pairwise(ranges)), "merged and sorted"
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9), st.integers(1, 99)), max_size=30))
+def test_a_gtid_state_of_mariadb_has_the_last_of_each_domain(added):
+    text, last = "", {}
+    for domain, server, number in added:
+        text = add_gtid(text, f"{domain}-{server}-{number}")
+        last[domain] = f"{domain}-{server}-{number}"
+    assert text == ",".join(last[d] for d in sorted(last))
+
+
+@given(
+    st.builds(
+        Position,
+        done=st.none() | st.just("0-1-5"),
+        file=st.sampled_from(["", "b.000001"]),
+        pos=st.integers(0, 2**40),
+        gtid=st.sampled_from(["", "0-1-6"]),
+        event=st.integers(1, 9),
+        row=st.integers(0, 9),
+        snapshot=st.booleans(),
+    )
+)
+def test_positions_survive_their_offsets(position):
+    assert Position.from_offset(position.to_offset()) == position
+
+
+@pytest.mark.parametrize("offset", [{}, {"file": "x"}, {"file": "x", "pos": "no"}, {"file": "x", "pos": -1}])
+def test_an_offset_that_is_none_is_refused(offset):
+    with pytest.raises(ConnectError, match="offset"):
+        MySqlSourceConnector.alter_offsets({}, [({"server": "p"}, offset)])
+
+
+def test_filters_match_whole_names_and_leave_the_system_out():
+    filters = Filters(
+        {
+            "database.include.list": ["shop.*"],
+            "table.exclude.list": [r"shop\.tmp_.*"],
+            "column.exclude.list": [r".*\.secret"],
+        }
+    )
+    assert filters.table("shop", "orders")
+    assert filters.table("SHOP2", "orders")
+    assert not filters.table("shop", "tmp_x")
+    assert not filters.table("other", "orders")
+    assert not Filters({}).table("mysql", "user")
+    assert not filters.column("shop", "users", "secret")
+    assert filters.column("shop", "users", "secrets")
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"table.include.list": "a(b"}, "table.include.list"),
+        ({"table.include.list": "a", "table.exclude.list": "b"}, "table.exclude.list"),
+        ({"include.schema.changes": "true"}, "include.schema.changes"),
+        ({"topic.prefix": "no spaces"}, "topic.prefix"),
+        ({"snapshot.mode": "sometimes"}, "snapshot.mode"),
+    ],
+)
+def test_configurations_that_cannot_work_are_refused_by_their_key(more, key):
+    props = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"} | more
+    errors = {v.name: v.errors for v in MySqlSourceConnector.validate(props)}
+    assert errors[key]
+
+
+def encode_time(value: timedelta, fsp: int) -> bytes:
+    """As the server packs it: hours, minutes, seconds and fraction as one number, negated as a whole."""
+    fraction = (fsp + 1) // 2
+    us = abs(value) // timedelta(microseconds=1)
+    seconds, us = divmod(us, 1_000_000)
+    packed = (seconds // 3600) << 12 | (seconds // 60 % 60) << 6 | seconds % 60
+    packed = packed << 8 * fraction | us // (1, 10_000, 100, 1)[fraction] * (fraction > 0)
+    packed = -packed if value < timedelta(0) else packed
+    return (packed + (0x800000 << 8 * fraction)).to_bytes(3 + fraction, "big")
+
+
+@given(st.integers(-(838 * 3600 + 3599), 838 * 3600 + 3599), st.integers(0, 999_999), st.integers(0, 6))
+def test_times_of_both_signs_with_fractions(seconds, us, fsp):
+    unit = (1_000_000, 10_000, 100, 1)[(fsp + 1) // 2]
+    value = timedelta(seconds=seconds, microseconds=us // unit * unit if fsp else 0)
+    decoder = RowDecoder("d.t", [Column("t", Kind.TIME, fsp=fsp)])
+    assert decoder.rows(b"\0" + encode_time(value, fsp)) == [[value]]
+
+
+@given(st.data(), st.integers(1, 65), st.integers(0, 30))
+def test_decimals_are_exact(data, precision, scale):
+    scale = min(scale, precision)
+    unscaled = data.draw(st.integers(-(10**precision) + 1, 10**precision - 1))
+    digits = str(abs(unscaled)).zfill(precision)
+    whole, part = digits[: precision - scale], digits[precision - scale :]
+    sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+    first, packed = len(whole) % 9, b""
+    groups = [whole[:first]] * (first > 0) + [whole[i : i + 9] for i in range(first, len(whole), 9)]
+    groups += [part[i : i + 9] for i in range(0, len(part), 9)]
+    for group in groups:
+        packed += int(group).to_bytes(sizes[len(group)], "big")
+    raw = bytearray(packed)
+    raw[0] ^= 0x80
+    if unscaled < 0:
+        raw = bytearray(b ^ 0xFF for b in raw)
+    decoder = RowDecoder("d.t", [Column("d", Kind.DECIMAL, precision=precision, scale=scale)])
+    ((found,),) = decoder.rows(b"\0" + bytes(raw))
+    assert found == Decimal(f"{'-' if unscaled < 0 else ''}{whole or 0}.{part}0")
+    assert -found.as_tuple().exponent == scale
+
+
+@given(
+    st.lists(
+        st.tuples(st.none() | st.integers(-(2**23), 2**23 - 1), st.none() | st.text(max_size=20)), max_size=20
+    )
+)
+def test_rows_with_nulls_follow_each_other(values):
+    columns = [Column("m", Kind.INT, size=3), Column("s", Kind.STRING, length_bytes=2)]
+    data = b""
+    for number, text in values:
+        data += bytes([(number is None) | (text is None) << 1])
+        data += b"" if number is None else number.to_bytes(3, "little", signed=True)
+        data += b"" if text is None else struct.pack("<H", len(text.encode())) + text.encode()
+    assert RowDecoder("d.t", columns).rows(data) == [list(v) for v in values]
+
+
+def test_fixed_binary_gets_its_zeros_back_and_a_part_of_a_row_is_refused():
+    decoder = RowDecoder("d.t", [Column("b", Kind.BYTES, size=4, length_bytes=1), Column("x", Kind.YEAR)])
+    assert decoder.rows(b"\0\x02ab\x7c") == [[b"ab\0\0", 2024]]
+    with pytest.raises(ConnectError, match="binlog_row_image=FULL"):
+        decoder.check_present(b"\x01")
+
+
+def info(name, full, **more):
+    base = {
+        "column_name": name,
+        "data_type": full.split("(")[0].split()[0],
+        "column_type": full,
+        "is_nullable": "YES",
+    }
+    empty = dict.fromkeys(
+        (
+            "numeric_precision",
+            "numeric_scale",
+            "datetime_precision",
+            "character_set_name",
+            "character_maximum_length",
+        )
+    )
+    return from_information_schema(empty | base | more)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        (info("a", "bigint(20) unsigned"), 2**63 - 1, 2**63 - 1),
+        (info("a", "int(10) unsigned"), 2**32 - 1, 2**32 - 1),
+        (info("a", "tinyint(1)"), 1, 1),
+        (info("a", "set('x','it''s')"), "x,it's", "x,it's"),
+        (info("a", "bit(1)", numeric_precision=1), b"\1", True),
+        (info("a", "bit(9)", numeric_precision=9), b"\1\2", b"\2\1"),
+        (
+            info("a", "time", datetime_precision=6),
+            timedelta(hours=-838, microseconds=-1),
+            -838 * 3600 * 10**6 - 1,
+        ),
+        (info("a", "date"), date(1000, 1, 1), -354285),
+        (
+            info("a", "datetime", datetime_precision=6),
+            datetime(9999, 12, 31, 23, 59, 59, 999999),
+            253402300799999999,
+        ),
+        (
+            info("a", "timestamp", datetime_precision=3),
+            datetime(2024, 1, 2, 3, 4, 5, 6000),
+            "2024-01-02T03:04:05.006Z",
+        ),
+        (info("a", "uuid"), bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        (info("a", "inet6"), b"\0" * 15 + b"\1", "::1"),
+    ],
+)
+def test_values_fit_their_schemas(column, value, expected):
+    builder, convert = builder_and_converter(column, Modes())
+    found = value if convert is None else convert(value)
+    assert found == expected
+    validate_value(builder.build(), found)
+
+
+def test_values_beyond_their_schema_are_sentences():
+    _, convert = builder_and_converter(info("a", "bigint(20) unsigned"), Modes())
+    with pytest.raises(DataError, match=r"column a: 9223372036854775808 .*precise"):
+        convert(2**63)
+    builder, convert = builder_and_converter(
+        info("a", "bigint(20) unsigned"), Modes(bigint_unsigned="precise")
+    )
+    validate_value(builder.build(), convert(2**64 - 1))
+    _, convert = builder_and_converter(info("a", "time", datetime_precision=0), Modes(time="connect"))
+    with pytest.raises(DataError, match="no time of day"):
+        convert(timedelta(hours=25))
+    assert convert(timedelta(hours=23)).hour == 23
+    builder, convert = builder_and_converter(
+        info("a", "datetime", datetime_precision=0), Modes(time="connect")
+    )
+    assert convert(datetime(2024, 1, 1)) == datetime(2024, 1, 1, tzinfo=UTC)
+
+
+TABLE = Table("d", "t", (Column("id", Kind.INT, nullable=False, size=4), Column("v", Kind.STRING)), ("id",))
+ORIGIN = Origin(1, 1, "0-1-2", "b.1", 4)
+
+
+def records(op, before, after, **shape):
+    return TableEvents(TABLE, {}, Shape("p", **shape)).records(op, before, after, ORIGIN, {}, {}, 0, 5)
+
+
+def test_a_changed_key_is_a_delete_a_tombstone_and_a_create():
+    found = records("u", [1, "a"], [2, "a"])
+    assert [r.value and r.value["op"] for r in found] == ["d", None, "c"]
+    assert [r.key["id"] for r in found] == [1, 1, 2]
+    for r in found:
+        if r.value is not None:
+            r.value.validate()
+    assert [r.value and r.value.to_dict() for r in records("u", [1, "a"], [2, "b"], rows_only=True)] == [
+        None,
+        {"id": 2, "v": "b"},
+    ]
+
+
+def test_deleted_rows_with_and_without_tombstones():
+    assert len(records("d", [1, "a"], None)) == 2
+    assert len(records("d", [1, "a"], None, tombstones=False)) == 1
+    assert [r.value for r in records("d", [1, "a"], None, rows_only=True)] == [None]
+
+
+def test_topics_hold_what_topics_can():
+    assert topic_name("p", "d", "täble$") == "p.d.t_ble_"
+
+
+def test_missing_libraries_are_a_sentence(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"klamm\[mysql\]"):
+        MySqlSourceConnector.task_class()

@@ -1,0 +1,346 @@
+"""The MySQL source on a real MariaDB: snapshot and binlog alike, resuming at any record, DDL, what is refused."""
+
+import itertools
+import threading
+import time
+from decimal import Decimal
+
+import pytest
+from support.mariadb import MariaDB, require
+
+from klamm_connectors.mysql.source import MySqlSourceConnector
+from klamm_plugins.errors import ConfigError, RetriableError
+from klamm_plugins.testing import MemorySourceContext, SourceConformance
+
+pytestmark = pytest.mark.mariadb
+
+SERVER_IDS = itertools.count(7000)
+
+ALL_TYPES = """CREATE TABLE types (
+    id INT PRIMARY KEY, u UUID, i6 INET6, i4 INET4, g GEOMETRY, t TIME(6), t0 TIME NOT NULL, b BIT(12), b1 BIT(1),
+    e ENUM('a','b''c'), s SET('x','y'), f FLOAT, d DOUBLE, bin BINARY(16), vb VARBINARY(300), j JSON, y YEAR,
+    dt DATETIME(3), dt0 DATETIME NOT NULL, da DATE, bl LONGBLOB, c CHAR(3) CHARACTER SET latin1, tx TEXT,
+    de DECIMAL(38,10), d5 DECIMAL(5,0), bu BIGINT UNSIGNED, ti TINYINT, tu TINYINT UNSIGNED, m MEDIUMINT,
+    mu MEDIUMINT UNSIGNED, iu INT UNSIGNED, bi BIGINT, ts TIMESTAMP(6) NULL, ts0 TIMESTAMP NULL,
+    u16 VARCHAR(10) CHARACTER SET utf16, k CHAR(5) CHARACTER SET cp932)"""
+TYPES_ROW = """(%s, '550e8400-e29b-41d4-a716-446655440000', '2001:db8::ff00', '10.0.0.1', POINT(1, 2), '-838:59:58.123456',
+    '838:59:59', b'100000000001', b'1', 'b''c', 'x,y', 16777215.1, 1e300, 'ab', REPEAT('z', 300), '{"a": [1, null]}',
+    2155, '2024-02-29 23:59:59.987', '0000-00-00', '1000-01-01', UNHEX('00FF'), 'é', 'ü🎉',
+    -1234567890123456789012345678.0123456789, -99999, 9223372036854775807, -128, 255, -8388608, 16777215, 4294967295,
+    -9223372036854775808, '2038-01-19 03:14:07.999999', '1970-01-01 00:00:01', 'añ🎉', 'アイ')"""
+
+
+class Source:
+    """A task on one database of the server, with its context."""
+
+    def __init__(self, server, database, committed=None, **more):
+        self.props = {
+            "name": database,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(server.port),
+            "database.user": "root",
+            "database.server.id": str(next(SERVER_IDS)),
+            "topic.prefix": "p",
+            "database.include.list": database,
+            "poll.interval.ms": "50",
+        } | {k.replace("__", "."): v for k, v in more.items()}
+        self.context = MemorySourceContext(self.props)
+        if committed is not None:
+            self.context.commit(committed)
+        self.task = MySqlSourceConnector.task_class()()
+        self.task.initialize(self.context)
+        self.task.start(self.props)
+
+    def read(self, count, timeout_s=20):
+        found, end = [], time.monotonic() + timeout_s
+        while len(found) < count:
+            assert time.monotonic() < end, f"{len(found)} of {count} records"
+            try:
+                found += self.task.poll() or []
+            except RetriableError:
+                time.sleep(0.05)
+        assert len(found) == count, [r.value for r in found[count:]]
+        return found
+
+
+@pytest.fixture
+def source(mariadb, mariadb_database):
+    started = []
+
+    def start(committed=None, **more):
+        found = Source(mariadb, mariadb_database, committed, **more)
+        started.append(found)
+        return found
+
+    start.sql = lambda statement, *args: mariadb.sql(statement, args or None, database=mariadb_database)
+    start.database = mariadb_database
+    yield start
+    for one in started:
+        one.task.stop()
+
+
+@pytest.fixture
+def connect(mariadb, mariadb_database):
+    connection = mariadb.connect(mariadb_database, autocommit=False)
+    yield connection
+    connection.close()
+
+
+class TestConformance(SourceConformance):
+    connector = MySqlSourceConnector
+
+    @pytest.fixture(autouse=True)
+    def server(self, mariadb, mariadb_database):
+        self._mariadb, self._database = mariadb, mariadb_database
+        mariadb.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY)", database=mariadb_database)
+
+    def props(self, tmp_path):
+        return {
+            "name": "x",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self._mariadb.port),
+            "database.user": "root",
+            "topic.prefix": "p",
+            "table.include.list": f"{self._database}\\.t",
+            "event.format": "row",
+        }
+
+    def produce(self, tmp_path, count):
+        for _ in range(count):
+            self._mariadb.sql("INSERT INTO t VALUES ()", database=self._database)
+
+
+def test_every_type_is_the_same_from_snapshot_and_binlog(source):
+    source.sql("SET GLOBAL sql_mode=''")
+    source.sql(ALL_TYPES)
+    source.sql(f"INSERT INTO types VALUES {TYPES_ROW}", 1)
+    source.sql("INSERT INTO types (id) VALUES (2)")
+    task = source()
+    old = task.read(2)
+    source.sql("UPDATE types SET id = id + 2")
+    new = [r for r in task.read(6) if r.value is not None and r.value["op"] == "c"]
+    for was, now in zip(old, new, strict=True):
+        was.value.validate()
+        now.value.validate()
+        assert was.value_schema == now.value_schema
+        assert was.key_schema == now.key_schema
+        assert was.value["after"].to_dict() | {"id": 0} == now.value["after"].to_dict() | {"id": 0}
+    row = new[0].value["after"]
+    assert row["t"] == -(838 * 3600 + 59 * 60 + 58) * 10**6 - 123456
+    assert row["de"] == Decimal("-1234567890123456789012345678.0123456789")
+    assert (row["f"], row["bin"], row["u"]) == (
+        16777215.0,
+        b"ab" + bytes(14),
+        "550e8400-e29b-41d4-a716-446655440000",
+    )
+    assert (row["i6"], row["e"], row["s"], row["k"], row["u16"]) == (
+        "2001:db8::ff00",
+        "b'c",
+        "x,y",
+        "アイ",
+        "añ🎉",
+    )
+    assert (row["ts"], row["dt0"]) == ("2038-01-19T03:14:07.999999Z", 0)
+
+
+def test_goes_on_exactly_after_any_record_also_inside_a_transaction(source, connect):
+    source.sql("CREATE TABLE a (id INT PRIMARY KEY, v LONGTEXT)")
+    source.sql("CREATE TABLE b (id INT PRIMARY KEY, v INT)")
+    source.sql("CREATE TABLE left_out (id INT PRIMARY KEY)")
+    settings = {"event__format": "row", "table__exclude__list": r".*\.left_out", "max__batch__size": "10"}
+    first = source(**settings, snapshot__mode="no_data")
+    first.task.poll()
+    for number in range(3):
+        with connect.cursor() as cursor:
+            cursor.execute("INSERT INTO left_out VALUES (%s)", (number,))
+            cursor.executemany(
+                "INSERT INTO a VALUES (%s, %s)", [(number * 20 + i, "x" * 3000) for i in range(20)]
+            )
+            cursor.execute("UPDATE a SET id = id + 1000 WHERE id = %s", (number * 20 + 3,))
+            cursor.execute("INSERT INTO b VALUES (%s, 1)", (number,))
+            cursor.execute("DELETE FROM b WHERE id = %s", (number,))
+        connect.commit()
+    total = 3 * (20 + 2 + 1 + 1)
+    everything = first.read(total)
+    first.task.stop()
+    content = [(r.topic, r.key["id"], r.value and r.value.to_dict()) for r in everything]
+    for index in (0, 1, 12, 19, 20, 21, 22, 23, 24, 40, 47, 70):
+        again = source(everything[index], **settings)
+        rest = [
+            (r.topic, r.key["id"], r.value and r.value.to_dict())
+            for r in again.read(_left(everything, index))
+        ]
+        again.task.stop()
+        assert rest == content[len(content) - len(rest) :], index
+
+
+def _left(records, index):
+    """Records after `index`; one that shares a row with the next comes again with it."""
+    offsets = [r.source_offset for r in records]
+    while index > 0 and offsets[index - 1] == offsets[index]:
+        index -= 1
+    return len(records) - index - 1
+
+
+def test_columns_that_come_and_go_between_events(source):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    task = source(event__format="row")
+    task.task.poll()
+    source.sql("INSERT INTO t VALUES (1, 2)")
+    source.sql("ALTER TABLE t DROP COLUMN a, ADD COLUMN b VARCHAR(9) DEFAULT 'new' FIRST")
+    source.sql("INSERT INTO t (id) VALUES (2)")
+    source.sql("ALTER TABLE t RENAME COLUMN b TO c")
+    source.sql("UPDATE t SET c = 'x' WHERE id = 2")
+    assert [r.value.to_dict() for r in task.read(3)] == [
+        {"id": 1, "a": 2},
+        {"b": "new", "id": 2},
+        {"c": "x", "id": 2},
+    ]
+
+
+def test_snapshots_page_by_any_key_and_without_one(source):
+    source.sql("CREATE TABLE k2 (a INT, b VARCHAR(5), PRIMARY KEY (b, a))")
+    source.sql("CREATE TABLE none (a INT)")
+    source.sql("CREATE TABLE floats (a DOUBLE PRIMARY KEY)")
+    for name, columns in (("k2", "seq % 7, seq"), ("none", "seq"), ("floats", "seq / 3")):
+        source.sql(f"INSERT INTO {name} SELECT {columns} FROM seq_1_to_25")
+    found = source(event__format="row", snapshot__fetch__size="4").read(75)
+    by_topic = {
+        name: [tuple(r.value.values) for r in found if r.topic.endswith(f".{name}")]
+        for name in ("k2", "none", "floats")
+    }
+    assert sorted(by_topic["k2"]) == sorted((n % 7, str(n)) for n in range(1, 26))
+    assert sorted(by_topic["none"]) == [(n,) for n in range(1, 26)]
+    assert len(set(by_topic["floats"])) == 25
+    assert ["snapshot" in r.source_offset for r in found] == [True] * 74 + [False]
+
+
+def test_nothing_is_lost_or_doubled_while_others_write_during_the_snapshot(source, mariadb):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    source.sql("INSERT INTO t SELECT seq FROM seq_1_to_2000")
+    done = threading.Event()
+    written = []
+
+    def write():
+        number = 2000
+        while not done.is_set():
+            number += 1
+            source.sql("INSERT INTO t VALUES (%s)", number)
+            written.append(number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    task, found = source(event__format="row", snapshot__fetch__size="100"), []
+    while len(found) < 2300:
+        found += task.task.poll() or []
+    done.set()
+    writer.join()
+    found += task.read(len(written) + 2000 - len(found))
+    assert [r.key["id"] for r in found] == list(range(1, 2001 + len(written)))
+
+
+def test_lag_heartbeats_and_a_position_that_moves(source):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    source.sql("CREATE TABLE other (id INT PRIMARY KEY)")
+    task = source(table__include__list=r".*\.t", heartbeat__interval__ms="1")
+    task.task.poll()
+    before = task.context.offset({"server": "p"})
+    source.sql("INSERT INTO other VALUES (1)")
+    deadline, seen = time.monotonic() + 10, set()
+    while len(seen) < 2:
+        assert time.monotonic() < deadline
+        seen |= {r.source_offset["gtids"] for r in task.task.poll() or []}
+    assert before is None
+    assert task.task.lag() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"database__user": "nobody", "database__password": "hush"}, "Access denied"),
+        ({"database__server__id": "1"}, r"database\.server\.id=1 is that of the server"),
+    ],
+)
+def test_what_cannot_work_fails_with_a_sentence(source, settings, words):
+    with pytest.raises(ConfigError, match=words) as found:
+        source(**settings).task.poll()
+    assert "hush" not in str(found.value)
+
+
+def test_a_server_that_is_not_there_is_tried_again(source):
+    task = source(database__port="1", database__hostname="127.0.0.1")
+    with pytest.raises(RetriableError, match=r"MySQL at 127\.0\.0\.1:1"):
+        task.task.poll()
+
+
+def test_a_statement_in_the_binlog_instead_of_rows_is_no_silent_gap(source, mariadb):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    task = source()
+    task.task.poll()
+    connection = mariadb.connect(source.database)
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format='STATEMENT'")
+        cursor.execute("INSERT INTO t VALUES (1)")
+    connection.close()
+    with pytest.raises(ConfigError, match="statement instead of the rows"):
+        task.read(1)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_killed_server_a_purged_binlog_and_a_log_that_is_off():
+    require()
+    with MariaDB() as server:
+        server.sql("CREATE DATABASE d")
+        server.sql("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        server.sql("INSERT INTO d.t VALUES (1)")
+        task = Source(server, "d", event__format="row")
+        (first,) = task.read(1)
+        server.sql("INSERT INTO d.t VALUES (2)")
+        (second,) = task.read(1)
+        server.kill()
+        with pytest.raises(RetriableError):
+            for _ in range(100):
+                task.task.poll()
+        server.start()
+        server.sql("INSERT INTO d.t VALUES (3)")
+        assert [r.key["id"] for r in task.read(1)] == [3]
+        task.task.stop()
+        server.sql("FLUSH BINARY LOGS")
+        server.sql("INSERT INTO d.t VALUES (4)")
+        server.sql("FLUSH BINARY LOGS")
+        server.sql("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
+        task = Source(server, "d", second, event__format="row")
+        with pytest.raises(ConfigError, match=r"no longer holds the position .*when_needed"):
+            task.read(1)
+        task.task.stop()
+        task = Source(server, "d", first, event__format="row", snapshot__mode="when_needed")
+        assert [r.key["id"] for r in task.read(4)] == [1, 2, 3, 4]
+        task.task.stop()
+    with MariaDB("--skip-log-bin") as server, pytest.raises(ConfigError, match="writes no binlog"):
+        Source(server, "d").task.poll()
+
+
+@pytest.mark.slow
+def test_without_full_metadata_names_come_from_the_database_and_a_changed_table_is_refused():
+    require()
+    with MariaDB("--binlog-row-metadata=NO_LOG") as server:
+        server.sql("CREATE DATABASE d")
+        server.sql("CREATE TABLE d.t (id INT UNSIGNED PRIMARY KEY, e ENUM('x','y'), v VARCHAR(9), u UUID)")
+        task = Source(server, "d", event__format="row")
+        task.task.poll()
+        server.sql("INSERT INTO d.t VALUES (4294967295, 'y', 'ü', '550e8400-e29b-41d4-a716-446655440000')")
+        (record,) = task.read(1)
+        assert record.value.to_dict() == {
+            "id": 4294967295,
+            "e": "y",
+            "v": "ü",
+            "u": "550e8400-e29b-41d4-a716-446655440000",
+        }
+        task.task.stop()
+        server.sql("INSERT INTO d.t VALUES (1, 'x', 'a', NULL)")
+        server.sql("ALTER TABLE d.t DROP COLUMN e")
+        again = Source(server, "d", record, event__format="row")
+        with pytest.raises(Exception, match="binlog_row_metadata=FULL"):
+            again.read(1)
+        again.task.stop()
