@@ -67,7 +67,10 @@ class ErrantRecordReporter(Protocol):
     """Takes single records that a sink could not write (KIP-610)."""
 
     def report(self, record: SinkRecord, error: Exception) -> None:
-        """Hand a bad record to the dead letter topic, or raise when errors are not tolerated."""
+        """Say that a record cannot be written, now or later: it goes to the dead letter topic and the log, as the
+        connector is configured. Raises ConnectError when errors are not tolerated: let it through. The offset of
+        the record is committed as if it were written, once the dead letter topic has it.
+        """
         ...
 
 
@@ -87,7 +90,7 @@ class SinkTaskContext(Protocol):
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """Where bad records go; None when the connector has no dead letter topic."""
+        """Where bad records go; None when the connector has neither a dead letter topic nor errors.log.enable."""
         ...
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:

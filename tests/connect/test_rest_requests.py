@@ -189,7 +189,7 @@ def test_rest_accept(worker: WorkerProcess, accept: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("errors.tolerance", "all", "Klamm does not tolerate bad records yet"),
+        ("errors.retry.timeout", "1000", "Klamm does not retry failed conversions yet"),
         ("exactly.once.support", "required", "Klamm does not write exactly once yet"),
         ("topic.creation.groups", "g", "Klamm does not create topics with settings yet"),
         (

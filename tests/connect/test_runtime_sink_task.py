@@ -5,7 +5,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from support.runtime import task_spec
 from support.runtime_fakes import RecordingControl, string_converters
 
-from klamm.connect.child.sink_task import SinkRunner, subscription
+from klamm.connect.child.sink_places import subscription
+from klamm.connect.child.sink_task import SinkRunner
 from klamm.connect.model import Kind
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConfigError, ConnectError, RetriableError

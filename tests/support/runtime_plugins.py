@@ -117,7 +117,7 @@ class CountingSourceConnector(_Base, SourceConnector):
 
 
 class CountingTask(SourceTask):
-    """Numbers from the committed offset on, as strings, up to `limit` (0: for ever), `batch` at a time."""
+    """Numbers from the committed offset on, as strings, up to `limit` (0: for ever), `batch` at a time; `large` is too large."""
 
     def start(self, props):
         misbehave(props, "start")
@@ -135,9 +135,14 @@ class CountingTask(SourceTask):
         start, self.n = self.n, self.n + count
         if pace := self.props.get("pace.s"):
             self.context.stopping.wait(float(pace))
+        large = int(self.props.get("large", -1))
         return [
             SourceRecord(
-                self.partition, {"n": i + 1}, self.props["topic"], value_schema=STRING, value=str(i), key=None
+                self.partition,
+                {"n": i + 1},
+                self.props["topic"],
+                value_schema=STRING,
+                value="x" * 2_000_000 if i == large else str(i),
             )
             for i in range(start, self.n)
         ]
@@ -153,7 +158,7 @@ class CollectingSinkConnector(_Base, SinkConnector):
 
 
 class CollectingTask(SinkTask):
-    """Appends `topic partition offset value` as JSON lines to `file`."""
+    """Appends `topic partition offset value` as JSON lines to `file`; reports values that are `report`."""
 
     def start(self, props):
         misbehave(props, "start")
@@ -169,6 +174,9 @@ class CollectingTask(SinkTask):
     def put(self, records):
         misbehave(self.props, "put")
         for r in records:
+            if r.value is not None and r.value == self.props.get("report"):
+                self.context.errant_record_reporter.report(r, DataError(f"{r.value} cannot be written"))
+                continue
             self.file.write(json.dumps([r.topic, r.partition, r.offset, r.value]) + "\n")
 
     def flush(self, offsets):

@@ -26,6 +26,7 @@ NAME: Final = "name"
 CONNECTOR_CLASS: Final = "connector.class"
 TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
+DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 CONVERTERS: Final = ("key.converter", "value.converter", "header.converter")
 
 COMMON: Final = "Common"
@@ -230,8 +231,8 @@ def _errors() -> list[ConfigKey]:
             order_in_group=3,
             width=Width.SHORT,
             display_name="Error Tolerance",
-            documentation="none: a record that cannot be converted fails the task. all: such records are left "
-            f"out. {_LATER}",
+            documentation="none: a record that cannot be converted, or that a sink reports as bad, fails the task. "
+            "all: such records are left out; how many they are is in the task's status and log.",
         ),
         _key(
             "errors.log.enable",
@@ -241,7 +242,8 @@ def _errors() -> list[ConfigKey]:
             order_in_group=4,
             width=Width.SHORT,
             display_name="Log Errors",
-            documentation=f"Whether tolerated errors are logged too. {_LATER}",
+            documentation="Whether the error of each bad record is logged, with its trace. Without it, bad records "
+            "that are left out are summed up in a line now and then.",
         ),
         _key(
             "errors.log.include.messages",
@@ -251,8 +253,8 @@ def _errors() -> list[ConfigKey]:
             order_in_group=5,
             width=Width.SHORT,
             display_name="Log Error Details",
-            documentation="Whether the log of an error holds the record itself. Records may hold personal data "
-            f"or secrets. {_LATER}",
+            documentation="Whether what errors.log.enable logs holds the record itself. Records may hold personal "
+            "data or secrets.",
         ),
     ]
 
@@ -353,14 +355,16 @@ def _sink() -> list[ConfigKey]:
             "is created later. Give either this or topics.",
         ),
         _key(
-            "errors.deadletterqueue.topic.name",
+            DEAD_LETTERS,
             Type.STRING,
             "",
             group=ERRORS,
             order_in_group=6,
             width=Width.MEDIUM,
             display_name="Dead Letter Queue Topic Name",
-            documentation=f"The topic that takes records which could not be converted or written. {_LATER}",
+            documentation="The topic that takes records which could not be converted, or which the sink reports "
+            "as bad, as they were. It is created, with one partition, when it is not there. Without errors.tolerance=all "
+            "the task fails all the same.",
         ),
         _key(
             "errors.deadletterqueue.topic.replication.factor",
@@ -370,7 +374,7 @@ def _sink() -> list[ConfigKey]:
             order_in_group=7,
             width=Width.MEDIUM,
             display_name="Dead Letter Queue Topic Replication Factor",
-            documentation=f"The replication factor with which that topic is created. {_LATER}",
+            documentation="The replication factor with which that topic is created.",
         ),
         _key(
             "errors.deadletterqueue.context.headers.enable",
@@ -380,8 +384,7 @@ def _sink() -> list[ConfigKey]:
             order_in_group=8,
             width=Width.MEDIUM,
             display_name="Enable Error Context Headers",
-            documentation="Whether dead letters carry headers (__connect.errors.*) that say what went wrong. "
-            f"{_LATER}",
+            documentation="Whether dead letters carry headers (__connect.errors.*) that say what went wrong.",
         ),
     ]
 
@@ -402,12 +405,7 @@ SINK: Final = ConfigDef([*_SHARED, *_sink()])
 NOT_YET: Final[Mapping[str, str]] = {
     "transforms": "Klamm does not run transforms yet",
     "predicates": "Klamm does not run predicates yet",
-    "errors.tolerance": "Klamm does not tolerate bad records yet: a bad record fails the task",
     "errors.retry.timeout": "Klamm does not retry failed conversions yet",
-    "errors.log.enable": "Klamm does not log tolerated errors yet, because it tolerates none",
-    "errors.log.include.messages": "Klamm does not log records yet",
-    "errors.deadletterqueue.topic.name": "Klamm does not write dead letter topics yet",
-    "errors.deadletterqueue.context.headers.enable": "Klamm does not write dead letter topics yet",
     "topic.creation.groups": "Klamm does not create topics with settings yet; create the topic beforehand",
     "exactly.once.support": "Klamm does not write exactly once yet",
     "transaction.boundary": "Klamm does not write exactly once yet",

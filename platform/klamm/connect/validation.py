@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.connect import definitions
-from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, NOT_YET, TOPICS, TOPICS_REGEX
+from klamm.connect.definitions import (
+    CONNECTOR_CLASS,
+    CONVERTERS,
+    DEAD_LETTERS,
+    NOT_YET,
+    TOPICS,
+    TOPICS_REGEX,
+)
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins import CONVERTER, HEADER_CONVERTER, PluginRegistry
 from klamm_base.configdef import (
@@ -214,6 +221,20 @@ def _check_topics(values: Mapping[str, ConfigValue]) -> None:
             re.compile(regex.value)
         except re.error as e:
             _add_error(regex, f"Invalid regular expression ({e})")
+    _check_dead_letters(values)
+
+
+def _check_dead_letters(values: Mapping[str, ConfigValue]) -> None:
+    """A sink that reads its own dead letters would never come to an end."""
+    topic = (values[DEAD_LETTERS].value or "").strip()
+    topics, regex = values[TOPICS], values[TOPICS_REGEX]
+    if not topic:
+        return
+    read = f"The dead letter topic {topic} must not be among the topics that the connector reads"
+    if topic in (t.strip() for t in topics.value or ()):
+        _add_error(topics, read)
+    if regex.value and not regex.errors and re.fullmatch(regex.value, topic):
+        _add_error(regex, read)
 
 
 def _check_nulls(rows: list[Row], config: Mapping[str, str | None]) -> None:

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from klamm.connect.model import TaskSpec
 from klamm_base.clientconfig import Kind, translate
@@ -25,16 +26,29 @@ _CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
 # Java's producer waits for ever in Connect (delivery.timeout.ms = Integer.MAX_VALUE): an outage of the broker
 # is waited out, not turned into failed tasks.
 _FOR_EVER_MS: Final = 2_147_483_647
+# The client's own words, and the broker's, for a broker or a coordinator that is not there now.
+_AWAY: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
 # What one task may hold in memory for the broker.
 PRODUCER_QUEUE_KIB: Final = 64 << 10
 
 
-def producer_config(spec: TaskSpec) -> dict[str, Any]:
+def producer_config(spec: TaskSpec, *, client_id: str | None = None) -> dict[str, Any]:
     """For a source task's records: acknowledged by all in-sync replicas, in order, without duplicates of
     retries, and with Java's partitioner.
     """
     props = {
-        "client.id": f"connector-producer-{spec.id}",
+        "client.id": client_id or f"connector-producer-{spec.id}",
         **properties(spec, "producer"),
     }
     fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": _FOR_EVER_MS}
@@ -77,6 +91,11 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
     return defaults | _translated(props, "consumer") | fixed
 
 
+def admin_config(spec: TaskSpec, client_id: str) -> dict[str, Any]:
+    """For what a task asks of the cluster."""
+    return _translated({"client.id": client_id, **properties(spec, "admin")}, "admin")
+
+
 def properties(spec: TaskSpec, kind: Kind) -> dict[str, str]:
     """Kafka's own names, for a task that makes its clients itself."""
     return {
@@ -102,6 +121,17 @@ def make_consumer(config: dict[str, Any]) -> Consumer:
     """Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
         return Consumer(config, logger=log)
+
+
+def make_admin(config: dict[str, Any]) -> AdminClient:
+    """Raises ConfigError that names the property librdkafka refuses."""
+    with _refusals():
+        return AdminClient(config, logger=log)
+
+
+def is_away(error: KafkaError) -> bool:
+    """Whether it may be different in a moment: no broker, or one that is not ready."""
+    return error.retriable() or error.code() in _AWAY
 
 
 @contextlib.contextmanager

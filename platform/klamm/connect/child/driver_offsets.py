@@ -26,19 +26,6 @@ _RETRY_S: Final = 0.5
 _CLOSE_S: Final = 2.0
 # A request for committed offsets that took this long is made again.
 _READ_S: Final = 10.0
-# The client's own words for a broker or a coordinator that is not there now.
-_AWAY: Final = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._WAIT_COORD,  # noqa: SLF001
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
 
 
 class DriverOffsets(Protocol):
@@ -144,7 +131,7 @@ class GroupOffsets:
                 if error is None:
                     return found
             assert error is not None
-            if error.code() not in _AWAY and not error.retriable():
+            if not clients.is_away(error):
                 raise ConnectError(f"Offsets of group {group} {what}: {error.str()} ({error.name()})")
             _go_on(self._control, f"Offsets of group {group} {what}: {error.str()}")
             time.sleep(_RETRY_S)

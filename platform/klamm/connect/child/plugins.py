@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 from klamm_base.errors import ConfigError
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.converter import Converter, HeaderConverter
-from klamm_plugins.discovery import PluginManager
+from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 
 KEY: Final = "key.converter"
 VALUE: Final = "value.converter"
 HEADER: Final = "header.converter"
 DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
-_NOT_SUPPORTED: Final = ("transforms", "predicates", "errors.deadletterqueue.topic.name")
+_NOT_SUPPORTED: Final = ("transforms", "predicates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,12 @@ class Converters:
     key: Converter
     value: Converter
     header: HeaderConverter
+
+    def class_name(self, stage: str) -> str:
+        """Kafka's name of the converter that works in one of Kafka's stages, or Python's if it has none."""
+        by_stage = {"KEY_CONVERTER": self.key, "VALUE_CONVERTER": self.value, "HEADER_CONVERTER": self.header}
+        cls = type(by_stage[stage])
+        return kafka_name(cls) or python_name(cls)
 
 
 def connector_class(

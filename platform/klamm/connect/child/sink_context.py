@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klamm.connect.child.control import Control
-from klamm_plugins.connector import StopSignal
+from klamm_plugins.connector import ErrantRecordReporter, StopSignal
 from klamm_plugins.records import TopicPartition
 
 
@@ -15,7 +15,7 @@ class SinkContext:
     def __init__(self, control: Control, configs: dict[str, str]) -> None:
         self.configs: Mapping[str, str] = configs
         self.stopping: StopSignal = control.stopping
-        self.errant_record_reporter = None
+        self.errant_record_reporter: ErrantRecordReporter | None = None
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self._pauses: set[TopicPartition] = set()

@@ -6,16 +6,21 @@ from collections.abc import Callable
 
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
+from klamm.connect.child.dead_letters import open_dead_letters
 from klamm.connect.child.plugins import converters
 from klamm.connect.child.setup import seconds
-from klamm.connect.child.sink_task import SinkRunner, subscription
+from klamm.connect.child.sink_places import subscription
+from klamm.connect.child.sink_task import SinkRunner
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.discovery import PluginManager
 
 
-def prepare(control: Control, spec: TaskSpec, task: SinkTask, plugins: PluginManager) -> Callable[[], None]:
+def prepare(
+    control: Control, spec: TaskSpec, task: SinkTask, plugins: PluginManager, secrets: list[str]
+) -> Callable[[], None]:
     """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
+    topics = subscription(spec.connector_config)
     consumer_config = clients.consumer_config(spec)
     runner = SinkRunner(
         control=control,
@@ -23,9 +28,10 @@ def prepare(control: Control, spec: TaskSpec, task: SinkTask, plugins: PluginMan
         task=task,
         converters=converters(plugins, spec.connector_config, spec.worker),
         consumer=clients.make_consumer(consumer_config),
-        topics=subscription(spec.connector_config),
+        topics=topics,
         commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
         cooperative=clients.is_cooperative(consumer_config),
+        dead_letters=open_dead_letters(control, spec, secrets),
     )
     task.initialize(runner.context)
     return runner.run

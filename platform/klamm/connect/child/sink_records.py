@@ -1,18 +1,19 @@
 """Messages of the consumer to the records that a sink task sees: converted in bulk, one by one on error.
 
-A record that cannot be converted is judged by the tolerance, with its topic, partition and offset.
+A record that cannot be converted is judged by the tolerance, with its topic, partition and offset. With `keep`,
+records know the message they were made of, for the day that the task reports one (`Reporter`, KIP-610).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 from typing import Final, cast
 
 from confluent_kafka import Message
 
+from klamm.connect.child.dead_letters import KeptRecord, Raw, raw_of
 from klamm.connect.child.plugins import Converters
-from klamm.connect.child.tolerance import Tolerance
+from klamm.connect.child.tolerance import Bad, Tolerance
 from klamm_plugins.converter import SchemaAndValue
 from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord
 
@@ -22,9 +23,11 @@ _TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 class RecordConverter:
     """See the module. Order is kept."""
 
-    def __init__(self, converters: Converters, config: Mapping[str, str]) -> None:
+    def __init__(self, converters: Converters, tolerance: Tolerance, *, keep: bool = False) -> None:
         self._converters = converters
-        self.tolerance = Tolerance(config)
+        self._tolerance = tolerance
+        self._keep = keep
+        self._new: type[SinkRecord] = KeptRecord if keep else SinkRecord
 
     def convert(self, messages: list[Message]) -> list[SinkRecord]:
         """The records of messages without errors; those that are tolerated are left out."""
@@ -37,11 +40,15 @@ class RecordConverter:
         try:
             keys = self._converters.key.to_connect_data_many(topic, [m.key() for m in messages])
             values = self._converters.value.to_connect_data_many(topic, [m.value() for m in messages])
-            return [self._record(topic, m, k, v) for m, k, v in zip(messages, keys, values, strict=True)]
+            records = [self._record(topic, m, k, v) for m, k, v in zip(messages, keys, values, strict=True)]
         except Exception:
             # Which message it was is found, and judged, one by one.
             found = (self._convert_one(topic, m) for m in messages)
             return [record for record in found if record is not None]
+        if self._keep:
+            for record, message in zip(cast("list[KeptRecord]", records), messages, strict=True):
+                record.message = message
+        return records
 
     def _convert_one(self, topic: str, message: Message) -> SinkRecord | None:
         stage = "KEY_CONVERTER"
@@ -50,16 +57,26 @@ class RecordConverter:
             stage = "VALUE_CONVERTER"
             value = self._converters.value.to_connect_data(topic, message.value())
             stage = "HEADER_CONVERTER"
-            return self._record(topic, message, key, value)
+            record = self._record(topic, message, key, value)
         except Exception as e:
-            where = f"topic {topic}, partition {message.partition()}, offset {message.offset()}"
-            self.tolerance.judge(e, stage=stage, where=where, record=message.value())
+            bad = Bad(
+                error=e,
+                stage=stage,
+                executing=self._converters.class_name(stage),
+                where=f"topic {topic}, partition {message.partition()}, offset {message.offset()}",
+                record=message.value(),
+                raw=raw_of(message),
+            )
+            self._tolerance.judge(bad)
             return None
+        if isinstance(record, KeptRecord):
+            record.message = message
+        return record
 
     def _record(self, topic: str, message: Message, key: SchemaAndValue, value: SchemaAndValue) -> SinkRecord:
         kind, timestamp = message.timestamp()
         raw = message.headers()
-        return SinkRecord(
+        return self._new(
             topic,
             message.partition() or 0,
             key[0],
@@ -79,3 +96,39 @@ class RecordConverter:
             schema, value = convert(topic, name, cast("bytes | None", data))
             headers.append(Header(name, value, schema))
         return Headers(headers)
+
+
+class Reporter:
+    """ErrantRecordReporter for the task."""
+
+    def __init__(self, converters: Converters, tolerance: Tolerance) -> None:
+        self._converters = converters
+        self._tolerance = tolerance
+
+    def report(self, record: SinkRecord, error: Exception) -> None:
+        message = record.message if isinstance(record, KeptRecord) else None
+        bad = Bad(
+            error=error,
+            stage="TASK_PUT",
+            executing="org.apache.kafka.connect.sink.SinkTask",
+            where=f"topic {record.topic}, partition {record.partition}, offset {record.offset}",
+            record=record.value,
+            raw=self._made(record) if message is None else raw_of(message),
+        )
+        self._tolerance.judge(bad)
+
+    def _made(self, record: SinkRecord) -> Raw:
+        """Of a record that the task has made itself: as the converters write it."""
+        topic, converters = record.topic, self._converters
+        return Raw(
+            topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            converters.key.from_connect_data(topic, record.key_schema, record.key),
+            converters.value.from_connect_data(topic, record.value_schema, record.value),
+            [
+                (h.name, converters.header.from_connect_header(topic, h.name, h.schema, h.value))
+                for h in record.headers
+            ],
+        )

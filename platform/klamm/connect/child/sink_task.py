@@ -9,22 +9,24 @@ that the task stays in its group.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from klamm.connect.child.control import Control
+from klamm.connect.child.dead_letters import DeadLetters
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.sink_context import SinkContext
-from klamm.connect.child.sink_records import RecordConverter
+from klamm.connect.child.sink_places import kafka, named, place_of
+from klamm.connect.child.sink_records import RecordConverter, Reporter
+from klamm.connect.child.tolerance import Tolerance
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkTask
-from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
+from klamm_plugins.errors import ConnectError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -37,29 +39,13 @@ _RETRY_MIN_S: Final = 0.5
 _RETRY_MAX_S: Final = 30.0
 _LAG_INTERVAL_S: Final = 1.0
 _COMMITTED_S: Final = 1.0
+# How long a commit waits for dead letters; a stop may leave less.
+_SETTLE_S: Final = 5.0
 _IGNORED: Final = frozenset(
     {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED}  # noqa: SLF001
 )
 # What a seek says of a partition that librdkafka has been assigned but does not fetch from yet.
 _NOT_YET: Final = frozenset({KafkaError._STATE, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001
-
-
-def subscription(config: Mapping[str, str]) -> list[str]:
-    """The topics, or librdkafka's notation of the pattern (`^…`). Raises ConfigError."""
-    topics = [t.strip() for t in config.get("topics", "").split(",") if t.strip()]
-    pattern = config.get("topics.regex", "").strip()
-    if bool(topics) == bool(pattern):
-        raise ConfigError("Must configure one of topics or topics.regex", key="topics")
-    if topics:
-        return topics
-    try:
-        re.compile(pattern)
-    except re.error as e:
-        raise ConfigError(
-            f"Invalid value {pattern} for configuration topics.regex: Invalid regex: {e}", key="topics.regex"
-        ) from e
-    # Java matches the whole name.
-    return [f"^({pattern})$"]
 
 
 class SinkRunner:
@@ -76,12 +62,17 @@ class SinkRunner:
         topics: list[str],
         commit_interval_s: float,
         cooperative: bool = True,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self.context = SinkContext(control, spec.task_config)
         self._control = control
         self._vitals = control.vitals
         self._task = task
-        self._records = RecordConverter(converters, spec.connector_config)
+        tolerance = Tolerance(spec.connector_config, vitals=control.vitals, dead_letters=dead_letters)
+        self._dead_letters = dead_letters
+        self._records = RecordConverter(converters, tolerance, keep=dead_letters is not None)
+        if dead_letters is not None or tolerance.logs:
+            self.context.errant_record_reporter = Reporter(converters, tolerance)
         self._consumer = consumer
         self._assign = consumer.incremental_assign if cooperative else consumer.assign
         self._subscription = topics
@@ -115,6 +106,8 @@ class SinkRunner:
         finally:
             try:
                 self._give_up(list(self.context.assigned), commit=True)
+                if self._dead_letters is not None:  # also those whose offsets are not committed
+                    self._dead_letters.settle(self._settle_s())
             finally:
                 self._leave_group()
 
@@ -138,6 +131,8 @@ class SinkRunner:
             self._take(messages)
             self._deliver()
         self._apply_context()
+        if self._dead_letters is not None:
+            self._dead_letters.serve()
         now = time.monotonic()
         if now >= self._commit_due or self.context.take_commit_request():
             self._commit_due = now + self._commit_interval_s
@@ -167,7 +162,7 @@ class SinkRunner:
             TopicPartition(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in good
         }
         for place in self._after_batch:
-            self._safe.setdefault(place, next(m.offset() or 0 for m in good if _place(m) == place))
+            self._safe.setdefault(place, next(m.offset() or 0 for m in good if place_of(m) == place))
         topics = {m.topic() or "" for m in good}
         if not topics <= self._topics:
             self._topics |= topics
@@ -176,7 +171,7 @@ class SinkRunner:
     def _usable(self, message: Message) -> bool:
         error = message.error()
         if error is None:
-            return _place(message) in self.context.assigned and _place(message) not in self._seeks
+            return place_of(message) in self.context.assigned and place_of(message) not in self._seeks
         if error.fatal() or error.code() not in _IGNORED:
             raise ConnectError(f"The consumer failed: {error.str()} ({error.name()})")
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
@@ -216,7 +211,7 @@ class SinkRunner:
         self._park()  # what a rebalance has brought meanwhile
         if stray is not None and self._usable(stray):
             # Fetched between assignment and pause: it must come again when its partition is resumed.
-            self._seek({_place(stray): stray.offset() or 0})
+            self._seek({place_of(stray): stray.offset() or 0})
         if self._held and not self._shown_paused and time.monotonic() >= (self._retry_at or 0):
             self._deliver()
 
@@ -224,7 +219,7 @@ class SinkRunner:
         """Stop fetching for all partitions that are ours now."""
         new = self.context.assigned - self._parked
         if new:
-            self._consumer.pause(_kafka(new))
+            self._consumer.pause(kafka(new))
             self._parked |= new
 
     def _follow_pause(self) -> None:
@@ -244,7 +239,7 @@ class SinkRunner:
         if self._held or self._shown_paused:
             return
         self._parked.clear()
-        self._consumer.resume(_kafka(self.context.assigned - self.context.paused))
+        self._consumer.resume(kafka(self.context.assigned - self.context.paused))
 
     def _apply_context(self) -> None:
         """What the task asked for by its context during the last call, and what is left of earlier calls."""
@@ -259,9 +254,9 @@ class SinkRunner:
         rewinds: Mapping[TopicPartition, int],
     ) -> None:
         if pauses:
-            self._consumer.pause(_kafka(pauses))
+            self._consumer.pause(kafka(pauses))
         if resumes - self._parked:
-            self._consumer.resume(_kafka(resumes - self._parked))
+            self._consumer.resume(kafka(resumes - self._parked))
         self._seek(rewinds)
 
     def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -305,14 +300,23 @@ class SinkRunner:
         offsets = {p: o for p, o in wanted.items() if self._committable(p, o, delivered)}
         if not offsets:
             return
+        if self._dead_letters is not None and not self._dead_letters.settle(self._settle_s()):
+            log.warning(
+                "dead letters are not acknowledged yet, nothing is committed; the next commit covers it"
+            )
+            return
         self._vitals.enter("broker")
         try:
-            self._consumer.commit(offsets=_kafka(offsets), asynchronous=False)
+            self._consumer.commit(offsets=kafka(offsets), asynchronous=False)
         except KafkaException as e:
             # Of a group that moves on, or a broker that is away: the next commit covers it.
             log.warning("offsets could not be committed: %s", e.args[0].str())
         else:
             self._safe |= offsets
+
+    def _settle_s(self) -> float:
+        remaining_s = self._control.stop_remaining_s()
+        return remaining_s if self._control.stopping.is_set() else min(_SETTLE_S, remaining_s)
 
     def _committable(
         self, place: TopicPartition, offset: int, delivered: Mapping[TopicPartition, int]
@@ -323,7 +327,7 @@ class SinkRunner:
         return offset != self._safe.get(place)
 
     def _on_assign(self, _: object, partitions: list[KafkaPartition]) -> None:
-        places = [_named(p) for p in partitions]
+        places = [named(p) for p in partitions]
         self.context.assigned |= set(places)
         self._task.open(places)
         pauses, resumes, rewinds = self.context.take_changes()
@@ -331,16 +335,16 @@ class SinkRunner:
         # too early, so where the task wants to begin is said with the assignment.
         begins = {place: rewinds.pop(place) for place in places if place in rewinds}
         self._assign(
-            [KafkaPartition(p.topic, p.partition, begins.get(_named(p), p.offset)) for p in partitions]
+            [KafkaPartition(p.topic, p.partition, begins.get(named(p), p.offset)) for p in partitions]
         )
         self._safe |= begins
         self._apply(pauses, resumes, rewinds)
 
     def _on_revoke(self, _: object, partitions: list[KafkaPartition]) -> None:
-        self._give_up([_named(p) for p in partitions], commit=True)
+        self._give_up([named(p) for p in partitions], commit=True)
 
     def _on_lost(self, _: object, partitions: list[KafkaPartition]) -> None:
-        self._give_up([_named(p) for p in partitions], commit=False)
+        self._give_up([named(p) for p in partitions], commit=False)
 
     def _give_up(self, places: list[TopicPartition], *, commit: bool) -> None:
         """Commit and forget these partitions, those of them that are still ours."""
@@ -379,24 +383,9 @@ class SinkRunner:
         asked = self.context.assigned - known
         if asked:
             try:
-                answer = self._consumer.committed(_kafka(asked), timeout=_COMMITTED_S)
+                answer = self._consumer.committed(kafka(asked), timeout=_COMMITTED_S)
             except KafkaException as e:
                 log.debug("committed offsets are not known: %s", e)
                 return False
-            self._committed |= {_named(p): p.offset for p in answer}
+            self._committed |= {named(p): p.offset for p in answer}
         return True
-
-
-def _place(message: Message) -> TopicPartition:
-    return TopicPartition(message.topic() or "", message.partition() or 0)
-
-
-def _named(partition: KafkaPartition) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.partition)
-
-
-def _kafka(places: Any) -> list[KafkaPartition]:
-    """For librdkafka: from a mapping with its offsets, from a collection without."""
-    if isinstance(places, Mapping):
-        return [KafkaPartition(p.topic, p.partition, offset) for p, offset in places.items()]
-    return [KafkaPartition(p.topic, p.partition) for p in places]

@@ -19,7 +19,7 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.offset_tracker import OffsetTracker, Run
 from klamm.connect.child.offset_writer import OffsetWriter, Producer
 from klamm.connect.child.plugins import Converters
-from klamm.connect.child.tolerance import Tolerance
+from klamm.connect.child.tolerance import Bad, Tolerance
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SourcePartition, SourceTask
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
@@ -84,7 +84,7 @@ class SourceRunner:
         self._converters = converters
         self._producer = producer
         self._offset_producer = offset_producer
-        self._tolerance = Tolerance(spec.connector_config)
+        self._tolerance = Tolerance(spec.connector_config, vitals=control.vitals)
         self._tracker = OffsetTracker()
         self._offsets = OffsetWriter(
             offset_producer,
@@ -208,7 +208,28 @@ class SourceRunner:
             self._tell_skipped(chunk, ready)
         for record, key, value, headers in ready:
             callback = self._telling(delivered, record) if self._tells_task else delivered
-            self._produce(record, key, value, headers, callback)
+            try:
+                self._produce(record, key, value, headers, callback)
+            except DataError as e:
+                self._leave_out(record, run, e)
+
+    def _leave_out(self, record: SourceRecord, run: Run, error: DataError) -> None:
+        """A record that the client will not send, whatever becomes of others. What the broker refuses is another
+        matter: it refuses whole batches, with good records in them.
+        """
+        if not self._tolerance.all:
+            raise error
+        bad = Bad(
+            error=error,
+            stage="KAFKA_PRODUCE",
+            executing="org.apache.kafka.connect.runtime.WorkerSourceTask",
+            where=_place(record),
+            record=record,
+        )
+        self._tolerance.judge(bad)
+        run.pending -= 1
+        if self._tells_task:
+            self._commit_record(record, None)
 
     def _produce(
         self,
@@ -303,8 +324,14 @@ class SourceRunner:
             stage = "HEADER_CONVERTER"
             headers = self._headers(record) if record.headers else None
         except Exception as e:
-            place = f"source partition {record.source_partition}, source offset {record.source_offset}"
-            self._tolerance.judge(e, stage=stage, where=f"topic {topic}, {place}", record=record)
+            bad = Bad(
+                error=e,
+                stage=stage,
+                executing=self._converters.class_name(stage),
+                where=_place(record),
+                record=record,
+            )
+            self._tolerance.judge(bad)
             return None
         return record, key, value, headers
 
@@ -353,6 +380,10 @@ def _chunks(records: list[SourceRecord]) -> Iterator[list[SourceRecord]]:
             yield records[start:i]
             start, first = i, record
     yield records[start:]
+
+
+def _place(record: SourceRecord) -> str:
+    return f"topic {record.topic}, source partition {record.source_partition}, source offset {record.source_offset}"
 
 
 def _about(record: SourceRecord, key: bytes | None, value: bytes | None) -> str:

@@ -30,7 +30,7 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     secrets += secret_values(cls, spec.connector_config, spec.task_config)
     refuse_unsupported(spec.connector_config)
     task = cls.task_class()()
-    run = _prepared(control, spec, task, plugins)
+    run = _prepared(control, spec, task, plugins, secrets)
     try:
         control.vitals.enter("input" if spec.kind is Kind.SOURCE else "target")
         task.start(spec.task_config)
@@ -43,7 +43,11 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
 
 
 def _prepared(
-    control: Control, spec: TaskSpec, task: SourceTask | SinkTask | DriverTask, plugins: PluginManager
+    control: Control,
+    spec: TaskSpec,
+    task: SourceTask | SinkTask | DriverTask,
+    plugins: PluginManager,
+    secrets: list[str],
 ) -> Callable[[], None]:
     """Give the task its context; what comes back is its main loop."""
     match task:
@@ -52,7 +56,7 @@ def _prepared(
         case SourceTask() if spec.kind is Kind.SOURCE:
             return source_host.prepare(control, spec, task, plugins)
         case SinkTask() if spec.kind is Kind.SINK:
-            return sink_host.prepare(control, spec, task, plugins)
+            return sink_host.prepare(control, spec, task, plugins, secrets)
     raise ConfigError(
         f"A {spec.kind} connector cannot have tasks of the class {python_name(type(task))}: "
         f"they must be {spec.kind.title()}Task or DriverTask"

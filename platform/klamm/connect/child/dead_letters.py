@@ -1,0 +1,226 @@
+"""The dead letter topic of a sink (KIP-298): the records it could not use, as they were, with what went wrong.
+
+Written with a producer of its own. Invariant: what was sent here is acknowledged (`settle`) before offsets past it
+are committed, so a record is in the target, in the dead letter topic, or comes again. A dead letter that the broker
+refuses fails the task. `send` may be called from any thread, the rest from the task's.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klamm.connect.child import clients, failure
+from klamm.connect.child.control import Control
+from klamm.connect.child.offset_writer import Producer
+from klamm.connect.definitions import DEAD_LETTERS, SINK
+from klamm.connect.model import TaskId, TaskSpec
+from klamm_base.configdef import parse_key
+from klamm_plugins.discovery import python_name
+from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
+from klamm_plugins.records import SinkRecord
+
+REPLICATION: Final = "errors.deadletterqueue.topic.replication.factor"
+CONTEXT: Final = "errors.deadletterqueue.context.headers.enable"
+_HEADER: Final = "__connect.errors."
+_STEP_S: Final = 0.05
+_ADMIN_S: Final = 10.0
+_RETRY_S: Final = 0.5
+# What tools for dead letters look for; an error that a plugin made itself has its own name.
+_KAFKA_NAMES: Final[Mapping[type[Exception], str]] = {
+    ConnectError: "org.apache.kafka.connect.errors.ConnectException",
+    DataError: "org.apache.kafka.connect.errors.DataException",
+    RetriableError: "org.apache.kafka.connect.errors.RetriableException",
+    ConfigError: "org.apache.kafka.common.config.ConfigException",
+}
+
+RawHeaders = list[tuple[str, bytes | None]]
+
+
+class Raw(NamedTuple):
+    """A record as it was in its topic; `timestamp` in epoch ms, None when it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: RawHeaders
+
+
+@dataclass(slots=True)
+class KeptRecord(SinkRecord):
+    """A SinkRecord that knows where it came from: what a sink reports goes to the dead letter topic as it was."""
+
+    message: Message | None = field(default=None, repr=False, compare=False)
+
+
+def raw_of(message: Message) -> Raw:
+    """What of a consumed message a dead letter needs."""
+    kind, timestamp = message.timestamp()
+    return Raw(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        timestamp if kind else None,
+        message.key(),
+        message.value(),
+        cast("RawHeaders", list(message.headers() or ())),
+    )
+
+
+class DeadLetters:
+    """See the module. `producer` may be a fake; `secrets` are hidden in the headers."""
+
+    def __init__(
+        self,
+        control: Control,
+        producer: Producer,
+        topic: str,
+        *,
+        task: TaskId,
+        with_context: bool,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self._control = control
+        self._producer = producer
+        self._topic = topic
+        self._task = task
+        self._with_context = with_context
+        self._secrets = secrets
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._failure: ConnectError | None = None
+
+    def send(self, raw: Raw, error: Exception, *, stage: str, executing: str) -> None:
+        """Write one; `stage` and `executing` are Kafka's names of what was done, and by which class."""
+        headers = raw.headers
+        if self._with_context:
+            headers = [*headers, *self._context(raw, error, stage, executing)]
+        with self._lock:
+            self._pending += 1
+        while True:
+            try:
+                # 0 is librdkafka's "none": it takes the time of sending.
+                self._producer.produce(
+                    self._topic,
+                    raw.value,
+                    raw.key,
+                    -1,
+                    self._delivered,
+                    self._delivered,
+                    raw.timestamp or 0,
+                    headers,
+                )
+            except BufferError:
+                self._wait()
+            except KafkaException as e:
+                with self._lock:
+                    self._pending -= 1
+                raise self._refused(e.args[0]) from e
+            else:
+                return
+
+    def serve(self) -> None:
+        """Take acknowledgements. Raises the error of a dead letter that was refused."""
+        self._producer.poll(0)
+        if self._failure is not None:
+            raise self._failure
+
+    def settle(self, within_s: float) -> bool:
+        """Wait until all are acknowledged; False when that took too long. Raises as `serve` does."""
+        until = time.monotonic() + within_s
+        self.serve()
+        while self._pending and time.monotonic() < until:
+            self._wait()
+            self.serve()
+        return not self._pending
+
+    def _wait(self) -> None:
+        self._control.vitals.enter("broker")
+        self._producer.poll(_STEP_S)
+        if self._failure is not None:
+            raise self._failure
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        with self._lock:
+            self._pending -= 1
+            if error is not None and self._failure is None:
+                self._failure = self._refused(error)
+
+    def _refused(self, error: KafkaError) -> ConnectError:
+        text = f"A record could not be written to the dead letter topic {self._topic}: {error.str()} ({error.name()})"
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return DataError(
+                f"{text}; larger ones need producer.override.max.request.size and the topic's max.message.bytes"
+            )
+        return ConnectError(text)
+
+    def _context(self, raw: Raw, error: Exception, stage: str, executing: str) -> list[tuple[str, bytes]]:
+        said = failure.notice(error, self._secrets)
+        facts: dict[str, Any] = {
+            "topic": raw.topic,
+            "partition": raw.partition,
+            "offset": raw.offset,
+            "connector.name": self._task.connector,
+            "task.id": self._task.task,
+            "stage": stage,
+            "class.name": executing,
+            "exception.class.name": _KAFKA_NAMES.get(type(error)) or python_name(type(error)),
+            "exception.message": said["message"],
+            "exception.stacktrace": said["trace"],
+        }
+        return [(_HEADER + name, str(value).encode("utf-8", "replace")) for name, value in facts.items()]
+
+
+def open_dead_letters(control: Control, spec: TaskSpec, secrets: Iterable[str]) -> DeadLetters | None:
+    """Make the topic if need be, and the producer; None when the connector has no dead letter topic."""
+    topic = spec.connector_config.get(DEAD_LETTERS, "").strip()
+    if not topic:
+        return None
+    _ensure_topic(control, spec, topic)
+    return DeadLetters(
+        control,
+        clients.make_producer(clients.producer_config(spec, client_id=f"connector-dlq-producer-{spec.id}")),
+        topic,
+        task=spec.id,
+        with_context=bool(parse_key(SINK[CONTEXT], spec.connector_config)),
+        secrets=secrets,
+    )
+
+
+def _ensure_topic(control: Control, spec: TaskSpec, topic: str) -> None:
+    """As Kafka does: one partition, the configured replication factor. A broker that is away is waited for."""
+    admin = clients.make_admin(clients.admin_config(spec, f"connector-dlq-adminclient-{spec.id.connector}"))
+    replication = int(parse_key(SINK[REPLICATION], spec.connector_config))
+    while True:
+        control.vitals.enter("broker")
+        try:
+            if topic not in admin.list_topics(timeout=_ADMIN_S).topics:
+                _create(admin, topic, replication)
+        except KafkaException as e:
+            error: KafkaError = e.args[0]
+        else:
+            return
+        text = f"The dead letter topic {topic} could not be set up: {error.str()} ({error.name()})"
+        if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            raise ConfigError(f"{text}; set {REPLICATION}, which is {replication}", key=REPLICATION)
+        if not clients.is_away(error) or control.stopping.is_set():
+            raise ConnectError(text)
+        control.stopping.wait(_RETRY_S)
+
+
+def _create(admin: AdminClient, topic: str, replication: int) -> None:
+    new = NewTopic(topic, num_partitions=1, replication_factor=replication)
+    try:
+        admin.create_topics([new], request_timeout=_ADMIN_S)[topic].result()
+    except KafkaException as e:
+        if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
