@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from klamm_base.errors import ConfigError
-from klamm_connectors.logs.config import AgentConfig
+from klamm_connectors.logs.config import AgentConfig, Input
 
 GOOD = """\
 bootstrap_servers = "127.0.0.1:9092"
@@ -101,3 +103,11 @@ def test_what_has_no_line(tmp_path, text, sentence):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         AgentConfig.load(tmp_path / "none.toml")
+
+
+def test_the_example_loads_and_every_setting_is_documented():
+    root = Path(__file__).parents[2]
+    assert len(AgentConfig.load(root / "examples/agent.toml").inputs) == 2
+    page = (root / "docs/agent.md").read_text()
+    names = {*Input.__dataclass_fields__, "bootstrap_servers", "state_dir", "queue_bytes", "scan_interval_ms"}
+    assert [n for n in sorted(names) if f"{n}`" not in page] == []
