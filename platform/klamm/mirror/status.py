@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from klamm.connect.model import TaskId
 from klamm.connect.stores import Status, StatusState
 from klamm_base.clientconfig import translate
 from klamm_base.errors import KlammError
@@ -24,9 +25,11 @@ def rows(flow: Flow) -> list[dict[str, Any]]:
         return [_row(flow, "-", None, None, said)]
     found = []
     for name in sorted(state.connectors()):
-        for task, key in [(None, name), *((t.task, t) for t in state.tasks(name))]:
+        keys: list[str | TaskId] = [name, *state.tasks(name)]
+        for key in keys:
             status = state.get(key)
             if status is not None:
+                task = key.task if isinstance(key, TaskId) else None
                 found.append(_row(flow, name, task, status, status.trace))
     return found or [_row(flow, "-", None, None, "never ran")]
 

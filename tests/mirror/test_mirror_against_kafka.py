@@ -1,0 +1,135 @@
+"""Apache Kafka's own MirrorMaker client and formatters read what our connectors write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import kafka_oracle
+from support.broker import new_name, new_topic, wait_until
+from support.kafka_tools import KafkaTools
+
+from klamm_broker.client import Cluster
+from klamm_broker.wire.batch import Record
+from klamm_mirror import groups, internal_topics
+from klamm_mirror.checkpoint import MirrorCheckpointConnector
+from klamm_mirror.formats import OffsetSync
+from klamm_mirror.groups import Committed
+from klamm_mirror.heartbeat import MirrorHeartbeatConnector
+from klamm_plugins.testing import MemoryDriverContext
+
+TOOL = Path(__file__).parents[1] / "support" / "MirrorTool.java"
+FORMATTERS = "org.apache.kafka.connect.mirror.formatters."
+
+
+def connector_config(source, target, alias: str, **more: str) -> dict[str, str]:
+    return {
+        "name": "mirror",
+        "source.cluster.alias": alias,
+        "target.cluster.alias": "here",
+        "source.cluster.bootstrap.servers": source.bootstrap,
+        "target.cluster.bootstrap.servers": target.bootstrap,
+        "checkpoints.topic.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        **more,
+    }
+
+
+def run_until(connector_type, props: dict[str, str], done: Callable[[MemoryDriverContext], bool]):
+    """Run a connector's one task, in a thread as its host does, until `done`."""
+    connector = connector_type()
+    connector.start(props)
+    [config] = connector.task_configs(1)
+    connector.stop()
+    task = connector.task_class()()
+    context = MemoryDriverContext(config)
+    task.initialize(context)
+    task.start(config)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            task.run()
+        except Exception as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_until(lambda: errors or done(context), "the task's work", timeout_s=15)
+    finally:
+        context.stop()
+        thread.join(15)
+        task.stop()
+    assert not errors
+    assert not thread.is_alive()
+    return context
+
+
+async def prepare(source, target, alias: str, topic: str, group: str) -> None:
+    async with Cluster(source.bootstrap) as cluster:
+        syncs = "mm2-offset-syncs.here.internal"
+        await internal_topics.create(cluster, syncs, 1)
+        pairs = [OffsetSync(topic, 0, up, up - 10).encode() for up in (100, 200)]
+        await internal_topics.produce(cluster, syncs, [Record(key=k, value=v) for k, v in pairs])
+        await groups.commit_offsets(cluster, group, {(topic, 0): Committed(200, "noted")})
+
+
+async def test_the_tasks_write_where_mirrormaker_writes(source, target):
+    alias, topic, group = new_name("dc"), new_topic(source), new_name("group")
+    await prepare(source, target, alias, topic, group)
+    props = connector_config(source, target, alias, topics=topic, groups=group)
+    context = run_until(MirrorCheckpointConnector, props, lambda c: bool(c.commits))
+    partition = {"group": group, "topic": f"{alias}.{topic}", "partition": 0}
+    assert context.commits == [[(partition, {"offset": 0})]]
+    assert context.topics == {f"{alias}.checkpoints.internal"}
+    assert context.said[-1]["details"]["checkpoints"] == 1
+    context = run_until(MirrorHeartbeatConnector, props, lambda c: bool(c.commits))
+    aliases = {"sourceClusterAlias": alias, "targetClusterAlias": "here"}
+    assert context.commits == [[(aliases, {"offset": 0})]]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+async def test_apaches_client_and_formatters_read_them(source, target, tmp_path):
+    oracle = kafka_oracle.require()
+    alias, topic, group = new_name("dc"), new_topic(source), new_name("group")
+    new_topic(target, name=f"{alias}.heartbeats")
+    await prepare(source, target, alias, topic, group)
+    props = connector_config(source, target, alias, topics=topic, groups=group)
+    run_until(MirrorCheckpointConnector, props, lambda c: bool(c.commits))
+    run_until(MirrorHeartbeatConnector, props, lambda c: bool(c.commits))
+
+    said = oracle.run(str(TOOL), target.bootstrap, alias, group)
+    assert said.returncode == 0, said.stderr
+    answers = dict(line.split("=", 1) for line in said.stdout.splitlines())
+    remote = f"{alias}.{topic}"
+    assert answers["offsets"] == f"{{{remote}-0=190/noted}}"
+    assert f"{alias}.checkpoints.internal" in answers["checkpoints"]
+    assert f"{alias}.heartbeats" in answers["heartbeats"]
+    assert alias in answers["upstream"]
+    assert answers["hops"] == "1"
+
+    tools = KafkaTools(oracle, tmp_path)
+    try:
+
+        def printed(broker, name: str, formatter: str) -> list[str]:
+            flags = ["--from-beginning", "--max-messages", "1", "--timeout-ms", "15000"]
+            found = tools.run(
+                "kafka-console-consumer", "--bootstrap-server", broker.bootstrap, "--topic", name,
+                "--formatter", FORMATTERS + formatter, *flags,
+            )  # fmt: skip
+            return found.ok().lines
+
+        assert printed(target, f"{alias}.checkpoints.internal", "CheckpointFormatter") == [
+            f"Checkpoint{{consumerGroupId={group}, topicPartition={remote}-0, upstreamOffset=200, downstreamOffset=190, metadata=noted}}"
+        ]
+        [heartbeat] = printed(target, "heartbeats", "HeartbeatFormatter")
+        assert "targetClusterAlias=here, timestamp=" in heartbeat
+        [sync] = printed(source, "mm2-offset-syncs.here.internal", "OffsetSyncFormatter")
+        assert "upstreamOffset=100, downstreamOffset=90" in sync
+    finally:
+        tools.close()
