@@ -209,6 +209,15 @@ def test_rest_what_is_not_there_yet_is_refused_by_name(
     assert f"Invalid value {value} for configuration {key}: {why}" in answer.message
 
 
+@pytest.mark.parametrize(("key", "given"), [("topics", "a,dead"), ("topics.regex", "de.*")])
+def test_rest_a_sink_must_not_read_its_own_dead_letters(worker: WorkerProcess, key: str, given: str) -> None:
+    config = {"connector.class": "FileStreamSink", "file": "/tmp/never", key: given}
+    dead = {"errors.deadletterqueue.topic.name": "dead"}
+    answer = worker.request("POST", "/connectors", {"name": "loop", "config": config | dead})
+    assert answer.status == 400
+    assert "The dead letter topic dead must not be among the topics that the connector reads" in answer.message
+
+
 def test_rest_answers_at_once_while_a_plugin_hangs(worker: WorkerProcess) -> None:
     """Validation that never returns, and a connector whose start never returns."""
     hung = counting(behaviour="sleep", where="connector.start")
