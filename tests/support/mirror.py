@@ -1,0 +1,108 @@
+"""`klamm mirror start` in tests: its file, and what producers and consumers at both clusters see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+QUICK = {
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "offset.storage.partitions": "1",
+    "status.storage.replication.factor": "1",
+    "status.storage.partitions": "1",
+    "emit.checkpoints.interval.seconds": "1",
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": "1",
+    "refresh.topics.interval.seconds": "1",
+    "refresh.groups.interval.seconds": "1",
+}
+"""One broker on each side, and no long waits."""
+
+
+def mirror_file(path: Path, clusters: dict[str, str], settings: dict[str, str]) -> Path:
+    """mm2.properties for clusters by alias (bootstrap servers), quick, with `settings` on top."""
+    lines = {"clusters": ",".join(clusters), **QUICK}
+    lines |= {f"{alias}.bootstrap.servers": servers for alias, servers in clusters.items()}
+    lines |= {f"{alias}.offset.flush.interval.ms": "500" for alias in clusters}
+    path.write_text("".join(f"{k}={v}\n" for k, v in (lines | settings).items()))
+    return path
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
+    """Acknowledged when it returns."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    for value in values:
+        producer.produce(topic, value.encode())
+    assert producer.flush(30) == 0
+
+
+def read_all(
+    bootstrap: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 30
+) -> list[str]:
+    """The values of a topic from its beginning on, in order of arrival, until there are enough."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"reader-{time.monotonic_ns()}", "enable.auto.commit": False,
+         "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 200}
+    )  # fmt: skip
+    return _consume(consumer, topic, enough, timeout_s)
+
+
+def read_as(
+    bootstrap: str, group: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 30
+) -> list[str]:
+    """What a member of a group reads until there is enough; commits it and leaves."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    return _consume(consumer, topic, enough, timeout_s, commit=True)
+
+
+def _consume(
+    consumer: Consumer,
+    topic: str,
+    enough: Callable[[list[str]], bool],
+    timeout_s: float,
+    *,
+    commit: bool = False,
+) -> list[str]:
+    values: list[str] = []
+    deadline = time.monotonic() + timeout_s
+    try:
+        consumer.subscribe([topic])
+        while not enough(values):
+            assert time.monotonic() < deadline, f"{topic}: {len(values)} records within {timeout_s} s"
+            record = consumer.poll(0.2)
+            if record is not None and not record.error():
+                values.append(record.value().decode())
+        if commit and values:
+            consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return values
+
+
+def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
+    """A group's committed offset; negative when there is none."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        return int(consumer.committed([TopicPartition(topic, partition)], 10)[0].offset)
+    finally:
+        consumer.close()
+
+
+def topics(bootstrap: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
