@@ -16,6 +16,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from support.broker import wait_until
 
+from klamm_connectors.logs.tracker import TAIL, Print
+
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 
 
@@ -82,11 +84,16 @@ class AgentProcess:
     def has_acknowledged(self, path: Path) -> None:
         """Wait until the registry says that the whole of one file is acknowledged."""
         inode, size = path.stat().st_ino, path.stat().st_size
+        # By content: an entry of before the last truncation may have the same size
+        tail = Print.of(path.read_bytes()[-TAIL:])
 
         def done() -> bool:
             registry = self.state / "registry.json"
             files = json.loads(registry.read_text())["files"] if registry.exists() else []
-            return any(f["inode"] == inode and f["offset"] == size for f in files)
+            return any(
+                f["inode"] == inode and f["offset"] == size and f["tail"] == [tail.length, tail.digest]
+                for f in files
+            )
 
         wait_until(done, f"{path} to be acknowledged", timeout_s=30)
 

@@ -14,15 +14,15 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from klamm_connectors.logs.blocks import Envelope, split
 from klamm_connectors.logs.config import AgentConfig
 from klamm_connectors.logs.files import OpenFiles
-from klamm_connectors.logs.registry import StateDir
+from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.scan import Scanner
 from klamm_connectors.logs.sender import Batch, Origin, Sender
-from klamm_connectors.logs.tracker import Block, Gap, Inode, Limits, Tracked, Tracker
+from klamm_connectors.logs.tracker import Block, Checkpoint, Gap, Inode, Limits, Tracked, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class Agent:
             for i in config.inputs
         ]
         producer = {**config.producer, "bootstrap.servers": config.bootstrap_servers}
+        longest = max(i.max_line_bytes for i in config.inputs)
+        producer.setdefault("message.max.bytes", max(1_000_000, 2 * longest + 65_536))
         producer.setdefault("client.id", f"klamm-agent-{config.agent_id}")
         self._sender = Sender(
             producer, config.queue_bytes, len({i.topic for i in config.inputs}), self._refused
@@ -71,7 +73,7 @@ class Agent:
         self._stats_interval = stats_interval
         self.lines = self.bytes = self.split_lines = self.lost_ranges = 0
         self._full = False  # something waits because there is no room
-        self._saved: list[Any] = []
+        self._saved: list[Checkpoint] | None = None
 
     def stop(self) -> None:
         """May be called from a signal handler."""
@@ -83,6 +85,8 @@ class Agent:
             log.warning("[producer] %s has no effect: %s", name, why)
         try:
             self._scan()
+            # Where `start_position` put the files counts from now on, also if the agent is killed at once
+            self._state.save(self._tracker.checkpoints())
             ready(len(self._tracker))
             self._loop()
             delivered = self._sender.drain(_DRAIN_S)
@@ -172,9 +176,15 @@ class Agent:
 
     def _save(self) -> None:
         checkpoints = self._tracker.checkpoints()
-        if checkpoints != self._saved:
+        if checkpoints == self._saved:
+            return
+        try:
             self._state.save(checkpoints)
             self._saved = checkpoints
+        except StateError as e:
+            self._say_sparingly(
+                "registry", f"{e}; going on: after a kill lines since the last checkpoint come again"
+            )
 
     def _refused(self, batch: Batch, size: int) -> None:
         reason = f"a record of {size} bytes is too large for topic {batch.topic}"
@@ -184,17 +194,25 @@ class Agent:
         gaps, self._tracker.gaps = self._tracker.gaps, []
         if not gaps:
             return
-        self._state.add_gaps(gaps, dt.datetime.now(tz=dt.UTC).isoformat(timespec="milliseconds"))
+        try:
+            self._state.add_gaps(gaps, dt.datetime.now(tz=dt.UTC).isoformat(timespec="milliseconds"))
+        except StateError as e:
+            self._tracker.gaps = gaps  # written when there is room again
+            self._say_sparingly("gaps", str(e))
+            return
         self.lost_ranges += len(gaps)
         for gap in gaps:
             log.warning("%s: bytes %d to %d are not delivered: %s", gap.path, gap.start, gap.end, gap.reason)
 
     def _trouble(self, path: str, error: OSError) -> None:
         """A file that cannot be looked at or read is said now and then, and tried again."""
+        self._say_sparingly(path, f"{path} cannot be read: {error.strerror}")
+
+    def _say_sparingly(self, about: str, what: str) -> None:
         now = time.monotonic()
-        if now - self._said.get(path, float("-inf")) >= _SAID_AGAIN_S:
-            self._said[path] = now
-            log.warning("%s cannot be read: %s", path, error.strerror)
+        if now - self._said.get(about, float("-inf")) >= _SAID_AGAIN_S:
+            self._said[about] = now
+            log.warning("%s", what)
 
     def _waiting_for(self) -> str:
         if self._sender.brokers_away:
@@ -206,7 +224,7 @@ class Agent:
 
     def _write_status(self, state: str) -> None:
         files = list(self._tracker)
-        self._state.write_status({
+        status = {
             "state": state,
             "pid": os.getpid(),
             "at": time.time(),
@@ -219,7 +237,11 @@ class Agent:
             "split_lines": self.split_lines,
             "gaps": self.lost_ranges,
             "waiting_for": self._waiting_for(),
-        })  # fmt: skip
+        }
+        try:
+            self._state.write_status(status)
+        except StateError as e:
+            self._say_sparingly("status", str(e))
 
     def _lag(self) -> int:
         return sum(f.lag for f in self._tracker if f.seen or f.is_open)

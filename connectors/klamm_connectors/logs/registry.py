@@ -51,8 +51,8 @@ class StateDir:
     def close(self) -> None:
         os.close(self._lock)
 
-    def load(self) -> list[Checkpoint]:
-        """Checkpoints of the last run; none at the first."""
+    def load(self) -> list[Checkpoint] | None:
+        """Checkpoints of the last run; None when there was none."""
         path = self._path / REGISTRY
         try:
             document = json.loads(path.read_bytes())
@@ -60,7 +60,7 @@ class StateDir:
                 raise StateError(f"{path} is of version {document['version']}; this agent reads {_VERSION}")
             return [_checkpoint(f) for f in document["files"]]
         except FileNotFoundError:
-            return []
+            return None
         except OSError as e:
             raise StateError(f"{path} cannot be read: {e.strerror}") from e
         except (ValueError, KeyError, TypeError) as e:

@@ -24,7 +24,7 @@ _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 15.0
 _SAID_AGAIN_S: Final = 60.0  # the same trouble is logged at most this often
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_OVERRIDABLE: Final = {
+_DEFAULTS: Final = {
     "enable.idempotence": True,
     "acks": "all",
     "compression.type": "lz4",
@@ -87,7 +87,7 @@ class Sender:
     def __init__(
         self, config: dict[str, Any], queue_bytes: int, topics: int, refused: Callable[[Batch, int], None]
     ) -> None:
-        self._config = {**_OVERRIDABLE, **config}
+        self._config = {**_DEFAULTS, **config}
         self._config |= {
             "queue.buffering.max.messages": 0,
             "queue.buffering.max.kbytes": max(1024, 2 * queue_bytes // 1024),

@@ -139,15 +139,14 @@ class Tracker:
     """All files of an agent. `limits` are by input. Not thread-safe."""
 
     def __init__(
-        self, limits: list[Limits], checkpoints: Iterable[Checkpoint] = (), now: float = 0.0
+        self, limits: list[Limits], checkpoints: Iterable[Checkpoint] | None = None, now: float = 0.0
     ) -> None:
         self._limits = limits
         self._files: dict[Inode, Tracked] = {}
         self._ignored: set[Inode] = set()
-        self._first = True
+        self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
         self.gaps: list[Gap] = []  # taken and emptied by the shell
-        for c in checkpoints:
-            self._first = False
+        for c in checkpoints or ():
             self._files[c.inode] = Tracked(
                 inode=c.inode, path=c.path, source=-1, head_print=c.head, position=c.offset,
                 acked=c.offset, acked_tail=c.tail, seen=False, gone_at=now,
