@@ -68,7 +68,7 @@ class Rebalancer:
         self._stop_waiting_for_syncs(group)
         initial = group.state is GroupState.EMPTY
         group.handle(Event.REBALANCE, self._turn.now.wall_ms)
-        log.info(
+        log.debug(
             "group %s prepares to rebalance, generation %d: %s", group.group_id, group.generation_id, reason
         )
         if initial:
@@ -117,7 +117,7 @@ class Rebalancer:
             if error is not ErrorCode.NONE:
                 log.warning("group %s: could not store that it is empty: %s", group.group_id, error.name)
 
-        log.info("group %s is empty, generation %d", group.group_id, group.generation_id)
+        log.debug("group %s is empty, generation %d", group.group_id, group.generation_id)
         group.has_metadata_record = True
         self._turn.append(group.partition, [records.group_metadata(group, {})], then)
 

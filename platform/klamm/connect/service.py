@@ -112,15 +112,17 @@ class ConnectService:
             if initial_state is not None:
                 records.insert(0, target_state_record(name, initial_state))
             await self._runtime.write_config(records)
+        _log_change(name, None, checked)
         return self._info(name, checked)
 
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
         """PUT config: whether the connector is new, and what it is now."""
         checked = await self.checked(name, config)
         async with self._runtime.config_lock:
-            created = name not in self._runtime.configs
+            before = self._runtime.configs.config(name)
             await self._runtime.write_config([connector_record(name, checked)])
-        return created, self._info(name, checked)
+        _log_change(name, before, checked)
+        return before is None, self._info(name, checked)
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
         """PATCH config: set keys, or remove them with null."""
@@ -132,12 +134,14 @@ class ConnectService:
                 # Checking takes a moment: what another request wrote meanwhile must not be undone.
                 if self.config(name) == base:
                     await self._runtime.write_config([connector_record(name, checked)])
+                    _log_change(name, base, checked)
                     return self._info(name, checked)
 
     async def delete(self, name: str) -> None:
         async with self._runtime.config_lock:
             self.config(name)
             await self._runtime.write_config(delete_records(name))
+        log.info("connector %s is deleted", name)
 
     async def set_target(self, name: str, state: TargetState) -> None:
         """Pause, resume or stop. A stopped connector has no tasks."""
@@ -290,6 +294,15 @@ class ConnectService:
                 )
             )
         return {k: v for k, v in named.items() if v is not None}
+
+
+def _log_change(name: str, before: Config | None, now: Config) -> None:
+    """Names of keys, never values: they may be secrets."""
+    if before is None:
+        log.info("connector %s is created: %s", name, now[CONNECTOR_CLASS])
+        return
+    changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    log.info("connector %s has a new config; changed: %s", name, ", ".join(changed) or "nothing")
 
 
 def _state(status: Status) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from klamm.connect.channel import BlockingChannel, Message
@@ -23,6 +24,7 @@ from klamm.connect.child.control import EXIT_ORPHANED, Control
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
+_STAT_ARG_START: Final = 45  # field 48 of /proc/PID/stat, counted from the state, which is field 3
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -120,9 +122,22 @@ class _ForWorker(logging.Formatter):
 
 
 def _set_name(label: str) -> None:
-    """What `ps -o comm` and `top` show, 15 bytes: the end of a name tells tasks apart."""
+    """What `ps -o comm` and `top` show, 15 bytes: the end of a name tells tasks apart; and what `ps aux` shows."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_NAME, ctypes.c_char_p(label.encode()[-15:]), 0, 0, 0)
+        _set_command_line(f"klamm connect: {label}".encode())
+
+
+def _set_command_line(title: bytes) -> None:
+    """Write over the arguments that the fork server was started with, as far as they go."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = (
+            Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        )
+        start, end = int(fields[_STAT_ARG_START]), int(fields[_STAT_ARG_START + 1])
+        if start and end - start > 1:
+            room = end - start
+            ctypes.memmove(start, title[: room - 1].ljust(room, b"\0"), room)
 
 
 def answer_safely(
