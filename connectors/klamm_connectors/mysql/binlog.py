@@ -110,6 +110,8 @@ class BinlogReader:
     def _connect(self, **arguments: Any) -> Any:
         if self._closing.is_set():
             raise ConnectError(f"{self._where}: closed")
+        if "db" in arguments:  # the name that PyMySQL does not want any more
+            arguments["database"] = arguments.pop("db")
         connection = pymysql.connect(**arguments)
         self._connections.append(connection)
         return connection

@@ -54,6 +54,7 @@ class Catalog:
     def forget_ids(self) -> None:
         """A new file of the binlog may use the same numbers for other tables."""
         self._by_id.clear()
+        self._by_bytes.clear()
 
     def of(self, table_id: int) -> Captured | None:
         """The table of a row event; None when it is not captured. ConnectError when no table map came before."""

@@ -406,19 +406,27 @@ class MySqlSourceTask(SourceTask):
                 records.append(beat)
 
     def _describe(self, database: str, name: str) -> Table | None:
+        return server.describe(self._asking(), database, name)
+
+    def _asking(self) -> Any:
+        """The connection for questions, made again when it was lost meanwhile."""
+        if self._control is not None:
+            try:
+                self._control.ping()
+            except (pymysql.err.Error, OSError):
+                self._control = None
         if self._control is None:
             self._control = self._server.connect(autocommit=True)
-        self._control.ping(reconnect=True)
-        return server.describe(self._control, database, name)
+        return self._control
 
     def _bytes_behind(self, position: Position) -> int:
-        self._control.ping(reconnect=True)
-        file, pos, _ = server.end_of_binlog(self._control)
+        connection = self._asking()
+        file, pos, _ = server.end_of_binlog(connection)
         at = position.pos if position.file == (self._file or file) else 4
         current = self._file or position.file
         if file == current:
             return max(pos - at, 0)
-        sizes = {str(r[0]): int(r[1]) for r in server.run(self._control, "SHOW BINARY LOGS")}
+        sizes = {str(r[0]): int(r[1]) for r in server.run(connection, "SHOW BINARY LOGS")}
         return pos - at + sum(size for name, size in sizes.items() if current <= name < file)
 
 

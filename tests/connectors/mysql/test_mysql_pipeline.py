@@ -1,0 +1,166 @@
+"""MariaDB to topics to SQLite and back to MariaDB, through real workers and a broker; with kills in the middle."""
+
+import os
+import signal
+import sqlite3
+import threading
+import time
+
+import psutil
+import pytest
+from support.broker import broker, new_name  # noqa: F401
+from support.connect_worker import WorkerProcess, wait_for, worker_properties
+from support.mariadb import MariaDB, require
+
+pytestmark = pytest.mark.mariadb
+
+TABLE = """CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(12,4), at DATETIME(6),
+    seen TIMESTAMP(6) NULL, took TIME(6), day DATE, raw VARBINARY(20), big BIGINT, note LONGTEXT)"""
+INSERT = """INSERT INTO items SELECT seq, CONCAT('näme ', seq), seq / 7, '2024-01-01 10:00:00' + INTERVAL seq * 1000001 MICROSECOND,
+    '2024-01-01 10:00:00' + INTERVAL seq SECOND, SEC_TO_TIME(seq * 100 - 4000), DATE '2020-02-28' + INTERVAL seq DAY,
+    UNHEX(LPAD(HEX(seq), 10, '0')), -seq * 1000000007, REPEAT('x', seq %% 300) FROM seq_%s_to_%s"""
+
+
+@pytest.fixture
+def worker(broker, tmp_path):  # noqa: F811
+    started = WorkerProcess(worker_properties(broker.bootstrap, new_name("group")), tmp_path).wait_ready()
+    yield started
+    started.end()
+
+
+def start_pipeline(worker, prefix, server, database, sinks):
+    source = {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": "root",
+        "database.password": "",
+        "database.server.id": str(20_000 + server.port % 10_000),
+        "topic.prefix": prefix,
+        "table.include.list": f"{database}[.]items",
+        "event.format": "row",
+        "topic.creation.default.partitions": "1",
+    }
+    assert worker.request("PUT", f"/connectors/{prefix}-source/config", source).status == 201
+    worker.wait_state(f"{prefix}-source", "RUNNING", "RUNNING")
+    for number, url in enumerate(sinks):
+        sink = {
+            "connector.class": "SqlSink",
+            "topics": f"{prefix}.{database}.items",
+            "connection.url": url,
+            "table.name.format": "copy",
+            "insert.mode": "upsert",
+            "pk.mode": "record_key",
+            "pk.fields": "id",
+            "delete.enabled": "true",
+            "auto.create": "true",
+            "auto.evolve": "true",
+            "retry.backoff.ms": "200",
+            "max.retries": "1000",
+            "consumer.override.auto.offset.reset": "earliest",
+        }
+        assert worker.request("PUT", f"/connectors/{prefix}-sink{number}/config", sink).status == 201
+        worker.wait_state(f"{prefix}-sink{number}", "RUNNING", "RUNNING")
+
+
+def table(server, database, name):
+    return server.sql(f"SELECT * FROM `{name}` ORDER BY id", database=database)
+
+
+def same(server, database):
+    try:
+        return table(server, database, "items") == table(server, database, "copy")
+    except Exception as e:
+        if "doesn't exist" in str(e):
+            return False
+        raise
+
+
+def test_rows_come_back_from_topics_as_they_were(worker, mariadb, mariadb_database, tmp_path):
+    url = f"mysql://root@127.0.0.1:{mariadb.port}/{mariadb_database}"
+    mariadb.sql(TABLE, database=mariadb_database)
+    mariadb.sql(INSERT % (1, 300), database=mariadb_database)
+    start_pipeline(worker, new_name("p"), mariadb, mariadb_database, [f"sqlite:///{tmp_path}/x.db", url])
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    for statement in (
+        INSERT % (301, 400),
+        "DELETE FROM items WHERE id % 5 = 0",
+        "UPDATE items SET name = CONCAT(name, '!'), price = -price WHERE id % 3 = 0",
+        "UPDATE items SET id = id + 1000 WHERE id BETWEEN 100 AND 120",
+        "ALTER TABLE items ADD COLUMN extra JSON",
+        "UPDATE items SET extra = '{\"a\": [1]}' WHERE id = 1",
+    ):
+        mariadb.sql(statement, database=mariadb_database)
+    expected = table(mariadb, mariadb_database, "items")
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    found = []
+
+    def in_sqlite():
+        connection = sqlite3.connect(tmp_path / "x.db")
+        found[:] = connection.execute("SELECT id, name, price, note, extra FROM copy ORDER BY id").fetchall()
+        connection.close()
+        return found == [
+            (r[0], r[1], None if r[2] is None else format(r[2], "f"), r[9], r[10]) for r in expected
+        ]
+
+    wait_for(in_sqlite, lambda: f"{found[:3]} {expected[:3]}")
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right(worker, tmp_path):
+    require()
+    with MariaDB() as server:
+        server.sql("CREATE DATABASE d")
+        server.sql(TABLE, database="d")
+        server.sql(INSERT % (1, 2000), database="d")
+        prefix, done = new_name("p"), threading.Event()
+        start_pipeline(worker, prefix, server, "d", [f"mysql://root@127.0.0.1:{server.port}/d"])
+        load = threading.Thread(target=write, args=(server, done))
+        load.start()
+        try:
+            for kill in (kill_children, kill_children, server.kill, kill_children):
+                time.sleep(2)
+                if kill is kill_children:
+                    kill_children(worker)
+                else:
+                    server.kill()
+                    time.sleep(1)
+                    server.start()
+        finally:
+            time.sleep(1)
+            done.set()
+            load.join()
+        wait_for(lambda: same(server, "d"), lambda: worker.log[-5000:], timeout_s=90)
+        assert len(table(server, "d", "items")) > 5000
+
+
+def kill_children(worker):
+    """kill -9 of every process that holds a task or a connector."""
+    for child in psutil.Process(worker.process.pid).children(recursive=True):
+        if not child.children() and "resource_tracker" not in " ".join(child.cmdline()):
+            os.kill(child.pid, signal.SIGKILL)
+
+
+def write(server, done):
+    """Transactions of thousands of rows, while the server lives."""
+    number = 10_000
+    while not done.is_set():
+        try:
+            connection = server.connect("d", autocommit=False, read_timeout=20)
+            with connection.cursor() as cursor:
+                while not done.is_set():
+                    cursor.execute(INSERT % (number, number + 2999))
+                    cursor.execute(
+                        "UPDATE items SET name = CONCAT(id, '-', %s) WHERE id > %s", (number, number - 1500)
+                    )
+                    cursor.execute(
+                        "DELETE FROM items WHERE id BETWEEN %s AND %s", (number - 500, number - 400)
+                    )
+                    connection.commit()
+                    number += 3000
+                    time.sleep(0.3)
+            connection.close()
+        except Exception:
+            number += 3000  # the last one may be in or not: its numbers are not used again
+            time.sleep(0.2)
