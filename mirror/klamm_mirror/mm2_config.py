@@ -112,12 +112,11 @@ class _Parser:
         self._clusters = self._parse_clusters()
         for key in self._props:
             self._check_key(key)
-        flows = [
-            self._flow(source, target)
-            for source in self._clusters
-            for target in self._clusters
-            if source != target and self._runs(source, target)
-        ]
+        pairs = [(s, t) for s in self._clusters for t in self._clusters if s != t and self._runs(s, t)]
+        for alias in self._clusters:
+            if any(alias in pair for pair in pairs):
+                self._servers(alias)
+        flows = [self._flow(source, target) for source, target in pairs]
         if not any(f.enabled for f in flows):
             first, second = (*self._clusters, "B")[:2]
             raise ConfigError(f"no flow is enabled: set {first}->{second}.enabled=true", key="enabled")
