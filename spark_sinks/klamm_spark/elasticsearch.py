@@ -166,7 +166,8 @@ def lines(batch: pa.RecordBatch, what: Target) -> Iterator[tuple[bytes, bytes]]:
             for d in batch.column(what.document).to_pylist()
         ]
     else:
-        body = batch.select([n for n in names if not n.startswith("_") or n == "_key"])
+        hidden = {"_index", *(c for c in what.id_columns if c == "_id")}  # no fields: where the document goes
+        body = batch.select([n for n in names if n not in hidden])
         documents = [orjson.dumps(row, _plain, orjson.OPT_NON_STR_KEYS) for row in body.to_pylist()]
     for parts, index, document in zip(ids, indexes, documents, strict=True):
         meta = {"_index": index or what.index, "_id": "-".join(map(str, parts))}

@@ -110,12 +110,16 @@ def parsed(df: DataFrame, options: Options) -> DataFrame:
     replacement = _SEPARATOR.join(f"${n + 1}" for n in range(len(_ACCESS_FIELDS)))
     groups = F.split(F.regexp_replace("line", ACCESS, replacement), _SEPARATOR)
     document = F.from_json("line", APPLICATION, {"columnNameOfCorruptRecord": "_corrupt"})
-    df = (
-        df.withColumn("is_app", F.col("line").startswith("{"))
-        .withColumn("a", F.when(~F.col("is_app"), groups))
-        .withColumn("a", F.when(F.size("a") == len(_ACCESS_FIELDS), F.col("a")))
-        .withColumn("j", F.when(F.col("is_app"), document))
-        .withColumn("j", F.when(F.col("j._corrupt").isNull(), F.col("j")))
+    df = df.withColumn("is_app", F.col("line").startswith("{"))
+    both = F.struct(F.when(~F.col("is_app"), groups).alias("a"), F.when(F.col("is_app"), document).alias("j"))
+    # Spark would move every filter on what follows to before this, and with it all of the parsing, once for each
+    # mention of a column. It moves none through a generator.
+    df = df.withColumn("both", F.explode(F.array(both))).select("*", "both.*").drop("both")
+    df = df.withColumns(
+        {
+            "a": F.when(F.size("a") == len(_ACCESS_FIELDS), F.col("a")),
+            "j": F.when(F.col("j._corrupt").isNull(), F.col("j")),
+        }
     )
     time = F.coalesce(
         F.try_to_timestamp(_access("time"), F.lit("dd/MMM/yyyy:HH:mm:ss Z")),

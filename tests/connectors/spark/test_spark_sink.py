@@ -1,0 +1,163 @@
+"""SparkSink: its configuration, and a real job through a real worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.broker import broker, new_name, new_topic, wait_until  # noqa: F401  the fixture
+from support.connect_worker import WorkerProcess, worker_properties
+from support.spark import all_gone, produce, require_spark
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_connectors.spark import SparkSinkConnector, config
+from klamm_plugins.testing import ConnectorConformance
+
+CLIENT = {
+    "bootstrap.servers": "h:1",
+    "security.protocol": "SASL_SSL",
+    "group.id": "connect-x",
+    "auto.offset.reset": "earliest",
+}
+PROPS = {
+    "name": "x",
+    "topics": "a,b",
+    "output.format": "parquet",
+    "output.options.path": "/out",
+    "value.format": "json",
+    "value.schema": "n INT",
+    "query.sql": "SELECT * FROM input",
+    "query.view.v": "SELECT 1",
+    "spark.sql.shuffle.partitions": "2",
+    "value.converter": "ignored",
+}
+
+
+class TestConformance(ConnectorConformance):
+    connector = SparkSinkConnector
+
+    def props(self, tmp_path: Path) -> dict[str, str]:
+        return PROPS
+
+
+def test_a_configuration_is_a_job() -> None:
+    job = config.job(PROPS, CLIENT, "/cp", "earliest")
+    assert (job.name, job.checkpoint, job.source.topics) == ("x", "/cp", ("a", "b"))
+    assert job.spark == {"spark.sql.shuffle.partitions": "2"}
+    assert job.source.options == {"kafka.security.protocol": "SASL_SSL"}, (
+        "Spark keeps offsets itself: no group"
+    )
+    assert job.outputs[0].options == {"path": "/out"}
+    assert dict(job.query.views) == {"v": "SELECT 1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "said"),
+    [
+        ({"query.sqll": "x"}, "query.sqll", "SparkSink has no configuration query.sqll"),
+        ({"output.mode": "upsert"}, "output.mode", "must be one of: append, update, complete"),
+        ({"value.schema": None}, "value.schema", "needs a schema"),
+        ({"query.function": "a:b"}, "query.sql", "not both"),
+        ({"output.format": None}, "output.format", "Missing required configuration"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_key(change: dict[str, Any], key: str, said: str) -> None:
+    props = {k: v for k, v in (PROPS | change).items() if v is not None}
+    found = {v.name: v.errors for v in SparkSinkConnector.validate(props) if v.errors}
+    assert key in found, found
+    assert said in " ".join(found[key])
+    with pytest.raises(ConfigError):
+        SparkSinkConnector().start(props)
+
+
+def test_checkpoints_of_clusters_do_not_mix() -> None:
+    env = {"KLAMM_SPARK_DIR": "/data"}
+    assert config.default_checkpoint("a/b", "id1", env) == "/data/a%2fb-id1"
+
+
+def documents(directory: Path) -> list[int]:
+    """Numbers of the JSON files that the sink has committed."""
+    names = set()
+    for log in (directory / "_spark_metadata").glob("*"):
+        for line in log.read_text().splitlines():
+            if line.startswith("{"):
+                names.add(Path(json.loads(line)["path"]).name)
+    lines = [x for n in names for x in (directory / n).read_text().splitlines()]
+    return sorted(json.loads(x)["n"] for x in lines)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
+    """Data, progress, group offsets; pause and resume; a killed driver; deletion leaves no process."""
+    require_spark()
+    topic, name = new_topic(broker, 2), new_name("spark")
+    produce(broker.bootstrap, topic, ({"n": i} for i in range(300)))
+    worker = WorkerProcess(worker_properties(broker.bootstrap, new_name("group")), tmp_path).wait_ready()
+    body = {
+        "connector.class": "SparkSink",
+        "topics": topic,
+        "value.format": "json",
+        "value.schema": "n INT",
+        "query.sql": "SELECT n FROM input WHERE n >= 0",
+        "output.format": "json",
+        "output.options.path": str(tmp_path / "out"),
+        "checkpoint.location": str(tmp_path / "cp"),
+        "spark.master": "local[2]",
+        "task.restart.backoff.ms": "200",
+    }
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"connect-{name}"})
+
+    def task() -> dict[str, Any]:
+        return worker.get(f"/connectors/{name}/status")["tasks"][0]
+
+    def java() -> list[psutil.Process]:
+        below = psutil.Process(worker.process.pid).children(recursive=True)
+        return [p for p in below if p.is_running() and "java" in p.name()]
+
+    def settled(count: int) -> None:
+        wait_until(
+            lambda: (tmp_path / "out").exists() and len(documents(tmp_path / "out")) >= count,
+            f"{count} rows",
+            timeout_s=60,
+        )
+        assert documents(tmp_path / "out") == list(range(count))
+
+    try:
+        answer = worker.request("PUT", f"/connectors/{name}/config", body)
+        assert answer.status == 201, answer.body
+        settled(300)
+        wait_until(lambda: task()["progress"]["records"] == 300, "the progress")
+        assert task()["state"] == "RUNNING"
+        assert task()["progress"]["lag"] == 0
+        places = [TopicPartition(topic, p) for p in (0, 1)]
+        wait_until(
+            lambda: sum(max(0, p.offset) for p in consumer.committed(places, 10)) == 300,
+            "the group's offsets",
+        )
+
+        worker.request("PUT", f"/connectors/{name}/pause")
+        wait_until(lambda: task()["state"] == "PAUSED" and not java(), "the pause", timeout_s=40)
+        produce(broker.bootstrap, topic, ({"n": i} for i in range(300, 400)))
+        worker.request("PUT", f"/connectors/{name}/resume")
+        settled(400)
+
+        os.kill(java()[0].ppid(), signal.SIGKILL)
+        produce(broker.bootstrap, topic, ({"n": i} for i in range(400, 450)))
+        settled(450)
+        wait_until(lambda: task()["state"] == "RUNNING", "the restart", timeout_s=40)
+
+        processes = java()
+        worker.request("DELETE", f"/connectors/{name}")
+        assert all_gone(processes, 40)
+    finally:
+        consumer.close()
+        worker.process.terminate()
+        worker.process.wait(40)

@@ -1,0 +1,143 @@
+"""Options and job files: what is wrong is one sentence that says where."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_base.errors import ConfigError
+from klamm_spark.datasource.options import read_options, write_options
+from klamm_spark.pipeline import job_from_json, job_from_toml
+
+GOOD = """
+[job]
+name = "orders"
+checkpoint = "cp"
+
+[spark]
+spark.sql.shuffle.partitions = 2
+
+[source]
+topics = ["orders"]
+bootstrap_servers = "127.0.0.1:9092"
+value_format = "json"
+schema = "id BIGINT, amount DOUBLE"
+watermark = { column = "timestamp", delay = "10 minutes" }
+
+[query]
+sql = "SELECT id FROM input"
+views = { large = "SELECT * FROM input WHERE amount > 100" }
+
+[[outputs]]
+format = "parquet"
+partition_by = ["id"]
+options = { path = "out", compression = "zstd" }
+
+[[outputs]]
+name = "alarms"
+format = "klamm"
+query = "large"
+trigger = "5 seconds"
+options.topic = "alarms"
+"""
+
+
+def parse(text: str) -> Any:
+    return job_from_toml(tomllib.loads(text))
+
+
+def test_a_job_survives_its_way_to_the_driver() -> None:
+    job = parse(GOOD)
+    assert job.spark == {"spark.sql.shuffle.partitions": "2"}
+    assert [o.name for o in job.outputs] == ["parquet", "alarms"]
+    assert job_from_json(json.loads(json.dumps(job.to_json()))) == job
+
+
+def test_options_do_not_show_in_a_job_s_text() -> None:
+    job = parse(GOOD.replace('topic = "alarms"', '"kafka.sasl.jaas.config" = "hunter2"'))
+    assert "hunter2" not in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[job]", "[jobs]"), r"section \[job\] is missing"),
+        (('name = "orders"', 'nam = "orders"'), r"\[job\] name is missing"),
+        (('checkpoint = "cp"', 'checkpoint = "cp"\nx = 1'), r"\[job\] has an unknown key x; known are checkpoint, master, name"),
+        (("spark.sql.shuffle.partitions", "sql.shuffle.partitions"), r"\[spark\] sql.shuffle.partitions: names begin with spark\."),
+        (('topics = ["orders"]', 'topics = "orders"'), r"\[source\] topics must be a list of texts"),
+        (('topics = ["orders"]', 'topics = ["a"]\ntopics_regex = "b"'), "set topics or topics_regex"),
+        (('topics = ["orders"]', 'topics_regex = "("'), "is no regular expression"),
+        (('"json"', '"xml"'), r"\[source\] value_format = 'xml': use bytes or string or json"),
+        (('schema = "id BIGINT, amount DOUBLE"', ""), "needs a schema"),
+        (('"10 minutes"', '"soon"'), r"\[source.watermark\] delay = 'soon': write a time"),
+        (('sql = "SELECT id FROM input"', 'sql = "x"\nfunction = "a:b"'), "set sql or function, not both"),
+        (('sql = "SELECT id FROM input"', 'function = "a.b"'), "write module:function"),
+        (('name = "alarms"', 'name = "parquet"'), "the name parquet is given twice"),
+        (('"5 seconds"', '"often"'), r"\[outputs\] trigger = 'often'"),
+        (('query = "large"', 'query = "large"\nmode = "upsert"'), "use append or update or complete"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_job_is_said(change: tuple[str, str], said: str) -> None:
+    text = GOOD.replace(*change)
+    assert text != GOOD
+    with pytest.raises(ConfigError, match=said):
+        parse(text)
+
+
+def test_a_job_needs_an_output() -> None:
+    with pytest.raises(ConfigError, match=r"no \[\[outputs\]\]"):
+        parse(GOOD.partition("[[outputs]]")[0])
+
+
+BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffset": "earliest"}, "unknown option startingOffset"),
+        ({"assign": "{}"}, "subscribe, assign are all set"),
+        ({"subscribe": ""}, "are missing"),
+        ({"subscribe": "", "subscribePattern": "["}, "no regular expression"),
+        ({"subscribe": "", "assign": '{"t": ["0"]}'}, "use JSON like"),
+        ({"startingOffsets": "first"}, "use earliest, latest or JSON"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "-3 is no offset"),
+        ({"endingOffsets": "earliest"}, "would read nothing"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0: use a number, at least 1"),
+        ({"failOnDataLoss": "no"}, "use true or false"),
+        ({"kafka.group.id": "g"}, "kafka.group.id cannot be set"),
+        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+        ({"startingOffsets": "latest", "startingTimestamp": "5"}, "use one of them"),
+    ],
+)
+def test_what_is_wrong_in_options_is_said(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_options(BASE | options)
+
+
+@given(
+    st.dictionaries(st.tuples(st.text("ab-", min_size=1), st.integers(0, 9)), st.integers(-2, 99), min_size=1)
+)
+def test_starting_offsets_are_what_the_json_says(offsets: dict[tuple[str, int], int]) -> None:
+    data: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        data.setdefault(topic, {})[str(partition)] = offset
+    assert read_options(BASE | {"STARTINGOFFSETS": json.dumps(data)}).starting == offsets
+
+
+def test_client_settings_keep_their_names_and_passwords_do_not_show() -> None:
+    options = read_options(
+        BASE | {"kafka.isolation.level": "read_committed", "kafka.sasl.password": "hunter2"}
+    )
+    assert options.read_committed
+    assert options.client["bootstrap.servers"] == "h:1"
+    assert "hunter2" not in repr(options)
+    assert (
+        write_options({"kafka.bootstrap.servers": "h:1", "topic": "o", "checkpointLocation": "x"})[0] == "o"
+    )

