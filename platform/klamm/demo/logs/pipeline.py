@@ -123,15 +123,19 @@ class Pipeline:
         agent, lines = self.agent.status(), self.generator.lines
         batch = _batch(self.spark.progress.get("events", {}))
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
+        # A copy that copytruncate made is another file to the agent, which reads it: in doubt lines come twice
+        again = f"{ends - lines:,} lines came again" if ends > lines else ""
         stages = (
             ("generator", lines, None, "", rotated),
             ("agent", int(agent.get("acked", 0)), int(agent.get("lag_bytes", 0)), "B", waits),
-            ("broker", ends, max(0, lines - ends), "lines", ""),
+            ("broker", ends, None, "", again),
             ("Spark", spark, max(0, ends - spark), "records", batch),
-            (self.target.name, documents, max(0, spark - documents), "documents", self._sinks()),
+            (self.target.name, documents, max(0, lines - documents), "lines", self._sinks()),
         )
         return [
-            Reading(stage=stage, total=total, rate=self._rate(stage, now, total), lag=lag, unit=unit, note=note)
+            Reading(
+                stage=stage, total=total, rate=self._rate(stage, now, total), lag=lag, unit=unit, note=note
+            )
             for stage, total, lag, unit, note in stages
         ]
 
