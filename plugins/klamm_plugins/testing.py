@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, TypedDict
 
 from klamm_plugins.connector import (
     Connector,
+    ErrantRecordReporter,
     SinkConnector,
     SinkTask,
     SourceConnector,
@@ -67,7 +68,7 @@ class MemorySinkContext:
         self.configs = configs
         self.stopping = threading.Event()
         self.assignment: frozenset[TopicPartition] = frozenset()
-        self.errant_record_reporter = None
+        self.errant_record_reporter: ErrantRecordReporter | None = None
         self.paused: set[TopicPartition] = set()
         self.rewound: dict[TopicPartition, int] = {}
         self.timeout_ms: int | None = None

@@ -1,15 +1,18 @@
 """The sink task's loop with a consumer in the test's hand: rebalances, held batches, pauses, commits."""
 
+import contextlib
+
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from support.runtime import task_spec
-from support.runtime_fakes import RecordingControl, string_converters
+from support.runtime_fakes import FakeProducer, RecordingControl, string_converters
 
+from klamm.connect.child.dead_letters import DeadLetters
 from klamm.connect.child.sink_places import subscription
 from klamm.connect.child.sink_task import SinkRunner
-from klamm.connect.model import Kind
+from klamm.connect.model import Kind, TaskId
 from klamm_plugins.connector import SinkTask
-from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
+from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -178,7 +181,7 @@ class Collecting(SinkTask):
 
 
 class Rig:
-    def __init__(self, control, interval_s=60.0, task=None):
+    def __init__(self, control, interval_s=60.0, task=None, dead_letters=None):
         self.control, self.task = control, task or Collecting()
         self.consumer = FakeConsumer([])
         self.runner = SinkRunner(
@@ -189,6 +192,7 @@ class Rig:
             consumer=self.consumer,
             topics=["t"],
             commit_interval_s=interval_s,
+            dead_letters=dead_letters,
         )
         self.task.initialize(self.runner.context)
 
@@ -490,3 +494,51 @@ def test_lag_is_unknown_without_partitions_and_counts_from_what_was_committed(ri
     assert runner._lag() == 100, "of P1, which has no committed offset and begins at the start"
     consumer.committed.update({P1: 40})
     assert runner._lag() == 100, "asked for once"
+
+
+class Reporting(Collecting):
+    """Reports its first record as bad."""
+
+    def put(self, records):
+        if records and not self.seen[records[0].topic_partition]:
+            with contextlib.suppress(ConnectError):
+                self.context.errant_record_reporter.report(records[0], DataError("no"))
+        super().put(records)
+
+
+def dead_letter_rig(control, producer):
+    letters = DeadLetters(control, producer, "dlq", task=TaskId("snk", 0), with_context=False)
+    return Rig(control, task=Reporting(), dead_letters=letters)
+
+
+def test_nothing_is_committed_past_a_dead_letter_that_is_not_acknowledged(control, caplog):
+    producer = FakeProducer()
+    rig = dead_letter_rig(control, producer)
+    rig.run(rig.assign(P0), None)
+    (letter,) = producer.to("dlq")
+    assert letter.value == b"0"
+    assert rig.consumer.commits == []
+    assert "dead letters are not acknowledged yet, nothing is committed" in caplog.text
+
+
+def test_it_is_committed_once_the_dead_letter_is_acknowledged(control):
+    producer = FakeProducer(auto=True)
+    rig = dead_letter_rig(control, producer)
+    rig.run(rig.assign(P0), None)
+    assert len(producer.to("dlq")) == 1
+    assert rig.consumer.commits == [{P0: len(rig.task.seen[P0])}]
+
+
+def test_a_dead_letter_that_is_refused_fails_the_task(control):
+    producer = FakeProducer()
+
+    def refuse():
+        for sent in producer.held[:]:
+            producer.fail(sent, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    producer.on_poll = refuse
+    rig = dead_letter_rig(control, producer)
+    with pytest.raises(ConnectError, match="could not be written to the dead letter topic dlq"):
+        rig.run(rig.assign(P0), None, None)
+    assert rig.consumer.commits == []
+    assert rig.consumer.closed
