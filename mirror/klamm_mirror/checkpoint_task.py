@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from klamm_mirror import filters
@@ -37,8 +38,10 @@ class MirrorCheckpointTask(LoopTask):
         assert self._settings is not None, "started"
         source = await stack.enter_async_context(open_cluster(self._props, "source"))
         target = await stack.enter_async_context(open_cluster(self._props, "target"))
-        syncs = source if self._parsed["offset-syncs.topic.location"] == "source" else target
-        self._checkpointer = Checkpointer(self._settings, source=source, target=target, syncs=syncs)
+        at_source = self._parsed["offset-syncs.topic.location"] == "source"
+        self._checkpointer = Checkpointer(
+            self._settings, source=source, target=target, syncs_at_source=at_source
+        )
 
     async def step(self) -> None:
         assert self._checkpointer is not None, "opened"
@@ -72,20 +75,19 @@ def settings_of(parsed: Mapping[str, Any], *, task: int, tasks: int) -> Checkpoi
     def every(name: str) -> float | None:
         return parsed[f"{name}.interval.seconds"] if parsed[f"{name}.enabled"] else None
 
-    def rename(topic: str) -> str:
-        if policy.topic_source(topic) == target:
-            # It came from the target: its readers go on with the original there
-            return policy.upstream_topic(topic) or topic
-        return policy.format_remote_topic(source, topic)
+    def original(topic: str) -> str | None:
+        return policy.upstream_topic(topic) if policy.topic_source(topic) == target else None
 
-    syncs_named_after = target if parsed["offset-syncs.topic.location"] == "source" else source
+    aliases = (target, source) if parsed["offset-syncs.topic.location"] == "source" else (source, target)
     return CheckpointSettings(
-        syncs_topic=policy.offset_syncs_topic(syncs_named_after),
+        syncs_topic=policy.offset_syncs_topic(aliases[0]),
+        back_syncs_topic=policy.offset_syncs_topic(aliases[1]),
         checkpoints_topic=policy.checkpoints_topic(source),
         replication_factor=parsed["checkpoints.topic.replication.factor"],
         wants_group=filters.group_filter(parsed).wants,
         wants_topic=filters.topic_filter(parsed).wants,
-        rename=rename,
+        rename=partial(policy.format_remote_topic, source),
+        original=original,
         emit_every_s=every(EMIT),
         sync_every_s=every(SYNC),
         refresh_every_s=every(REFRESH),

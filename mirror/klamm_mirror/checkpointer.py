@@ -37,12 +37,16 @@ class CheckpointSettings:
     """What to follow and where to say so; durations in seconds, None: never."""
 
     syncs_topic: str
+    back_syncs_topic: str
+    """Of the opposite flow: it says where a reader of a mirrored topic goes on with the original."""
     checkpoints_topic: str
     replication_factor: int
     wants_group: Callable[[str], bool]
     wants_topic: Callable[[str], bool]
     rename: Callable[[str], str]
     """The downstream name of an upstream topic."""
+    original: Callable[[str], str | None]
+    """What a topic that came from the target is called there; None for any other."""
     emit_every_s: float | None = 60
     sync_every_s: float | None = None
     refresh_every_s: float | None = 600
@@ -64,12 +68,17 @@ class Counts:
 
 
 class OffsetSyncReader:
-    """Reads the topic of offset syncs, again and again up to its end, into a store."""
+    """Reads the topic of offset syncs, again and again up to its end, into a store.
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    `backwards` exchanges upstream and downstream: where the nearest sync lies before a reader of the mirrored topic,
+    all records up to it have been read in the original's order, so that going on behind it skips none either.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, *, backwards: bool = False) -> None:
         self.store = OffsetSyncStore()
         self._cluster = cluster
         self._topic = topic
+        self._backwards = backwards
         self._position = -1
 
     async def catch_up(self) -> bool:
@@ -101,9 +110,13 @@ class OffsetSyncReader:
 
     def _apply(self, record: Record) -> None:
         try:
-            self.store.apply(OffsetSync.decode(record.key, record.value))
+            sync = OffsetSync.decode(record.key, record.value)
         except MalformedRecord as e:
             log.warning("%s, offset %d, is no offset sync and is left out: %s", self._topic, record.offset, e)
+            return
+        if self._backwards:
+            sync = OffsetSync(sync.topic, sync.partition, sync.downstream_offset, sync.upstream_offset)
+        self.store.apply(sync)
 
 
 @dataclass(slots=True)
@@ -121,15 +134,17 @@ class _Due:
 
 
 class Checkpointer:
-    """See the module. `syncs` is the cluster with the offset syncs: one of the two."""
+    """See the module. `syncs_at_source`: offset syncs are kept at the source of a flow, else at its target."""
 
     def __init__(
-        self, settings: CheckpointSettings, *, source: Cluster, target: Cluster, syncs: Cluster
+        self, settings: CheckpointSettings, *, source: Cluster, target: Cluster, syncs_at_source: bool = True
     ) -> None:
         self._settings = settings
         self._source = source
         self._target = target
+        syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
         self._reader = OffsetSyncReader(syncs, settings.syncs_topic)
+        self._back = OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True)
         self._checkpoints = CheckpointStore()
         self._prepared = False
         self._refresh = _Due(settings.refresh_every_s)
@@ -147,7 +162,10 @@ class Checkpointer:
             await self._find_groups()
             self._refresh.done(time_s)
         emit, sync = self._emit.now(time_s), self._sync.now(time_s)
-        if not (emit or sync) or not await self._reader.catch_up():
+        if not (emit or sync):
+            return []
+        there = [await reader.catch_up() for reader in (self._reader, self._back)]
+        if not any(there):
             return []
         written = await self._follow(now_ms, write=emit)
         self._emit.done(time_s)
@@ -206,23 +224,29 @@ class Checkpointer:
     def _news(self, group: str, offsets: dict[Partition, Committed]) -> list[Checkpoint]:
         news = []
         for (topic, partition), committed in offsets.items():
-            if not self._settings.wants_topic(topic):
+            renamed = self._translate(topic, partition, committed.offset)
+            if renamed is None:
                 continue
-            downstream = self._reader.store.translate(topic, partition, committed.offset)
+            name, downstream = renamed
             if downstream is None:
                 self.counts.untranslated += 1
                 continue
-            checkpoint = Checkpoint(
-                group,
-                self._settings.rename(topic),
-                partition,
-                committed.offset,
-                downstream,
-                committed.metadata,
-            )
+            checkpoint = Checkpoint(group, name, partition, committed.offset, downstream, committed.metadata)
             if self._checkpoints.is_news(checkpoint):
                 news.append(checkpoint)
         return news
+
+    def _translate(self, topic: str, partition: int, offset: int) -> tuple[str, int | None] | None:
+        """The topic's name and the offset (None: unknown) downstream; None for a topic that is not mirrored."""
+        settings = self._settings
+        original = settings.original(topic)
+        if original is not None:
+            if not settings.wants_topic(original):
+                return None
+            return original, self._back.store.translate(original, partition, offset)
+        if not settings.wants_topic(topic):
+            return None
+        return settings.rename(topic), self._reader.store.translate(topic, partition, offset)
 
     async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
         pairs = [checkpoint.encode() for checkpoint in checkpoints]

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Validator, between, invalid, non_empty, one_of
 from klamm_base.errors import ConfigError
-from klamm_broker.client import parse_bootstrap
 from klamm_mirror import filters
 from klamm_mirror.policy import find_policy
 
@@ -52,6 +51,8 @@ def _only(known: str) -> Validator:
 
 
 def _servers(name: str, value: Any) -> None:
+    from klamm_broker.client import parse_bootstrap  # brings asyncio, which every child would wait for
+
     try:
         parse_bootstrap(value or "")
     except ConfigError:

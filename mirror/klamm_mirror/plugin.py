@@ -6,10 +6,15 @@ from typing import Final
 
 from klamm_mirror.checkpoint import MirrorCheckpointConnector
 from klamm_mirror.heartbeat import MirrorHeartbeatConnector
+from klamm_mirror.source import MirrorSourceConnector
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.hookspecs import hookimpl
 
-CONNECTORS: Final[tuple[type[SourceConnector], ...]] = (MirrorCheckpointConnector, MirrorHeartbeatConnector)
+CONNECTORS: Final[tuple[type[SourceConnector], ...]] = (
+    MirrorCheckpointConnector,
+    MirrorHeartbeatConnector,
+    MirrorSourceConnector,
+)
 
 
 @hookimpl

@@ -1,0 +1,175 @@
+"""Copies partitions from one cluster to the other: fetcher, sender, offset syncs and commits of one task.
+
+What `commit` gets is, per partition, the source offset of the last record behind which nothing is missing at the
+target, as MirrorMaker stores it; the next run begins behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm_broker.client import ClientError, Cluster
+from klamm_mirror.fetcher import Fetcher, FetchSettings
+from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.raw import Batch
+from klamm_mirror.sender import Sender
+from klamm_mirror.syncs import SyncWriter
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1
+PROGRESS_S: Final = 0.5
+COMMIT_S: Final = 2.0
+DRAIN_S: Final = 2.0
+SHOWN_PARTITIONS: Final = 50
+CLIENT_ID: Final = "klamm-mirror"
+
+Committed = list[tuple[MirrorPartition, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopierSettings:
+    """`syncs_topic` None: no offset syncs are written; `syncs_at_target` says where otherwise."""
+
+    source: str
+    target: str
+    fetch: FetchSettings
+    syncs_topic: str | None = None
+    syncs_at_target: bool = False
+    lag_max: int = 100
+
+
+class Copier:
+    """`run` until `stop` is set. `commit` stores offsets; what it raises ends `run`."""
+
+    def __init__(
+        self,
+        settings: CopierSettings,
+        partitions: Sequence[MirrorPartition],
+        commit: Callable[[Committed], Awaitable[None]],
+    ) -> None:
+        self.partitions = partitions
+        self._settings = settings
+        self._commit = commit
+        self._committed: dict[MirrorPartition | str, int] = {str(p): p.done for p in partitions}
+        self._fetcher: Fetcher | None = None
+        self._sender: Sender | None = None
+        self._syncs: SyncWriter | None = None
+
+    async def run(self, tick: Callable[[], bool]) -> None:
+        """`tick` is called ten times a second, in this thread; it says whether to go on."""
+        async with AsyncExitStack() as stack:
+            parts = await self._open(stack)
+            running = [asyncio.create_task(part) for part in parts]
+            commit_at = time.monotonic() + COMMIT_S
+            try:
+                while tick():
+                    done, _ = await asyncio.wait(running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()  # they end only by an error
+                    if time.monotonic() >= commit_at:
+                        await self._store()
+                        commit_at = time.monotonic() + COMMIT_S
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+                await self._finish()
+
+    async def _open(self, stack: AsyncExitStack) -> list[Any]:
+        settings = self._settings
+
+        async def cluster(bootstrap: str) -> Cluster:
+            return await stack.enter_async_context(Cluster(bootstrap, client_id=CLIENT_ID))
+
+        if settings.syncs_topic is not None:
+            where = settings.target if settings.syncs_at_target else settings.source
+            self._syncs = SyncWriter(await cluster(where), settings.syncs_topic, settings.lag_max)
+        sender = self._sender = Sender(await cluster(settings.target), self.partitions, self._on_ack)
+        self._fetcher = Fetcher(
+            await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
+            fetched=sender.wake.set, room=sender.room,
+        )  # fmt: skip
+        parts = [self._fetcher.run(), sender.run()]
+        return parts if self._syncs is None else [*parts, self._syncs.run()]
+
+    def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
+        if self._syncs is not None and base >= 0:
+            self._syncs.acked(partition.topic, partition.partition, batch, base)
+
+    async def _store(self) -> None:
+        news = [(p, p.done - 1) for p in self.partitions if p.done > 0 and p.done != self._committed[str(p)]]
+        if news:
+            await self._commit(news)
+            self._committed |= {str(p): last + 1 for p, last in news}
+
+    async def _finish(self) -> None:
+        """What was sent is waited for, a moment; what is acknowledged is remembered."""
+        if self._sender is not None:
+            await self._sender.drain(DRAIN_S)
+        try:
+            if self._syncs is not None:
+                async with asyncio.timeout(DRAIN_S):
+                    await self._syncs.flush()
+        except (ClientError, TimeoutError) as e:
+            log.warning("the last offset syncs are not written: %s", str(e) or "no answer in time")
+        await self._store()
+
+    # ---- figures
+
+    @property
+    def records(self) -> int:
+        return sum(p.records for p in self.partitions)
+
+    @property
+    def lag(self) -> int | None:
+        """None while it is not known of any partition."""
+        lags = [p.lag for p in self.partitions]
+        return None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """`target` or `source` for a cluster that does not answer as it should, `input` where all is copied."""
+        if self._sender is not None and (self._sender.why or any(p.writing.why for p in self.partitions)):
+            return "target"
+        if self._fetcher is not None and (self._fetcher.why or any(p.reading.why for p in self.partitions)):
+            return "source"
+        return None if self.lag else "input"
+
+    def details(self) -> Mapping[str, Any]:
+        """For the task's status: sums, and the partitions that are furthest behind."""
+        by_lag = sorted(self.partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS]
+        counts = self._fetcher.counts if self._fetcher is not None else None
+        reasons = [self._sender and self._sender.why, self._fetcher and self._fetcher.why]
+        reasons += [w for p in self.partitions for w in (p.writing.why, p.reading.why)]
+        found: dict[str, Any] = {
+            "bytes": sum(p.bytes for p in self.partitions),
+            "batches_passed": counts.passed if counts else 0,
+            "batches_reencoded": counts.reencoded if counts else 0,
+            "offset_syncs": self._syncs.written if self._syncs is not None else 0,
+            "offsets_purged_at_source": sum(p.purged for p in self.partitions),
+            "partitions": {str(p): _figures(p) for p in by_lag},
+        }
+        why = next((r for r in reasons if r), None) or (self._syncs.why if self._syncs else None)
+        if why:
+            found["why"] = why[:300]
+        stopped = {str(p): p.stopped[:300] for p in self.partitions if p.stopped}
+        if stopped:
+            found["stopped"] = dict(list(stopped.items())[:10])
+            found["stopped_partitions"] = len(stopped)
+        return found
+
+
+def _figures(partition: MirrorPartition) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "offset": partition.done, "lag": partition.lag, "latency_ms": partition.latency_ms,
+    }  # fmt: skip
+    if partition.purged:
+        figures["purged"] = partition.purged
+    return figures

@@ -1,0 +1,346 @@
+"""Fetches from the leaders of the source, one long poll per broker, and hands batches to the partitions.
+
+A broker that is away is waited for. What the source has deleted before it was read is counted and logged; a topic
+that was made anew, or shortened, stops its partitions: to go on would mix two topics into one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm_broker.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_broker.wire.errors import CorruptRecord, ErrorCode, ProtocolError
+from klamm_broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from klamm_broker.wire.struct import UUID_ZERO
+from klamm_mirror import internal_topics
+from klamm_mirror.partition import Backoff, MirrorPartition
+from klamm_mirror.raw import Counts, convert
+from klamm_plugins.errors import ConfigError, ConnectError, DataError
+
+log = logging.getLogger(__name__)
+
+FETCH_BYTES: Final = 16 << 20
+PARTITION_BYTES: Final = 4 << 20
+WAIT_MS: Final = 500
+BUSY_WAIT_MS: Final = 20
+"""The wait of a fetch that leaves partitions out because they are full: they may have room soon."""
+BUFFER_BYTES: Final = 64 << 20
+"""What a task may hold, fetched and not acknowledged, before it stops fetching."""
+LOOK_S: Final = 0.1
+METADATA_S: Final = 30.0
+_IDS_VERSION: Final = 13
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Sizes in bytes, waits in ms."""
+
+    max_bytes: int = FETCH_BYTES
+    partition_bytes: int = PARTITION_BYTES
+    min_bytes: int = 1
+    wait_ms: int = WAIT_MS
+    committed_only: bool = False
+    from_latest: bool = False
+
+    @classmethod
+    def of(cls, consumer: Mapping[str, str], poll_timeout_ms: int) -> FetchSettings:
+        """From a consumer's settings, Java's names. Raises ConfigError."""
+        isolation = consumer.get("isolation.level", "read_uncommitted")
+        if isolation not in {"read_uncommitted", "read_committed"}:
+            raise ConfigError(
+                f"Invalid value {isolation} for configuration source.consumer.isolation.level: "
+                "Must be read_uncommitted or read_committed",
+                key="source.consumer.isolation.level",
+            )
+        reset = consumer.get("auto.offset.reset", "earliest")
+        if reset not in {"earliest", "latest"}:
+            raise ConfigError(
+                f"Invalid value {reset} for configuration source.consumer.auto.offset.reset: "
+                "Must be earliest or latest",
+                key="source.consumer.auto.offset.reset",
+            )
+        return cls(
+            max_bytes=_number(consumer, "fetch.max.bytes", FETCH_BYTES),
+            partition_bytes=_number(consumer, "max.partition.fetch.bytes", PARTITION_BYTES),
+            min_bytes=_number(consumer, "fetch.min.bytes", 1),
+            wait_ms=min(_number(consumer, "fetch.max.wait.ms", WAIT_MS), poll_timeout_ms),
+            committed_only=isolation == "read_committed",
+            from_latest=reset == "latest",
+        )
+
+
+def _number(consumer: Mapping[str, str], key: str, default: int) -> int:
+    text = consumer.get(key, str(default)).strip()
+    if not text.isdigit():
+        raise ConfigError(
+            f"Invalid value {text} for configuration source.consumer.{key}: Must be a whole number",
+            key=f"source.consumer.{key}",
+        )
+    return int(text)
+
+
+class Fetcher:
+    """`data` is a client of the source used for fetches only (they wait at the broker), `meta` one for questions."""
+
+    def __init__(
+        self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
+        *, fetched: Callable[[], None], room: asyncio.Event,
+    ) -> None:  # fmt: skip
+        self.counts = Counts()
+        self.why: str | None = None
+        self._data = data
+        self._meta = meta
+        self._partitions = {(p.topic, p.partition): p for p in partitions}
+        self._settings = settings
+        self._fetched = fetched
+        self._room = room
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._ids: dict[str, bytes] = {}
+        self._stale = True
+        self._asked_at = 0.0
+        self._metadata = Backoff()
+        self._loops: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled. Raises ConnectError, DataError for what no repetition helps."""
+        try:
+            while True:
+                now = time.monotonic()
+                if (self._stale or now - self._asked_at > METADATA_S) and now >= self._metadata.until:
+                    await self._find_leaders()
+                for node in set(self._leaders.values()) - {-1} - set(self._loops):
+                    self._loops[node] = asyncio.create_task(self._follow(node))
+                for node, loop in list(self._loops.items()):
+                    if loop.done():
+                        del self._loops[node]
+                        loop.result()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            for loop in self._loops.values():
+                loop.cancel()
+            await asyncio.gather(*self._loops.values(), return_exceptions=True)
+
+    # ---- one broker
+
+    async def _follow(self, node: int) -> None:
+        """Fetch from a broker while it leads anything."""
+        away = Backoff()
+        while any(leader == node for leader in self._leaders.values()):
+            try:
+                if not await self._fetch(node):
+                    self._room.clear()
+                    try:
+                        async with asyncio.timeout(LOOK_S):
+                            await self._room.wait()
+                    except TimeoutError:
+                        pass
+                away.succeeded()
+            except ClientError as e:
+                if not e.retriable:
+                    raise ConnectError(f"The source cluster cannot be read: {e}") from None
+                if away.why is None:
+                    log.warning("broker %d of the source is waited for: %s", node, e)
+                away.failed(time.monotonic(), str(e))
+                self.why, self._stale = str(e), True
+                await asyncio.sleep(max(away.until - time.monotonic(), 0))
+
+    async def _fetch(self, node: int) -> bool:
+        """Ask once, for all partitions that want something. False when none does."""
+        now = time.monotonic()
+        ours = [p for key, p in self._partitions.items() if self._leaders.get(key) == node]
+        wanted = [p for p in ours if p.stopped is None and not p.full and now >= p.reading.until]
+        if sum(p.buffered for p in self._partitions.values()) >= BUFFER_BYTES:
+            return False
+        for partition in wanted:
+            if partition.position < 0:
+                await self._begin(partition)
+        wanted = [p for p in wanted if p.position >= 0]
+        if not wanted:
+            return False
+        connection = await self._data.broker(node)
+        version = connection.version_for(FetchRequest)
+        if version >= _IDS_VERSION and any(self._ids.get(p.topic, UUID_ZERO) == UUID_ZERO for p in wanted):
+            version = _IDS_VERSION - 1
+        busy = len(wanted) < len(ours)
+        answer: FetchResponse = await connection.request(self._request(wanted, busy=busy), version)
+        if answer.error_code:
+            error = broker_error(answer.error_code, "fetching from the source")
+            if answer.error_code in _MOVED or error.retriable:
+                self._stale = True
+                await asyncio.sleep(LOOK_S)
+                return True
+            raise error
+        self.why = None
+        await self._take(answer)
+        return True
+
+    def _request(self, wanted: Sequence[MirrorPartition], *, busy: bool) -> FetchRequest:
+        settings, topics = self._settings, dict[str, FetchTopic]()
+        for partition in wanted:
+            name = partition.topic
+            topic = topics.setdefault(
+                name, FetchTopic(topic=name, topic_id=self._ids.get(name, UUID_ZERO), partitions=[])
+            )
+            topic.partitions.append(
+                FetchPartition(
+                    partition=partition.partition,
+                    fetch_offset=partition.position,
+                    partition_max_bytes=settings.partition_bytes,
+                )
+            )
+        return FetchRequest(
+            max_wait_ms=BUSY_WAIT_MS if busy else settings.wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            isolation_level=int(settings.committed_only),
+            topics=list(topics.values()),
+        )
+
+    async def _take(self, answer: FetchResponse) -> None:
+        names = {topic_id: name for name, topic_id in self._ids.items()}
+        for topic in answer.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                partition = self._partitions.get((name, data.partition_index))
+                if partition is not None:
+                    await self._take_one(partition, data)
+        self._fetched()
+
+    async def _take_one(self, partition: MirrorPartition, data: PartitionData) -> None:
+        if data.error_code:
+            await self._refused(partition, data.error_code)
+            return
+        settings = self._settings
+        partition.high_watermark = data.last_stable_offset if settings.committed_only else data.high_watermark
+        partition.reading.succeeded()
+        if not data.records:
+            return
+        aborted = None
+        if settings.committed_only:
+            aborted = [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()]
+        try:
+            batches, position = convert(data.records, partition.position, self.counts, aborted)
+        except CorruptRecord as e:
+            # a checksum that fails on the way may hold the next time
+            log.warning("%s at offset %d: %s; fetched again", partition, partition.position, e)
+            partition.reading.failed(time.monotonic(), str(e))
+            return
+        except ProtocolError as e:
+            raise DataError(f"{partition} at offset {partition.position}: {e}") from None
+        partition.add(batches, position)
+
+    async def _refused(self, partition: MirrorPartition, code: int) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(partition)
+            return
+        error = broker_error(code, f"fetching {partition}")
+        if not error.retriable and code not in _MOVED:
+            raise ConnectError(str(error))
+        if partition.reading.why is None:
+            log.warning("%s waits for the source: %s", partition, error)
+        partition.reading.failed(time.monotonic(), str(error))
+        self._stale = True
+
+    # ---- offsets
+
+    async def _begin(self, partition: MirrorPartition) -> None:
+        which = internal_topics.LATEST if self._settings.from_latest else internal_topics.EARLIEST
+        offset = await self._offset(partition, which)
+        if offset is not None:
+            partition.begin(offset)
+
+    async def _out_of_range(self, partition: MirrorPartition) -> None:
+        first = await self._offset(partition, internal_topics.EARLIEST)
+        end = await self._offset(partition, internal_topics.LATEST)
+        if first is None or end is None:
+            return
+        if partition.position < first:
+            lost = first - partition.position
+            partition.purged += lost
+            log.error(
+                "%s: the source deleted offsets %d to %d (%d of them) before they were read; going on at %d",
+                partition, partition.position, first - 1, lost, first,
+            )  # fmt: skip
+            partition.add([], first)
+        elif partition.position > end:
+            self._stop(
+                partition,
+                f"the source ends at offset {end}, the mirror is at {partition.position}: the topic was shortened or "
+                f"made anew. Alter or reset the connector's offsets for it to go on",
+            )
+
+    async def _offset(self, partition: MirrorPartition, which: int) -> int | None:
+        try:
+            return await internal_topics.offset_of(
+                self._meta, partition.topic, which, partition=partition.partition
+            )
+        except BrokerError as e:
+            if not e.retriable:
+                raise ConnectError(str(e)) from None
+            partition.reading.failed(time.monotonic(), str(e))
+            self._stale = True
+            return None
+
+    def _stop(self, partition: MirrorPartition, why: str) -> None:
+        if partition.stopped is None:
+            log.error("%s stops: %s", partition, why)
+            partition.stopped = why
+
+    # ---- metadata
+
+    async def _find_leaders(self) -> None:
+        try:
+            answer = await self._meta.refresh(sorted({p.topic for p in self._partitions.values()}))
+        except ClientError as e:
+            if self.why is None:
+                log.warning("the source cluster is waited for: %s", e)
+            self.why = str(e)
+            self._metadata.failed(time.monotonic(), str(e))
+            return
+        self._asked_at, self._stale = time.monotonic(), False
+        self._data.brokers = dict(self._meta.brokers)
+        leaders: dict[tuple[str, int], int] = {}
+        for topic in answer.topics:
+            self._learn_id(topic)
+            leaders |= {(topic.name or "", p.partition_index): p.leader_id for p in topic.partitions}
+        self._leaders = {key: leaders.get(key, -1) for key in self._partitions}
+        missing = [str(p) for key, p in self._partitions.items() if self._leaders[key] < 0 and not p.stopped]
+        if missing:
+            self.why, self._stale = f"{missing[0]} has no leader at the source", True
+            self._metadata.failed(time.monotonic(), self.why)
+        else:
+            self._metadata.succeeded()
+
+    def _learn_id(self, topic: Any) -> None:
+        if topic.topic_id == UUID_ZERO or topic.name is None:
+            return
+        known = self._ids.setdefault(topic.name, topic.topic_id)
+        if known == topic.topic_id:
+            return
+        for partition in self._partitions.values():
+            if partition.topic == topic.name:
+                self._stop(
+                    partition,
+                    f"the topic was deleted at the source and made anew (id {known.hex()} became "
+                    f"{topic.topic_id.hex()}). Reset the connector's offsets for it to copy the new one",
+                )

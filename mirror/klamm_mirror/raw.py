@@ -1,0 +1,181 @@
+"""Record batches as they are fetched at the source, made ready for the target: pure.
+
+A batch passes as it is, compressed records and all: only its header is written anew (no control, transaction and
+delete-horizon flags, no leader epoch, our own producer id and sequence, see `stamp`). Records are looked at where a
+broker would refuse the batch or a reader would see something else; `Counts.decoded` counts them:
+
+* it begins before the offset that was asked for (a fetch answers whole batches);
+* it has holes, as a compacted topic leaves them: a producer's batch must be without;
+* its timestamps are the source broker's (LogAppendTime), which a producer may not claim: they become CreateTime.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from klamm_broker.wire.batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    BatchHeader,
+    Record,
+    check_crc,
+    decode_records,
+    encode_batch,
+    read_end_txn_marker,
+    read_header,
+)
+from klamm_broker.wire.crc import crc32c
+from klamm_broker.wire.varint import Buffer
+
+SEQUENCES: Final = 0x80000000
+"""Sequence numbers wrap from 2**31-1 to 0."""
+
+_OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_PRODUCER: Final = struct.Struct(">qhi")
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_PRODUCER_AT: Final = 43
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start: batches that passed as they were, batches and records that were decoded and written anew,
+    records left out because their transaction was aborted.
+    """
+
+    passed: int = 0
+    reencoded: int = 0
+    decoded: int = 0
+    aborted: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch for the target. Offsets are the source's: of its first and last record, and where to go on after it.
+    `data` is whole, but for what `stamp` writes. `max_timestamp` in ms.
+    """
+
+    data: bytearray
+    first: int
+    last: int
+    next_offset: int
+    count: int
+    max_timestamp: int
+    sequence: int = -1
+    acked: bool = False
+
+
+@dataclass(slots=True)
+class Aborted:
+    """Transactions that a read_committed fetch says were aborted: producer id and first offset of each."""
+
+    waiting: list[tuple[int, int]]
+    active: set[int]
+
+    @classmethod
+    def of(cls, transactions: Sequence[tuple[int, int]]) -> Aborted:
+        return cls(sorted(transactions, key=lambda t: t[1]), set())
+
+    def hides(self, header: BatchHeader) -> bool:
+        """Whether a batch of records is part of an aborted transaction. Batches must come in order."""
+        while self.waiting and self.waiting[0][1] <= header.last_offset:
+            self.active.add(self.waiting.pop(0)[0])
+        return header.is_transactional and header.producer_id in self.active
+
+    def end(self, header: BatchHeader, records: Sequence[Record]) -> None:
+        """A control batch: an abort marker ends what is hidden of its producer."""
+        self.hides(header)
+        marker = read_end_txn_marker(records[0]) if records else None
+        if marker is not None and not marker.committed:
+            self.active.discard(header.producer_id)
+
+
+def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch; one that the answer's size limit cut at the end is left out."""
+    pos, end = 0, len(buf)
+    while end - pos >= HEADER_BYTES:
+        header = read_header(buf, pos)
+        if pos + header.size > end:
+            return
+        yield pos, header
+        pos += header.size
+
+
+def convert(
+    buf: Buffer, offset: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None = None
+) -> tuple[list[Batch], int]:
+    """Batches for the target from a Fetch answer's records, and the offset to fetch next.
+
+    `aborted` is what a read_committed answer says (producer id, first offset); None reads uncommitted records.
+    Raises CorruptRecord (a checksum does not hold), InvalidRecord.
+    """
+    view = memoryview(buf)
+    found: list[Batch] = []
+    hidden = None if aborted is None else Aborted.of(aborted)
+    for pos, header in whole_batches(buf):
+        if header.next_offset <= offset:
+            continue
+        check_crc(view, pos, header)
+        if _is_data(view, pos, header, counts, hidden):
+            batch = _convert_one(view, pos, header, offset, counts)
+            if batch is not None:
+                found.append(batch)
+        offset = header.next_offset
+    return found, offset
+
+
+def _is_data(view: memoryview, pos: int, header: BatchHeader, counts: Counts, hidden: Aborted | None) -> bool:
+    """Whether a batch holds records for readers; follows transactions where they matter."""
+    if header.is_control:
+        if hidden is not None:
+            hidden.end(header, decode_records(view, pos))
+        return False
+    if hidden is not None and hidden.hides(header):
+        counts.aborted += header.record_count
+        return False
+    return header.record_count > 0
+
+
+def _convert_one(
+    view: memoryview, pos: int, header: BatchHeader, offset: int, counts: Counts
+) -> Batch | None:
+    whole = header.record_count == header.last_offset_delta + 1
+    if whole and header.base_offset >= offset and not header.timestamp_type:
+        counts.passed += 1
+        return _as_it_is(view, pos, header)
+    return _anew(view, pos, header, offset, counts)
+
+
+def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
+    data = bytearray(view[pos : pos + header.size])
+    _OFFSET_LENGTH_EPOCH.pack_into(data, 0, 0, header.length, -1)
+    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, header.attributes & COMPRESSION_MASK)
+    return Batch(
+        data, header.base_offset, header.last_offset, header.next_offset,
+        header.record_count, header.max_timestamp,
+    )  # fmt: skip
+
+
+def _anew(view: memoryview, pos: int, header: BatchHeader, offset: int, counts: Counts) -> Batch | None:
+    records = decode_records(view, pos)
+    counts.decoded += len(records)
+    counts.reencoded += 1
+    kept = [r for r in records if r.offset >= offset]
+    if not kept:
+        return None
+    data = encode_batch(kept, compression=header.compression)
+    latest = max(r.timestamp for r in kept)
+    return Batch(data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest)
+
+
+def stamp(batch: Batch, producer_id: int, epoch: int, sequence: int) -> None:
+    """Make the batch ours: producer, sequence of its first record, checksum. May be done again."""
+    data = batch.data
+    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, epoch, sequence)
+    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_ATTRIBUTES_AT:]))
+    batch.sequence = sequence

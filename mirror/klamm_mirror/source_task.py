@@ -1,0 +1,101 @@
+"""The task of MirrorSourceConnector: an event loop in the task's thread that copies its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_mirror.config import client_settings
+from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
+from klamm_mirror.fetcher import FetchSettings
+from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.policy import policy_from
+from klamm_mirror.source import ASSIGNED, MirrorSourceConnector, offset_of, source_partition, split_assigned
+from klamm_plugins.connector import DriverTask
+
+log = logging.getLogger(__name__)
+
+_TASK: Final = "task.index"
+
+
+class MirrorSourceTask(DriverTask):
+    """Goes on behind the committed offset of each partition, or from the source's beginning."""
+
+    kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceTask"
+
+    def __init__(self) -> None:
+        self._alias = ""
+        self._partitions: list[MirrorPartition] = []
+        self._settings: CopierSettings | None = None
+        self._before = 0
+        self._said_at = 0.0
+
+    def start(self, props: Mapping[str, str]) -> None:
+        parsed = MirrorSourceConnector.config().parse(props)
+        policy = policy_from(parsed)
+        self._alias = parsed["source.cluster.alias"]
+        consumer = client_settings(props, "source", "consumer")
+        at_target = parsed["offset-syncs.topic.location"] == "target"
+        other = self._alias if at_target else parsed["target.cluster.alias"]
+        emits = parsed["emit.offset-syncs.enabled"]
+        self._settings = CopierSettings(
+            source=consumer["bootstrap.servers"],
+            target=client_settings(props, "target", "producer")["bootstrap.servers"],
+            fetch=FetchSettings.of(consumer, parsed["consumer.poll.timeout.ms"]),
+            syncs_topic=policy.offset_syncs_topic(other) if emits else None,
+            syncs_at_target=at_target,
+            lag_max=parsed["offset.lag.max"],
+        )
+        self._partitions = [
+            MirrorPartition(topic, partition, policy.format_remote_topic(self._alias, topic))
+            for topic, partition in split_assigned(props.get(ASSIGNED, ""))
+        ]
+        self._resume()
+        self.context.use_topics(sorted({p.remote for p in self._partitions}))
+
+    def run(self) -> None:
+        while self._partitions and not self.context.stopping.is_set():
+            asyncio.run(self._copy())
+            if self.context.paused:
+                self.context.stay_paused()
+                self._restart()
+
+    async def _copy(self) -> None:
+        assert self._settings is not None, "started"
+        copier = Copier(self._settings, self._partitions, self._commit)
+        await copier.run(lambda: self._tick(copier))
+        self._say(copier)
+
+    def _tick(self, copier: Copier) -> bool:
+        if time.monotonic() - self._said_at >= PROGRESS_S:
+            self._say(copier)
+        return not self.context.stopping.is_set() and not self.context.paused
+
+    def _say(self, copier: Copier) -> None:
+        self._said_at = time.monotonic()
+        records = self._before + copier.records
+        self.context.progress(
+            records, lag=copier.lag, waiting_for=copier.waiting_for, details=copier.details()
+        )
+
+    async def _commit(self, committed: Committed) -> None:
+        offsets: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            (source_partition(self._alias, p.topic, p.partition), {"offset": last}) for p, last in committed
+        ]
+        await asyncio.to_thread(self.context.commit, offsets)
+
+    def _resume(self) -> None:
+        """Begin behind what is committed."""
+        asked = [source_partition(self._alias, p.topic, p.partition) for p in self._partitions]
+        for partition, offset in zip(self._partitions, self.context.offsets(asked), strict=True):
+            if offset is not None:
+                partition.begin(offset_of(offset) + 1)
+
+    def _restart(self) -> None:
+        """After a pause: nothing is kept of what was fetched and not acknowledged."""
+        self._before += sum(p.records for p in self._partitions)
+        self._partitions = [MirrorPartition(p.topic, p.partition, p.remote) for p in self._partitions]
+        self._resume()

@@ -1,0 +1,125 @@
+"""The thread of MirrorSourceConnector that looks after topics: now and then, and again soon after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from klamm_base.errors import ConfigError
+from klamm_broker.client import ClientError, Cluster
+from klamm_mirror.config import client_settings
+from klamm_mirror.topics import Topics
+from klamm_plugins.errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK_S: Final = 20.0
+"""How long the connector's `task_configs` waits for the first look at both clusters."""
+RETRY_S: Final = 2.0
+
+
+class TopicKeeper:
+    """`changed` is called when partitions were found that no task has."""
+
+    def __init__(
+        self, props: Mapping[str, str], parsed: Mapping[str, Any], changed: Callable[[], None]
+    ) -> None:
+        self._parsed = parsed
+        self._servers = [
+            client_settings(props, side, "admin")["bootstrap.servers"] for side in ("source", "target")
+        ]
+        self._changed = changed
+        self._fail: Callable[[Exception], None] = lambda _: None
+        self._topics: dict[str, int] | None = None
+        self._error: Exception | None = None
+        self._given = False
+        self._looked = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mirror-topics", daemon=True)
+
+    def start(self, fail: Callable[[Exception], None]) -> None:
+        """`fail` is told what makes going on useless."""
+        self._fail = fail
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(RETRY_S)
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """All partitions to mirror, in order. Waits for the first look. Raises ConnectError, ConfigError."""
+        self._looked.wait(FIRST_LOOK_S)
+        topics = self._topics
+        if topics is None:
+            if isinstance(self._error, ConfigError):
+                raise self._error
+            raise ConnectError(
+                f"The clusters cannot be asked for their topics yet: {self._error or 'no answer'}"
+            )
+        self._given = True
+        return [(topic, p) for topic, count in sorted(topics.items()) for p in range(count)]
+
+    def _run(self) -> None:
+        next_find = next_sync = 0.0
+        prepared = False
+        while not self._stopping.is_set():
+            now = time.monotonic()
+            try:
+                if now >= next_find:
+                    asyncio.run(self._look(first=not prepared))
+                    prepared, next_find = True, self._next("refresh.topics")
+                    self._error = None
+                    self._looked.set()
+                if now >= next_sync:
+                    asyncio.run(self._sync())
+                    next_sync = self._next("sync.topic.configs")
+            except ClientError as e:
+                if self._error is None:
+                    log.warning("topics are looked at again soon: %s", e)
+                self._error = e
+                self._looked.set()
+                if not e.retriable:
+                    self._fail(ConnectError(f"Topics cannot be looked after: {e}"))
+                    return
+                self._stopping.wait(RETRY_S)
+            except Exception as e:
+                self._error = e
+                self._looked.set()
+                self._fail(e)
+                return
+            self._stopping.wait(0.2)
+
+    def _next(self, what: str) -> float:
+        if not self._parsed[f"{what}.enabled"]:
+            return float("inf")
+        return time.monotonic() + float(self._parsed[f"{what}.interval.seconds"])
+
+    async def _look(self, *, first: bool) -> None:
+        async with self._cluster(0) as source, self._cluster(1) as target:
+            topics = Topics(self._parsed, source, target)
+            if first:
+                await topics.check_clusters()
+                await topics.prepare_syncs()
+            found = await topics.find()
+            await topics.make(found)
+        before, self._topics = self._topics, found
+        if found != before:
+            log.info("%d topics with %d partitions are mirrored", len(found), sum(found.values()))
+            if self._given or (before is None and self._looked.is_set()):
+                self._changed()
+
+    async def _sync(self) -> None:
+        if not self._topics:
+            return
+        async with self._cluster(0) as source, self._cluster(1) as target:
+            changed = await Topics(self._parsed, source, target).sync_configs(sorted(self._topics))
+        if changed:
+            log.info("%d remote topics have the settings of their sources now", changed)
+
+    def _cluster(self, side: int) -> Cluster:
+        return Cluster(self._servers[side], client_id="klamm-mirror-topics")
