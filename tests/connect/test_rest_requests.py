@@ -215,7 +215,9 @@ def test_rest_a_sink_must_not_read_its_own_dead_letters(worker: WorkerProcess, k
     dead = {"errors.deadletterqueue.topic.name": "dead"}
     answer = worker.request("POST", "/connectors", {"name": "loop", "config": config | dead})
     assert answer.status == 400
-    assert "The dead letter topic dead must not be among the topics that the connector reads" in answer.message
+    assert (
+        "The dead letter topic dead must not be among the topics that the connector reads" in answer.message
+    )
 
 
 def test_rest_answers_at_once_while_a_plugin_hangs(worker: WorkerProcess) -> None:
