@@ -26,20 +26,23 @@ class Pair:
         self.remote = new_topic(target, partitions=2, name=f"a.{self.topic}")
         self.group = new_name("group")
         self.syncs_topic, self.checkpoints_topic = new_name("syncs"), new_name("checkpoints")
+        self.back_syncs_topic = new_name("back")
 
     def checkpointer(self, **changes) -> Checkpointer:
         given = {
             "syncs_topic": self.syncs_topic,
+            "back_syncs_topic": self.back_syncs_topic,
             "checkpoints_topic": self.checkpoints_topic,
             "replication_factor": 1,
             "wants_group": lambda g: g == self.group,
             "wants_topic": lambda t: t == self.topic,
             "rename": lambda t: f"a.{t}",
+            "original": lambda t: t.removeprefix("b.") if t.startswith("b.") else None,
             "emit_every_s": 60,
             "sync_every_s": 60,
         }
         settings = CheckpointSettings(**{**given, **changes})
-        return Checkpointer(settings, source=self.source, target=self.target, syncs=self.source)
+        return Checkpointer(settings, source=self.source, target=self.target)
 
     async def sync(self, *pairs: tuple[int, int], partition: int = 0):
         await internal_topics.create(self.source, self.syncs_topic, 1)
@@ -173,3 +176,18 @@ async def test_groups_that_offsets_were_only_set_for_are_listed(pair):
     assert await groups.group_state(pair.source, new_name("nobody")) == "Dead"
     missing = await groups.commit_offsets(pair.source, pair.group, {(new_name("none"), 0): Committed(1)})
     assert list(missing.values()) in ([], [3])
+
+
+async def test_a_reader_of_a_mirrored_topic_goes_back_to_the_original(pair, source, target):
+    """The group moved here from the target's cluster, and read on in the mirrored topic."""
+    mirrored = new_topic(source, name=f"b.{pair.topic}")
+    original = new_topic(target, name=pair.topic)
+    await internal_topics.create(pair.target, pair.back_syncs_topic, 1)
+    pairs = [OffsetSync(pair.topic, 0, up, down).encode() for up, down in ((100, 7), (200, 107))]
+    await internal_topics.produce(
+        pair.target, pair.back_syncs_topic, [Record(key=k, value=v) for k, v in pairs]
+    )
+    await groups.commit_offsets(pair.source, pair.group, {(mirrored, 0): Committed(107)})
+    written = await pair.checkpointer().step(0, NOW_MS)
+    assert written == [Checkpoint(pair.group, original, 0, 107, 200)]
+    assert await pair.at_target() == {(original, 0): 200}

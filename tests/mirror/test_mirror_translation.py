@@ -54,6 +54,19 @@ def test_translation_never_skips_a_record_that_was_not_read(history, data):
 
 
 @given(histories(), st.data())
+def test_translation_backwards_never_skips_a_record_that_was_not_read(history, data):
+    """A reader of the copy that goes back to the original: what it has not met in the copy, it must meet there."""
+    copies, synced = history
+    store = store_of(*((down, up) for up, down in synced))
+    offset = data.draw(st.integers(0, copies[-1][1] + 5))
+    translated = store.translate("t", 0, offset)
+    if translated is None:
+        return
+    read = {up for up, down in copies if down < offset}
+    assert all(up >= translated for up, _ in copies if up not in read)
+
+
+@given(histories(), st.data())
 def test_translation_is_monotonic_in_the_offset(history, data):
     _, synced = history
     store = store_of(*synced)
