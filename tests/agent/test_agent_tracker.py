@@ -236,6 +236,18 @@ class TestRotation:
             (read, grown.st_size, "truncated")
         ]
 
+    def test_acknowledgements_of_the_content_before_a_truncation_say_nothing_about_the_new(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 30)
+        world.look()
+        world.copytruncate("a")
+        world.append("a", 50)
+        world.look()
+        world.ack(1)
+        assert world.tracker.checkpoints() == []
+        world.ack(9)
+        assert [c.offset for c in world.tracker.checkpoints()] == [world.path("a").stat().st_size]
+
     def test_hard_links_are_one_file(self, tmp_path):
         world = self.world(tmp_path)
         world.append("a", 4)
