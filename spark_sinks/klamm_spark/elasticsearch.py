@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -175,7 +176,10 @@ def lines(batch: pa.RecordBatch, what: Target) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for: bytes as text (base64 where they are none), decimals as text."""
+    """What JSON has no type for: bytes as text (base64 where they are none), decimals as numbers if these are exact."""
+    if isinstance(value, Decimal):
+        number = float(value)
+        return number if Decimal(repr(number)) == value else str(value)
     if isinstance(value, bytes):
         try:
             return value.decode()

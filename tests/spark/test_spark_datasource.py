@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def rows(frame: DataFrame) -> list[tuple[int, int, bytes]]:
 
 
 @pytest.fixture
-def to_files(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def to_files(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
     """Runs a stream to what is there now, into Parquet files; the query, and what the files hold."""
 
     def run(frame: DataFrame, name: str = "q") -> tuple[Any, list[tuple[int, int, bytes]]]:
@@ -95,7 +95,7 @@ def to_files(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]
         assert query.exception() is None
         return query, rows(spark.read.parquet(str(tmp_path / name / "out")))
 
-    yield run
+    return run
 
 
 def test_a_batch_reads_what_is_in_the_topic(topic: Callable[..., Topic]) -> None:

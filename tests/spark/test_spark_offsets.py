@@ -84,7 +84,7 @@ def test_split_ranges_hold_the_same_records(sizes: list[int], parts: int) -> Non
 def test_records_that_are_gone_are_an_error_or_counted() -> None:
     start = Position({("t", 0): 10, ("t", 1): 5})
     earliest, latest = {("t", 0): 30, ("t", 1): 0}, {("t", 0): 40, ("t", 1): 5}
-    with pytest.raises(DataLossError, match="t-0 stands at 10, the log has 30 to 40.*failOnDataLoss"):
+    with pytest.raises(DataLossError, match=r"t-0 stands at 10, the log has 30 to 40.*failOnDataLoss"):
         advance(start, earliest, latest)
     after = advance(start, earliest, latest, fail_on_data_loss=False)
     assert after.lost == 20

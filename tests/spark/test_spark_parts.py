@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
@@ -136,7 +136,7 @@ class Overloaded(http.server.BaseHTTPRequestHandler):
     """Answers 429, then takes one document of two, then all: what a real server does only under load."""
 
     protocol_version = "HTTP/1.1"
-    bodies: list[list[bytes]] = []
+    bodies: ClassVar[list[list[bytes]]] = []
 
     def do_POST(self) -> None:
         lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
