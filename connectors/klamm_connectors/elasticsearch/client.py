@@ -5,6 +5,7 @@ Bodies and answers are bytes: the client's helpers and its parsing of answers co
 
 from __future__ import annotations
 
+import logging
 import ssl
 import urllib.parse
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        transport = logging.getLogger("elastic_transport")
+        if not transport.isEnabledFor(logging.DEBUG):
+            transport.setLevel(
+                logging.ERROR
+            )  # it logs every request, and every failure that the sender logs once
         raw = _Raw()
         secret: dict[str, Any] = {}
         if settings.username and settings.password is not None:
@@ -78,7 +84,8 @@ class Client:
 
     def exists(self, name: str) -> Reply:
         """Whether an index, an alias or a data stream has this name: 200 or 404."""
-        return self._ask("HEAD", f"/{urllib.parse.quote(name, safe='')}", None, "json")
+        # Not HEAD: a refusal without a body gives no reason.
+        return self._ask("GET", f"/{urllib.parse.quote(name, safe='')}/_alias", None, "json")
 
     def create_index(self, name: str, mapping: dict[str, Any] | None) -> Reply:
         """200 when it is there now, whoever made it."""

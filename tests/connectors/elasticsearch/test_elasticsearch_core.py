@@ -382,3 +382,9 @@ def test_what_cannot_be_used_is_named_and_no_password_shown(key, props):
     answers = {a.name: a for a in ElasticsearchSinkConnector.validate(props)}
     assert answers[key].errors
     assert "hunter2" not in str(answers)
+
+
+def test_without_its_client_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'klamm\[elasticsearch\]'"):
+        ElasticsearchSinkConnector.task_class()

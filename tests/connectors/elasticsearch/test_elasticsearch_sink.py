@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +14,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
 from support.elasticsearch import call, documents, require, unique_index
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
+from klamm.testing.elasticsearch_setup import Credentials, Tls
 from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 from klamm_plugins.errors import ConnectError, DataError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -53,6 +56,29 @@ def topic_of(worker: WorkerProcess, name: str) -> Producer:
     return Producer(bootstrap)
 
 
+def read(worker: WorkerProcess, topic: str, count: int) -> list[Message]:
+    """The first `count` records of a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": worker._properties["bootstrap.servers"],
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found: list[Message] = []
+
+    def enough() -> bool:
+        found.extend(m for m in consumer.consume(count, 0.2) if m.error() is None)
+        return len(found) >= count
+
+    try:
+        consumer.subscribe([topic])
+        wait_for(enough, lambda: f"{len(found)} of {count} records in {topic}\n{worker.log[-2000:]}")
+    finally:
+        consumer.close()
+    return found
+
+
 def sink(worker: WorkerProcess, server: ElasticsearchServer, topic: str, **more: str) -> None:
     answer = worker.create(
         topic,
@@ -82,11 +108,26 @@ def test_a_topic_becomes_an_index(worker: WorkerProcess, elasticsearch_server: E
     topic = unique_index("orders")
     producer, model = topic_of(worker, topic), {}
     produce(producer, topic, model, range(3000), 1)
-    sink(worker, elasticsearch_server, topic)
+    dead = f"{topic}-dead"
+    sink(
+        worker,
+        elasticsearch_server,
+        topic,
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name=dead,
+        errors__deadletterqueue__topic__replication__factor="1",
+        errors__deadletterqueue__context__headers__enable="true",
+    )
     wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 40)
+    producer.produce(topic, key="bad", value=b'{"n": "not a number"}')
+    producer.produce(topic, key="worse", value=b"[1, 2]")
     produce(producer, topic, model, range(3000, 3500), 2)
     wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 40)
     assert worker.state(topic) == ["RUNNING", "RUNNING"]
+    letters = {m.key(): dict(m.headers() or []) for m in read(worker, dead, 2)}
+    message = "__connect.errors.exception.message"
+    assert b"failed to parse field [n]" in letters[b"bad"][message]
+    assert b"must be a JSON object" in letters[b"worse"][message]
 
 
 @pytest.mark.slow
@@ -286,6 +327,50 @@ def test_a_target_that_is_not_there_fails_with_its_name(run) -> None:
     running.put({"n": 1})
     with pytest.raises(ConnectError, match="no-such-index"):
         running.finish()
+
+
+@pytest.mark.slow
+def test_https_and_credentials(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        *names,
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    users = Credentials("ci", "one two"), Tls(certificate, key)
+    with ElasticsearchServer(require(), credentials=users[0], tls=users[1]) as server:
+        safe = {
+            "elastic__security__protocol": "SSL",
+            "elastic__https__ssl__truststore__location": str(certificate),
+            "connection__username": "ci",
+        }
+        running = Running(server, "safe", connection__password="one two", **safe)
+        running.put({"n": 1}, keys=["a"])
+        running.finish()
+        running.task.stop()
+        assert documents(server, "safe") == {"a": {"n": 1}}
+        for wrong, sentence in (
+            ({**safe, "connection__password": "hunter2"}, "unable to authenticate user"),
+            ({"connection__username": "ci", "connection__password": "hunter2"}, "TLS failed"),
+        ):
+            running = Running(server, "safe", **wrong)
+            running.put({"n": 1}, keys=["a"])
+            with pytest.raises(ConnectError, match=sentence) as e:
+                running.finish()
+            assert "hunter2" not in str(e.value)
+            running.task.stop()
 
 
 @pytest.mark.slow
