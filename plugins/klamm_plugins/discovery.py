@@ -72,7 +72,9 @@ class PluginDesc:
     def names(self) -> list[str]:
         """Every name that means it where no other plugin of its kind has it too; the first one is full."""
         found = (self.class_name, python_name(self.cls), python_name(self.cls, sep=":"))
-        return list(dict.fromkeys((*found, self.simple_name, self.cls.__name__, self.alias)))
+        own = self.cls.__name__
+        short = own.removesuffix(_SUFFIX[self.type]) or own  # SqlSink, whose Kafka name is JdbcSinkConnector
+        return list(dict.fromkeys((*found, self.simple_name, own, self.alias, short)))
 
     @property
     def simple_name(self) -> str:
