@@ -52,6 +52,7 @@ def _events(d: ConfigDef) -> ConfigDef:
     return (
         d.define("topic.prefix", Type.STRING, validator=_legal_prefix, importance=_HIGH, documentation="Name of the server in topics and offsets: a table's topic is PREFIX.DATABASE.TABLE. With another prefix the connector begins anew.")
         .define("event.format", Type.STRING, "envelope", validator=one_of("envelope", "row"), importance=_HIGH, documentation="envelope: Debezium's before, after, source, op. row: the row after the change as a flat struct, a tombstone for a deleted row; what sinks take as it is.")
+        .define("key.format", Type.STRING, "struct", validator=one_of("struct", "value"), importance=_MEDIUM, documentation="struct: the primary key as a struct of its columns. value: a primary key of one column as its bare value, for sinks that make it an id; keys of several columns stay structs.")
         .define("tombstones.on.delete", Type.BOOLEAN, True, importance=_MEDIUM, documentation="With envelopes: whether a record without a value follows the one of a deleted row, so that a compacted topic forgets the key.")
         .define("include.schema.changes", Type.BOOLEAN, False, importance=_LOW, documentation="Only false: there is no topic of schema changes. Column names come with the events (binlog_row_metadata=FULL).")
         .define("decimal.handling.mode", Type.STRING, "precise", validator=one_of("precise", "string", "double"), importance=_MEDIUM, documentation="DECIMAL as Connect's Decimal, as text, or as a number of 64 bits.")

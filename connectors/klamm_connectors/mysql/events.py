@@ -49,6 +49,7 @@ class Shape:
     prefix: str
     connector: str = "mysql"
     rows_only: bool = False
+    plain_keys: bool = False
     tombstones: bool = True
     modes: Modes = field(default_factory=Modes)
 
@@ -95,6 +96,7 @@ class TableEvents:
         optional_row = row.build()
         self._optional_row = optional_row
         self._keys = self._key_fields()
+        self._plain_key = shape.plain_keys and len(self._keys) == 1
         self._key_schema = self._make_key_schema()
         self._envelope = (
             SchemaBuilder.struct(f"{self.topic}.Envelope")
@@ -118,6 +120,8 @@ class TableEvents:
     def _make_key_schema(self) -> Schema | None:
         if not self._keys:
             return None
+        if self._plain_key:
+            return self._row_schema.fields[self._keys[0]].schema
         builder = SchemaBuilder.struct(f"{self.topic}.Key")
         for index in self._keys:
             field = self._row_schema.fields[index]
@@ -134,9 +138,12 @@ class TableEvents:
             found.append(value if convert is None or value is None else convert(value))
         return found
 
-    def key(self, values: Sequence[Any]) -> Struct | None:
+    def key(self, values: Sequence[Any]) -> Any:
+        """The record's key; None for a table without a primary key."""
         if self._key_schema is None:
             return None
+        if self._plain_key:
+            return values[self._keys[0]]
         return Struct.of_checked(self._key_schema, [values[i] for i in self._keys])
 
     def records(  # noqa: PLR0917  called for every row: names would cost
@@ -182,7 +189,7 @@ class TableEvents:
         return [record]
 
     def _tombstone(
-        self, key: Struct | None, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
+        self, key: Any, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
     ) -> SourceRecord:
         return SourceRecord(partition, offset, self.topic, None, self._key_schema, key, None, None, now_ms)
 

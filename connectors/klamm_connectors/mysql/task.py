@@ -83,8 +83,12 @@ class MySqlSourceTask(SourceTask):
         )  # fmt: skip
         self._filters = Filters(s)
         self._shape = Shape(
-            s["topic.prefix"], "mysql", s["event.format"] == "row", s["tombstones.on.delete"], modes
-        )  # fmt: skip
+            s["topic.prefix"],
+            rows_only=s["event.format"] == "row",
+            plain_keys=s["key.format"] == "value",
+            tombstones=s["tombstones.on.delete"],
+            modes=modes,
+        )
         self._server = server.Server(s)
         self._heartbeat = Heartbeat(
             s["heartbeat.topics.prefix"], s["topic.prefix"], s["heartbeat.interval.ms"]

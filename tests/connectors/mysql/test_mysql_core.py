@@ -261,6 +261,11 @@ def test_deleted_rows_with_and_without_tombstones():
     assert [r.value for r in records("d", [1, "a"], None, rows_only=True)] == [None]
 
 
+def test_keys_of_one_column_may_be_bare_values():
+    assert [r.key for r in records("u", [1, "a"], [2, "b"], rows_only=True, plain_keys=True)] == [1, 2]
+    assert records("c", None, [1, "a"], plain_keys=True)[0].key_schema.type == "int32"
+
+
 def test_topics_hold_what_topics_can():
     assert topic_name("p", "d", "täble$") == "p.d.t_ble_"
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.mariadb
 TABLE = """CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(12,4), at DATETIME(6),
     seen TIMESTAMP(6) NULL, took TIME(6), day DATE, raw VARBINARY(20), big BIGINT, note LONGTEXT)"""
 INSERT = """INSERT INTO items SELECT seq, CONCAT('näme ', seq), seq / 7, '2024-01-01 10:00:00' + INTERVAL seq * 1000001 MICROSECOND,
-    '2024-01-01 10:00:00' + INTERVAL seq SECOND, SEC_TO_TIME(seq * 100 - 4000), DATE '2020-02-28' + INTERVAL seq DAY,
-    UNHEX(LPAD(HEX(seq), 10, '0')), -seq * 1000000007, REPEAT('x', seq %% 300) FROM seq_%s_to_%s"""
+    '2024-01-01 10:00:00' + INTERVAL seq SECOND, SEC_TO_TIME(CAST(seq AS SIGNED) * 100 - 4000), DATE '2020-02-28' + INTERVAL seq DAY,
+    UNHEX(LPAD(HEX(seq), 10, '0')), CAST(seq AS SIGNED) * -1000000007, REPEAT('x', seq %% 300) FROM seq_%s_to_%s"""
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def start_pipeline(worker, prefix, server, database, sinks):
             "auto.evolve": "true",
             "retry.backoff.ms": "200",
             "max.retries": "1000",
-            "consumer.override.auto.offset.reset": "earliest",
         }
-        assert worker.request("PUT", f"/connectors/{prefix}-sink{number}/config", sink).status == 201
+        answer = worker.request("PUT", f"/connectors/{prefix}-sink{number}/config", sink)
+        assert answer.status == 201, answer.content
         worker.wait_state(f"{prefix}-sink{number}", "RUNNING", "RUNNING")
 
 
