@@ -74,6 +74,24 @@ def test_rest_shows_and_alters_a_drivers_offsets_and_shows_its_figures(start, bo
     assert [int(m.value()) for m in read_all(bootstrap, topic)] == [*range(300), *range(290, 300)]
 
 
+def test_rest_alters_the_group_of_a_sinks_driver(start, bootstrap, name, tmp_path):
+    worker, topic, out = start(), topic_of(bootstrap, name), tmp_path / "out"
+    fill(bootstrap, topic, [str(n) for n in range(20)])
+    config = {"connector__class": DRIVER_SINK, "topics": topic, "topic": topic, "file": str(out)}
+    assert worker.create(name, **config).status == 201
+    wait_for(lambda: progress(worker, name).get("records") == 20, lambda: worker.log)
+    place = {"kafka_topic": topic, "kafka_partition": 0}
+    shown = worker.get(f"/connectors/{name}/offsets")
+    assert shown == {"offsets": [{"partition": place, "offset": {"kafka_offset": 20}}]}
+    assert worker.request("PUT", f"/connectors/{name}/stop").status == 204
+    worker.wait_state(name, "STOPPED")
+    change = {"offsets": [{"partition": place, "offset": {"kafka_offset": 15}}]}
+    assert worker.request("PATCH", f"/connectors/{name}/offsets", change).status == 200
+    assert worker.request("PUT", f"/connectors/{name}/resume").status == 202
+    wait_for(lambda: len(sink_lines(out)) == 25, lambda: worker.log)
+    assert [o for o, _ in sink_lines(out)] == [*range(20), *range(15, 20)]
+
+
 def progress(worker: WorkerProcess, name: str) -> dict:
     tasks = worker.get(f"/connectors/{name}/status")["tasks"]
     return tasks[0].get("progress", {}) if tasks else {}

@@ -237,6 +237,7 @@ async def test_offsets_that_are_none_are_refused_in_a_sentence(broker, monkeypat
         control.close()
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_commit_waits_for_a_broker_that_is_away(tmp_path):
     from klamm.testing import EmbeddedBroker
