@@ -40,7 +40,13 @@ ROWS = [
 def fill(bootstrap: str, records: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1 << 20})
     for i in range(records):
-        line = {"id": i, "service": f"service-{i % 40}", "status": 200 + i % 5 * 100, "ms": i % 997 / 7, "text": "x" * 48}
+        line = {
+            "id": i,
+            "service": f"service-{i % 40}",
+            "status": 200 + i % 5 * 100,
+            "ms": i % 997 / 7,
+            "text": "x" * 48,
+        }
         while True:
             try:
                 producer.produce("lines", json.dumps(line), partition=i % PARTITIONS)
@@ -52,7 +58,16 @@ def fill(bootstrap: str, records: int) -> None:
 
 def child(name: str, bootstrap: str, records: int, directory: Path) -> dict[str, float]:
     """One run in a process of its own."""
-    command = [sys.executable, "-m", "bench.spark.compare", "--child", name, bootstrap, str(records), str(directory)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.spark.compare",
+        "--child",
+        name,
+        bootstrap,
+        str(records),
+        str(directory),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -83,12 +98,19 @@ def run(name: str, bootstrap: str, records: int, directory: Path) -> dict[str, f
     for _ in range(2):  # the second one counts: compiled and warm
         frame = parsed(spark.read.format(name).options(**options).load())
         cpu, begin = family_cpu_s(), time.monotonic()
-        found = frame.groupBy("service", "status").agg(F.count("*").alias("n"), F.avg("ms")).agg(F.sum("n")).first()
+        found = (
+            frame.groupBy("service", "status")
+            .agg(F.count("*").alias("n"), F.avg("ms"))
+            .agg(F.sum("n"))
+            .first()
+        )
         took, used = time.monotonic() - begin, family_cpu_s() - cpu
         assert found[0] == records
     results["batch_rec_s"], results["batch_cpu"] = records / took, used / records * 1e6
 
-    stream = spark.readStream.format(name).options(**options, maxOffsetsPerTrigger=str(records // BATCHES)).load()
+    stream = (
+        spark.readStream.format(name).options(**options, maxOffsetsPerTrigger=str(records // BATCHES)).load()
+    )
     out = directory / "out"
     cpu, begin = family_cpu_s(), time.monotonic()
     writer = parsed(stream).writeStream.format("parquet").option("path", str(out))
@@ -107,7 +129,9 @@ def main() -> None:
         name, bootstrap, records, directory = sys.argv[2:]
         print(json.dumps(run(name, bootstrap, int(records), Path(directory))))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--write", action="store_true", help="into docs/performance.md")

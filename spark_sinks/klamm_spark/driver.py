@@ -112,7 +112,7 @@ def _run(job: Job, reporter: Reporter, stop: threading.Event) -> None:
     java = need_java()
     from klamm_spark.session import open_session, prepare_environment
 
-    prepare_environment(job.python_path)
+    prepare_environment(job.master, job.python_path)
     spark = open_session(job.name, job.master, job.spark)
     try:
         if not stop.is_set():

@@ -18,6 +18,8 @@ def defaults(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        # Options that Spark must not show in plans and logs
+        "spark.sql.redaction.options.regex": "(?i)url|password|secret|token|jaas|api_key|hosts|\\.key",
     }
     if not master.startswith("local"):
         return common
@@ -31,13 +33,13 @@ def defaults(master: str) -> dict[str, str]:
     )
 
 
-def prepare_environment(python_path: Iterable[str] = ()) -> None:
-    """Set JAVA_HOME and the workers' interpreter. Raises JavaError where there is no Java."""
+def prepare_environment(master: str, python_path: Iterable[str] = ()) -> None:
+    """Set JAVA_HOME and what workers need. Raises JavaError where there is no Java."""
     os.environ.update(need_java().environment())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if not os.environ.get("SPARK_LOCAL_IP"):
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     extra = [str(Path(p).resolve()) for p in python_path]
     for path in extra:
         if path not in sys.path:
@@ -51,13 +53,11 @@ def open_session(
     name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Start (or get) the process's session and register our formats. Takes five to ten seconds."""
-    prepare_environment()
+    prepare_environment(master)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (defaults(master) | dict(settings or {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    if master.startswith("local"):
-        os.environ.pop("SPARK_LOCAL_IP", None)
     spark.sparkContext.setLogLevel("WARN")
     register_formats(spark)
     return spark
