@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -80,6 +81,59 @@ def test_worker_properties_are_understood(caplog):
 
     WorkerConfig.from_properties(load_properties(COMPOSE / "config/worker.properties"))
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_mirror_properties_are_understood(caplog):
+    from klamm.mirror.files import load
+
+    config = load(COMPOSE / "config/mm2.properties")
+    assert [flow.name for flow in config.enabled] == ["main->dr"]
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_agent_settings_are_understood():
+    from klamm_connectors.logs.config import AgentConfig
+
+    config = AgentConfig.load(COMPOSE / "config/agent.toml")
+    assert [(i.topic, i.format) for i in config.inputs] == [("logs.access", "json")]
+    assert not config.ignored
+
+
+def test_spark_job_reads_what_the_agent_writes():
+    from klamm_connectors.logs.config import AgentConfig
+    from klamm_spark import pipeline
+
+    job = pipeline.load(COMPOSE / "config/pipeline.toml")
+    agent = AgentConfig.load(COMPOSE / "config/agent.toml")
+    assert set(job.source.topics) == {i.topic for i in agent.inputs}
+    assert {o.query for o in job.outputs} == {"events", "unparsed", "rates"}
+
+
+def test_the_web_servers_log_format_is_the_one_that_the_job_parses():
+    from klamm_spark.jobs.logs import ACCESS
+
+    values = {
+        "remote_addr": "10.0.0.1", "remote_user": "-", "time_local": "21/Nov/2026:10:00:00 +0000",
+        "request": "GET /probe HTTP/1.1", "status": "404", "body_bytes_sent": "153", "http_referer": "-",
+        "http_user_agent": "curl/8.0", "request_time": "0.004", "request_id": "0123456789abcdef" * 2,
+    }  # fmt: skip
+    text = (COMPOSE / "config/nginx.conf").read_text()
+    line = "".join(re.findall(r"'([^']*)'", text.partition("log_format klamm")[2].partition(";")[0]))
+    line = re.sub(r"\$(\w+)", lambda m: values[m[1]], line)
+    assert re.match(ACCESS, line), line
+
+
+def test_connectors_take_their_documents():
+    from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
+    from klamm_connectors.mysql.source import MySqlSourceConnector
+
+    for name, plugin in (
+        ("customers-source", MySqlSourceConnector),
+        ("customers-index", ElasticsearchSinkConnector),
+    ):
+        config = json.loads((COMPOSE / f"connectors/{name}.json").read_text())["config"]
+        errors = [e for value in plugin.validate(config) for e in value.errors]
+        assert not errors, errors
 
 
 def compose_client() -> list[str] | None:
