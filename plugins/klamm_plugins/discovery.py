@@ -261,7 +261,7 @@ def _describe(cls: type[Plugin], location: str) -> list[PluginDesc]:
 def _match(name: str, plugins: list[PluginDesc]) -> list[PluginDesc]:
     """Those of full name `name`; where there is none, those of this simple name or alias, one per class."""
     found = [d for d in plugins if d.answers_to(name)]
-    found = found or [d for d in plugins if name in {d.simple_name, d.cls.__name__, d.alias}]
+    found = found or [d for d in plugins if name in d.names]
     return list({d.cls: d for d in found}.values())
 
 
