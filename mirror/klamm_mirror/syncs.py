@@ -1,8 +1,10 @@
 """When an offset sync is due, as in MirrorMaker 2, and the writer of them.
 
 A sync is due for a partition's first record, after a gap upstream, when the target was truncated, and when
-`offset.lag.max` records passed since the last. We see batches, so it is told of a batch's first record after a gap and
-of its last record otherwise. Of several that wait to be written the latest is kept (as MirrorMaker does).
+`offset.lag.max` records passed since the last. We see batches: a batch is looked at in a few places, of which the first
+and the last record are two, and in between only where it has no holes. All syncs are written (MirrorMaker keeps the
+latest of those that wait), because groups behind the end need them; a partition that has come to rest gets one
+for its last record.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ log = logging.getLogger(__name__)
 PAUSE_S: Final = 0.1
 BACKOFF_S: Final = 2.0
 BATCH_RECORDS: Final = 1000
+PLACES_MAX: Final = 16
+"""In how many places a batch is looked at, about."""
+PENDING_MAX: Final = 20_000
+"""So many syncs wait for a broker that is away; then every second one is dropped, which costs precision only."""
 
 
 @dataclass(slots=True)
@@ -58,21 +64,25 @@ class SyncWriter:
         self._topic = topic
         self._lag_max = lag_max
         self._states: dict[tuple[str, int], SyncState] = {}
-        self._pending: dict[tuple[str, int], OffsetSync] = {}
+        self._pending: list[OffsetSync] = []
+        self._moving: set[tuple[str, int]] = set()
+        self._moved: set[tuple[str, int]] = set()
 
     def acked(self, topic: str, partition: int, batch: Batch, base: int) -> None:
         """A batch is written: `base` is the downstream offset of its first record."""
-        key = topic, partition
         first, last, count = batch.first, batch.last, batch.count
-        state = self._states.setdefault(key, SyncState())
-        if state.update(first, base, self._lag_max):
-            self._pending[key] = OffsetSync(topic, partition, first, base)
-        if count > 1:
-            # in between each record follows the one before, unless the batch had holes
-            if last - first + 1 == count:
-                state.upstream, state.downstream = last - 1, base + count - 2
-            if state.update(last, base + count - 1, self._lag_max):
-                self._pending[key] = OffsetSync(topic, partition, last, base + count - 1)
+        state = self._states.setdefault((topic, partition), SyncState())
+        whole = last - first + 1 == count
+        step = max(self._lag_max, count // PLACES_MAX, 1) if whole else count
+        for at in dict.fromkeys((*range(0, count, step), count - 1)):
+            upstream = first + at if whole or at == 0 else last
+            if whole and at > 0:  # each record follows the one before
+                state.upstream, state.downstream = upstream - 1, base + at - 1
+            if state.update(upstream, base + at, self._lag_max):
+                self._pending.append(OffsetSync(topic, partition, upstream, base + at))
+        self._moved.add((topic, partition))
+        if len(self._pending) > PENDING_MAX:
+            del self._pending[::2]
 
     async def run(self) -> None:
         while True:
@@ -89,15 +99,24 @@ class SyncWriter:
 
     async def flush(self) -> None:
         """Write what is pending. Raises ClientError; then it is still pending."""
+        self._look_for_rest()
         while self._pending:
-            syncs = [self._pending.pop(key) for key in list(self._pending)[:BATCH_RECORDS]]
+            syncs, self._pending = self._pending[:BATCH_RECORDS], self._pending[BATCH_RECORDS:]
             now_ms = time.time_ns() // 1_000_000
             pairs = [sync.encode() for sync in syncs]
             records = [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
             try:
                 await internal_topics.produce(self._cluster, self._topic, records)
             except BaseException:
-                for sync in syncs:
-                    self._pending.setdefault((sync.topic, sync.partition), sync)
+                self._pending[:0] = syncs
                 raise
             self.written += len(syncs)
+
+    def _look_for_rest(self) -> None:
+        """Partitions with nothing new since the last look have come to rest: their last record gets a sync."""
+        for topic, partition in self._moving - self._moved:
+            state = self._states[topic, partition]
+            if state.synced != state.downstream:
+                state.synced = state.downstream
+                self._pending.append(OffsetSync(topic, partition, state.upstream, state.downstream))
+        self._moving, self._moved = self._moved, set()

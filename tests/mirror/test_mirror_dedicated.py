@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from support.broker import new_name, new_topic, wait_until
@@ -16,6 +18,13 @@ from klamm.testing import EmbeddedBroker
 
 def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{i}" for i in range(count)]
+
+
+def running(path: Path) -> int:
+    """How many connectors and tasks `klamm mirror status` shows as running."""
+    shown = klamm("mirror", "status", str(path), "-o", "json")
+    assert shown.returncode == 0, shown.stderr
+    return sum(row["state"] == "RUNNING" for row in json.loads(shown.stdout))
 
 
 def at_least(count: int):
@@ -44,9 +53,7 @@ def test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles(s
         assert 0 < moved <= len(read_at_a)
         read_at_b = read_as(target.bootstrap, group, remote, lambda v: v[-1:] == ["a-999"])
         assert set(read_at_a) | set(read_at_b) == set(names("a", 1000))
-        shown = klamm("mirror", "status", str(path), "-o", "json")
-        assert shown.returncode == 0, shown.stderr
-        assert shown.stdout.count('"RUNNING"') >= 12
+        wait_until(lambda: running(path) == 12, "all connectors and tasks of both flows", timeout_s=15)
         assert server.stop() == 0
     for bootstrap in (source.bootstrap, target.bootstrap):
         circles = [t for t in topics(bootstrap) if f"{a}.{b}." in t or f"{b}.{a}." in t]
