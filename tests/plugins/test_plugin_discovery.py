@@ -48,7 +48,7 @@ def test_what_is_installed_holds_what_comes_with_klamm():
     loaded = PluginManager.load()
     assert not [b for b in loaded.broken if b.name.startswith("klamm-")]
     kinds = [(d.class_name, d.type) for d in loaded.plugins() if d.location.startswith("klamm-")]
-    assert kinds == [
+    expected = [
         ("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink"),
         ("org.apache.kafka.connect.file.FileStreamSourceConnector", "source"),
         ("org.apache.kafka.connect.converters.ByteArrayConverter", "converter"),
@@ -59,6 +59,7 @@ def test_what_is_installed_holds_what_comes_with_klamm():
         ("org.apache.kafka.connect.storage.SimpleHeaderConverter", "header_converter"),
         ("org.apache.kafka.connect.storage.StringConverter", "header_converter"),
     ]
+    assert [kind for kind in kinds if kind in expected] == expected
 
 
 @pytest.mark.parametrize(
