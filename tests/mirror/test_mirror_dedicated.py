@@ -145,6 +145,7 @@ def test_a_file_that_cannot_be_used(text, said, tmp_path):
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_setting_that_a_connector_refuses_ends_the_start(source, target, tmp_path):
     a, b = new_name("a"), new_name("b")
     flows = {f"{a}->{b}.enabled": "true", "groups": "(", "emit.heartbeats.enabled": "false"}
