@@ -65,8 +65,8 @@ class TopicKeeper:
         return [(topic, p) for topic, count in sorted(topics.items()) for p in range(count)]
 
     def _run(self) -> None:
-        next_find = next_sync = 0.0
-        prepared = False
+        next_find, prepared = 0.0, False
+        next_sync = 0.0 if self._parsed["sync.topic.configs.enabled"] else float("inf")
         while not self._stopping.is_set():
             now = time.monotonic()
             try:

@@ -1,0 +1,180 @@
+"""Batches as they are fetched, made ready for the target: any list of them says the same to a reader afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_broker.wire.batch import (
+    Record,
+    check_crc,
+    decode_records,
+    encode_batch,
+    encode_end_txn_marker,
+    read_header,
+)
+from klamm_broker.wire.compression import Compression
+from klamm_broker.wire.errors import CorruptRecord
+from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.raw import Counts, convert, stamp
+from klamm_mirror.syncs import SyncState
+
+blob = st.none() | st.binary(max_size=30)
+headers = st.lists(st.tuples(st.text(max_size=5), blob), max_size=2)
+
+
+@dataclass
+class Log:
+    data: bytearray = field(default_factory=bytearray)
+    rows: list[Record] = field(default_factory=list)
+    """What a reader of the source sees, aborted transactions included."""
+    holes: int = 0
+    end: int = 0
+
+
+@st.composite
+def logs(draw) -> Log:
+    log = Log()
+    for _ in range(draw(st.integers(0, 6))):
+        base = log.end + draw(st.sampled_from([0, 0, 0, 7]))
+        if draw(st.integers(0, 5)) == 0:
+            log.data += encode_end_txn_marker(
+                committed=draw(st.booleans()), producer_id=1, producer_epoch=0, coordinator_epoch=0,
+                timestamp=5, base_offset=base,
+            )  # fmt: skip
+            log.end = base + 1
+            continue
+        offset, records = base, []
+        compacted = draw(st.integers(0, 3)) == 0
+        for _ in range(draw(st.integers(1, 5))):
+            offset += draw(st.integers(0, 3)) if compacted else 0
+            records.append(
+                Record(offset, draw(st.integers(0, 10**13)), draw(blob), draw(blob), draw(headers))
+            )
+            offset += 1
+        last = offset - 1 + (draw(st.integers(0, 3)) if compacted else 0)
+        append_time = draw(st.sampled_from([None, None, 77]))
+        transactional = draw(st.booleans())
+        log.data += encode_batch(
+            records, base_offset=base, compression=draw(st.sampled_from(Compression)),
+            producer_id=9 if transactional else -1, producer_epoch=0, base_sequence=3 if transactional else -1,
+            is_transactional=transactional, leader_epoch=4, keep_offsets=True, last_offset=last,
+            log_append_time=append_time,
+        )  # fmt: skip
+        log.rows += [r if append_time is None else r._replace(timestamp=append_time) for r in records]
+        log.holes += last - base + 1 != len(records) or append_time is not None
+        log.end = last + 1
+    return log
+
+
+def shown(records: list[Record]) -> list[tuple]:
+    return [(r.timestamp, r.key, r.value, list(r.headers)) for r in records]
+
+
+@given(log=logs(), data=st.data())
+def test_a_reader_sees_the_same_records_in_the_same_order(log, data):
+    asked = data.draw(st.integers(0, log.end))
+    cut = data.draw(st.integers(0, 60))
+    counts = Counts()
+    # a broker sends whole batches, and perhaps a piece of the next
+    batches, position = convert(bytes(log.data) + bytes(log.data[:cut]), asked, counts)
+    if log.data:
+        assert position == max(log.end, asked)
+    got, sequence = [], 0
+    for batch in batches:
+        stamp(batch, 42, 1, sequence)
+        sequence += batch.count
+        header = read_header(batch.data)
+        check_crc(batch.data, 0, header)
+        assert (header.producer_id, header.producer_epoch, header.leader_epoch) == (42, 1, -1)
+        assert (header.base_offset, header.size, header.record_count) == (0, len(batch.data), batch.count)
+        assert header.last_offset_delta + 1 == header.record_count, "a broker refuses holes"
+        assert not header.attributes & ~7, "nothing but the codec"
+        got += decode_records(batch.data)
+    assert shown(got) == shown([r for r in log.rows if r.offset >= asked])
+
+
+@given(log=logs())
+def test_no_record_is_decoded_unless_it_must_be(log):
+    counts = Counts()
+    convert(bytes(log.data), 0, counts)
+    assert counts.reencoded == log.holes
+    assert (counts.decoded == 0) == (log.holes == 0)
+
+
+def test_aborted_transactions_are_hidden_from_committed_reads_only():
+    def batch(producer: int, base: int, value: bytes) -> bytearray:
+        return encode_batch(
+            [Record(timestamp=1, value=value)], base_offset=base, producer_id=producer, producer_epoch=0,
+            base_sequence=0, is_transactional=producer >= 0,
+        )  # fmt: skip
+
+    def marker(producer: int, base: int, *, committed: bool) -> bytearray:
+        return encode_end_txn_marker(
+            committed=committed, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1,
+            base_offset=base,
+        )  # fmt: skip
+
+    log = bytes(
+        batch(1, 0, b"aborted") + batch(2, 1, b"committed") + batch(-1, 2, b"plain")
+        + marker(1, 3, committed=False) + marker(2, 4, committed=True) + batch(1, 5, b"later")
+    )  # fmt: skip
+    counts = Counts()
+    seen, position = convert(log, 0, counts, [(1, 0)])
+    assert [decode_records(b.data)[0].value for b in seen] == [b"committed", b"plain", b"later"]
+    assert (position, counts.aborted) == (6, 1)
+    seen, _ = convert(log, 0, Counts())
+    assert len(seen) == 4
+
+
+def test_a_broken_checksum_is_found():
+    data = encode_batch([Record(value=b"x")])
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecord):
+        convert(bytes(data), 0, Counts())
+
+
+@given(data=st.data())
+def test_whatever_fails_the_target_gets_every_batch_once_in_order(data):
+    """A target that keeps what it acknowledged and what it did not get to say, and refuses wrong sequences."""
+    partition = MirrorPartition("t", 0, "A.t", producer=(1, 0))
+    partition.begin(0)
+    total = data.draw(st.integers(1, 12))
+    for i in range(total):
+        batches, position = convert(
+            bytes(encode_batch([Record(value=b"%d" % i)], base_offset=i)), i, Counts()
+        )
+        partition.add(batches, position)
+    log: list[int] = []
+    now = 0.0
+    for _ in range(500):
+        now += 10
+        sent = []
+        while (batch := partition.take(now)) is not None:
+            sent.append(batch)
+        for batch in sent:
+            outcome = data.draw(st.sampled_from(["ok", "ok", "lost", "unanswered"])) if now < 300 else "ok"
+            known = batch.sequence < len(log)
+            in_order = batch.sequence == len(log)
+            if outcome != "lost" and in_order:
+                log.append(batch.first)
+            if outcome == "ok" and (known or in_order):
+                partition.acked(batch, 0)
+            else:
+                partition.failed(now, outcome)
+        assert partition.done <= len(log), "only what is there is committed"
+        if partition.done == total:
+            break
+    assert log == list(range(total))
+    assert (partition.done, partition.buffered, partition.idle) == (total, 0, True)
+
+
+def test_syncs_are_due_as_mirrormaker_writes_them():
+    state = SyncState()
+    assert [n for n in range(1000) if state.update(n, n, 100)] == list(range(0, 1000, 101))
+    assert state.update(1500, 1000, 100), "a gap upstream"
+    assert not state.update(1501, 1001, 100)
+    assert state.update(1502, 5, 100), "a target that was truncated"

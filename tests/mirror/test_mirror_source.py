@@ -1,0 +1,181 @@
+"""MirrorSourceConnector between two of our brokers: what arrives, what is committed, what happens when things go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions
+from support.broker import new_name, new_topic, wait_until
+from support.mirroring import Running, assigned, produce, props, read, rows
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_mirror.formats import OffsetSync
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("source") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("target") / "data") as running:
+        yield running
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_arrive_as_they_are_and_none_is_decoded(source, target, codec):
+    topic = new_topic(source)
+    sent = rows(3000)
+    produce(source.bootstrap, topic, sent, **{"compression.type": codec, "enable.idempotence": True})
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        got = read(target.bootstrap, f"A.{topic}", len(sent))
+        mirror.until(lambda: mirror.records == len(sent), "all counted")
+        assert mirror.details()["batches_reencoded"] == 0
+        assert mirror.details()["batches_passed"] > 0
+    assert got == sent
+    partition = {"cluster": "A", "topic": topic, "partition": 0}
+    assert mirror.commits[-1] == [(partition, {"offset": len(sent) - 1})]
+
+
+def test_the_next_run_goes_on_behind_the_committed_offset_in_the_middle_of_a_batch(source, target):
+    topic = new_topic(source)
+    sent = rows(1000)
+    produce(source.bootstrap, topic, sent)
+    partition = {"cluster": "A", "topic": topic, "partition": 0}
+    mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic))
+    mirror.start([[(partition, {"offset": 499})]])
+    try:
+        assert read(target.bootstrap, f"A.{topic}", 500) == sent[500:]
+        mirror.until(lambda: mirror.details().get("batches_reencoded") == 1, "one batch cut")
+    finally:
+        mirror.stop()
+
+
+def test_topics_are_made_with_their_partitions_and_settings_and_grow(source, target):
+    topic = new_topic(source, 3, {"retention.ms": "12345000", "min.insync.replicas": "1"})
+    config = props(
+        source.bootstrap, target.bootstrap, topics=topic,
+        refresh__topics__interval__seconds="1", sync__topic__configs__interval__seconds="1",
+    )  # fmt: skip
+    with Running(config, tasks=2) as mirror:
+        assert assigned(mirror) == [f"{topic}-0,{topic}-2", f"{topic}-1"]
+        admin = AdminClient({"bootstrap.servers": target.bootstrap})
+        remote = admin.list_topics(f"A.{topic}", timeout=10).topics[f"A.{topic}"]
+        assert len(remote.partitions) == 3
+        assert setting(admin, f"A.{topic}", "retention.ms") == "12345000"
+        ours = AdminClient({"bootstrap.servers": source.bootstrap})
+        ours.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
+        wait_until(lambda: mirror.context.reconfigurations, "new tasks are asked for")
+        assert len(admin.list_topics(f"A.{topic}", timeout=10).topics[f"A.{topic}"].partitions) == 5
+        change(ours, topic, "retention.ms", "777000")
+        wait_until(lambda: setting(admin, f"A.{topic}", "retention.ms") == "777000", "settings follow")
+
+
+def setting(admin: AdminClient, topic: str, name: str) -> str:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    return admin.describe_configs([resource])[resource].result(10)[name].value
+
+
+def change(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def test_offset_syncs_are_written_at_the_source(source, target):
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(500))
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        mirror.until(lambda: mirror.details().get("offset_syncs", 0) > 0, "a sync")
+    found = []
+    for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", 10_000, seconds=1.5):
+        found.append(OffsetSync.decode(key, value))
+    assert OffsetSync(topic, 0, 499, 499) in found
+
+
+def test_a_cluster_is_not_mirrored_to_itself(source):
+    mirror = Running(props(source.bootstrap, source.bootstrap))
+    with pytest.raises(ConfigError, match=r"one cluster .*cannot be mirrored to itself"):
+        mirror.start()
+    mirror.stop()
+    assert isinstance(mirror.context.errors[0], ConfigError)
+
+
+def test_what_the_source_deleted_is_counted_and_logged(source, target, caplog):
+    from confluent_kafka import TopicPartition
+
+    topic = new_topic(source)
+    sent = rows(300)
+    produce(source.bootstrap, topic, sent[:200])
+    produce(source.bootstrap, topic, sent[200:])
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    for done in admin.delete_records([TopicPartition(topic, 0, 200)]).values():
+        done.result(10)
+    partition = {"cluster": "A", "topic": topic, "partition": 0}
+    mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic))
+    mirror.start([[(partition, {"offset": 49})]])
+    try:
+        assert read(target.bootstrap, f"A.{topic}", 100) == sent[200:]
+        mirror.until(lambda: mirror.details().get("offsets_purged_at_source") == 150, "the gap is counted")
+    finally:
+        mirror.stop()
+    assert "deleted offsets 50 to 199 (150 of them)" in caplog.text
+
+
+def test_a_topic_that_was_made_anew_stops_and_says_so(source, target):
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        mirror.until(lambda: mirror.records == 100, "copied")
+        admin = AdminClient({"bootstrap.servers": source.bootstrap})
+        admin.delete_topics([topic])[topic].result(10)
+        wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "deleted")
+        new_topic(source, name=topic)
+        produce(source.bootstrap, topic, rows(150, "new"))
+        mirror.until(lambda: mirror.details().get("stopped"), "stopped")
+        assert "made anew" in mirror.details()["stopped"][f"{topic}-0"]
+        assert mirror.records == 100
+
+
+def test_a_pause_keeps_order_and_loses_nothing(source, target):
+    topic = new_topic(source)
+    sent = rows(4000)
+    produce(source.bootstrap, topic, sent[:2000])
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        mirror.until(lambda: mirror.records == 2000, "the first half")
+        context = mirror.contexts[0]
+        context.pause()
+        assert context.is_paused.wait(10)
+        produce(source.bootstrap, topic, sent[2000:])
+        context.resume()
+        mirror.until(lambda: mirror.records == 4000, "the second half")
+    assert read(target.bootstrap, f"A.{topic}", 4000) == sent
+
+
+def test_a_batch_that_is_too_large_names_the_setting(source, target):
+    topic = new_topic(source, config={"max.message.bytes": "4000000"})
+    remote = new_topic(target, name=f"A.{topic}", config={"max.message.bytes": "1000"})
+    produce(source.bootstrap, topic, [(b"k", b"x" * 5000, [], 1_700_000_000_000)])
+    mirror = Running(
+        props(source.bootstrap, target.bootstrap, topics=topic, sync__topic__configs__enabled="false")
+    ).start()
+    try:
+        wait_until(lambda: mirror.errors, "the task fails")
+        assert "raise max.message.bytes" in str(mirror.errors[0])
+        assert remote in str(mirror.errors[0])
+    finally:
+        mirror.stop()
+
+
+def test_topics_that_came_from_the_target_are_left_alone(source, target):
+    name = new_name()
+    for topic in (name, f"B.{name}", f"C.{name}", f"C.B.{name}"):
+        new_topic(source, name=topic)
+    with Running(props(source.bootstrap, target.bootstrap, topics=f".*{name}")) as mirror:
+        assert assigned(mirror) == [f"C.{name}-0,{name}-0"]

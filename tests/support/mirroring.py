@@ -1,0 +1,140 @@
+"""What the tests of MirrorSourceConnector share: records in and out, and a task that runs in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from klamm_mirror.source import ASSIGNED, MirrorSourceConnector
+from klamm_plugins.testing import MemoryConnectorContext, MemoryDriverContext
+
+Row = tuple[bytes | None, bytes | None, Any, int]
+
+
+def props(source: str, target: str, **more: str) -> dict[str, str]:
+    return {
+        "name": "m",
+        "connector.class": "MirrorSourceConnector",
+        "source.cluster.alias": "A",
+        "target.cluster.alias": "B",
+        "source.cluster.bootstrap.servers": source,
+        "target.cluster.bootstrap.servers": target,
+        "sync.topic.acls.enabled": "false",
+        **{k.replace("__", "."): v for k, v in more.items()},
+    }
+
+
+class Running:
+    """A connector and its tasks, as the runtime would run them. `offsets` may be handed to the next one."""
+
+    def __init__(self, config: Mapping[str, str], tasks: int = 1) -> None:
+        self.connector = MirrorSourceConnector()
+        self.context = MemoryConnectorContext()
+        self.connector.initialize(self.context)
+        self.connector.start(config)
+        self.contexts: list[MemoryDriverContext] = []
+        self.errors: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+        self._tasks = tasks
+
+    def start(self, commits: Mapping[str, Any] | None = None) -> Running:
+        self.configs = self.connector.task_configs(self._tasks)
+        for config in self.configs:
+            context = MemoryDriverContext(config)
+            for commit in commits or ():
+                context.commit(commit)
+            context.commits.clear()
+            self.contexts.append(context)
+            thread = threading.Thread(target=self._run, args=(config, context))
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def _run(self, config: dict[str, str], context: MemoryDriverContext) -> None:
+        task = MirrorSourceConnector.task_class()()
+        try:
+            task.initialize(context)
+            task.start(config)
+            task.run()
+        except BaseException as e:
+            self.errors.append(e)
+        finally:
+            task.stop()
+
+    @property
+    def commits(self) -> list[Any]:
+        return [commit for c in self.contexts for commit in c.commits]
+
+    @property
+    def records(self) -> int:
+        return sum(c.said[-1]["records"] for c in self.contexts if c.said)
+
+    def details(self) -> dict[str, Any]:
+        return self.contexts[0].said[-1]["details"] if self.contexts[0].said else {}
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert not self.errors, self.errors
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}; {self.details()}"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        for context in self.contexts:
+            context.stop()
+        for thread in self._threads:
+            thread.join(15)
+            assert not thread.is_alive()
+        self.connector.stop()
+
+    def __enter__(self) -> Running:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def assigned(running: Running) -> list[str]:
+    return [c[ASSIGNED] for c in running.configs]
+
+
+def produce(bootstrap: str, topic: str, rows: list[Row], *, partition: int = 0, **config: Any) -> None:
+    """Write rows (key, value, headers, timestamp) in order."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **config})
+    for key, value, headers, timestamp in rows:
+        producer.produce(topic, value, key, partition, headers=headers or None, timestamp=timestamp)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+
+
+def read(bootstrap: str, topic: str, count: int, *, partition: int = 0, seconds: float = 20) -> list[Row]:
+    """The first `count` rows of a partition (fewer after `seconds`)."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
+         "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted"}
+    )  # fmt: skip
+    found: list[Row] = []
+    deadline = time.monotonic() + seconds
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        while len(found) < count and time.monotonic() < deadline:
+            got = [m for m in consumer.consume(10_000, 0.2) if m.error() is None]
+            found += [(m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in got]
+    finally:
+        consumer.close()
+    return found
+
+
+def rows(count: int, tag: str = "") -> list[Row]:
+    """Keys, values, headers and tombstones of all kinds, with timestamps that rise and fall."""
+    found: list[Row] = []
+    for i in range(count):
+        key = None if i % 7 == 3 else f"{tag}k{i % 50}".encode()
+        value = None if i % 11 == 5 and key is not None else f"{tag}{i}:".encode() + b"x" * (i % 90)
+        headers = [("h", f"{i}".encode()), ("n", None)] if i % 5 == 0 else []
+        found.append((key, value, headers, 1_700_000_000_000 + (i * 37) % 5000))
+    return found
