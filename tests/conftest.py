@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
@@ -19,21 +20,25 @@ PEERS = {
 }
 
 
-def peer_counts(stats: dict[str, list[pytest.TestReport]]) -> dict[str, Counter[str]]:
-    """Per peer marker: how many tests ran and how many were skipped, from the reports by outcome."""
-    counts: dict[str, Counter[str]] = {marker: Counter() for marker in PEERS}
-    for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
-        for report in stats.get(outcome, []):
-            for marker in PEERS:
-                if marker in getattr(report, "keywords", ()):
-                    counts[marker]["skipped" if outcome == "skipped" else "ran"] += 1
-    return counts
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    # A report's keywords hold names of folders, too: `spark` there is no marker.
+    report.peers = [marker for marker in PEERS if item.get_closest_marker(marker)]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    counts = peer_counts(terminalreporter.stats)
-    if not any(c.total() for c in counts.values()):
+    total, by_peer = Counter[str](), {marker: Counter[str]() for marker in PEERS}
+    for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
+        what = "skipped" if outcome == "skipped" else "ran"
+        for report in terminalreporter.stats.get(outcome, []):
+            peers = getattr(report, "peers", ())
+            total[what] += bool(peers)
+            for marker in peers:
+                by_peer[marker][what] += 1
+    if not total.total():
         return
-    parts = [f"{PEERS[m]} {c['ran']} ran, {c['skipped']} skipped" for m, c in counts.items() if c.total()]
-    ran, skipped = (sum(c[what] for c in counts.values()) for what in ("ran", "skipped"))
-    terminalreporter.write_line(f"against real peers: {ran} ran, {skipped} skipped ({'; '.join(parts)})")
+    parts = [f"{PEERS[m]} {c['ran']} ran, {c['skipped']} skipped" for m, c in by_peer.items() if c.total()]
+    said = f"{total['ran']} ran, {total['skipped']} skipped"
+    terminalreporter.write_line(f"tests against real peers: {said} ({'; '.join(parts)})")
