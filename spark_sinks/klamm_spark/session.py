@@ -18,6 +18,8 @@ def defaults(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        # A query without a trigger of its own asks for new records this often; Spark's default is 10 ms
+        "spark.sql.streaming.pollingDelay": "100ms",
         # Options that Spark must not show in plans and logs
         "spark.sql.redaction.options.regex": "(?i)url|password|secret|token|jaas|api_key|hosts|\\.key",
     }

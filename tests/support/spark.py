@@ -62,7 +62,7 @@ def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:
     return Job(source=Source(**source), **settings)
 
 
-def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 60) -> dict[str, Any]:
+def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 150) -> dict[str, Any]:
     """The next event of this kind; an unexpected end fails the test."""
     deadline = time.monotonic() + timeout_s
     seen = []
@@ -78,7 +78,7 @@ def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 60) -> dict[
     pytest.fail(f"no {kind} within {timeout_s} s; there were {seen}")
 
 
-def until_end(driver: DriverProcess, timeout_s: float = 90) -> list[dict[str, Any]]:
+def until_end(driver: DriverProcess, timeout_s: float = 200) -> list[dict[str, Any]]:
     """All events up to the last one."""
     deadline = time.monotonic() + timeout_s
     events: list[dict[str, Any]] = []

@@ -85,7 +85,7 @@ def test_checkpoints_of_clusters_do_not_mix() -> None:
 def documents(directory: Path) -> list[int]:
     """Numbers of the JSON files that the sink has committed."""
     names = set()
-    for log in (directory / "_spark_metadata").glob("*"):
+    for log in (directory / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines():
             if line.startswith("{"):
                 names.add(Path(json.loads(line)["path"]).name)
@@ -95,6 +95,7 @@ def documents(directory: Path) -> list[int]:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
     """Data, progress, group offsets; pause and resume; a killed driver; deletion leaves no process."""
     require_spark()
@@ -126,7 +127,7 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         wait_until(
             lambda: (tmp_path / "out").exists() and len(documents(tmp_path / "out")) >= count,
             f"{count} rows",
-            timeout_s=60,
+            timeout_s=120,
         )
         assert documents(tmp_path / "out") == list(range(count))
 
@@ -144,7 +145,7 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         )
 
         worker.request("PUT", f"/connectors/{name}/pause")
-        wait_until(lambda: task()["state"] == "PAUSED" and not java(), "the pause", timeout_s=40)
+        wait_until(lambda: task()["state"] == "PAUSED" and not java(), "the pause", timeout_s=90)
         produce(broker.bootstrap, topic, ({"n": i} for i in range(300, 400)))
         worker.request("PUT", f"/connectors/{name}/resume")
         settled(400)
@@ -152,12 +153,12 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         os.kill(java()[0].ppid(), signal.SIGKILL)
         produce(broker.bootstrap, topic, ({"n": i} for i in range(400, 450)))
         settled(450)
-        wait_until(lambda: task()["state"] == "RUNNING", "the restart", timeout_s=40)
+        wait_until(lambda: task()["state"] == "RUNNING", "the restart", timeout_s=90)
 
         processes = java()
         worker.request("DELETE", f"/connectors/{name}")
-        assert all_gone(processes, 40)
+        assert all_gone(processes, 60)
     finally:
         consumer.close()
-        worker.process.terminate()
-        worker.process.wait(40)
+        print(worker.log)
+        worker.stop(timeout_s=60)
