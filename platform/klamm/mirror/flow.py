@@ -32,6 +32,7 @@ from klamm_mirror.mm2_config import HEARTBEAT, Flow
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
+NO_TASKS_S: Final = 2.0
 LOCK_PATIENCE_S: Final = 30.0
 """How long a start waits for a predecessor that is on its way out (its supervisor was killed)."""
 
@@ -93,7 +94,17 @@ async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, s
 
 
 async def _until_running(runtime: Runtime, names: list[str]) -> None:
-    while not all(_runs(runtime, name) for name in names):  # noqa: ASYNC110 - statuses ring no bell
+    """Until the connectors run, with the tasks that they want: one that wants none never says so."""
+    since: float | None = None
+    while True:
+        if not all(_runs(runtime, name) for name in names):
+            since = None
+        elif all(runtime.configs.applied(name) is not None for name in names):
+            return
+        else:
+            since = since or time.monotonic()
+            if time.monotonic() - since >= NO_TASKS_S:
+                return
         await asyncio.sleep(LOOK_S)
 
 
@@ -101,9 +112,7 @@ def _runs(runtime: Runtime, name: str) -> bool:
     status = runtime.statuses.get(name)
     tasks = [runtime.statuses.get(TaskId(name, i)) for i in range(len(runtime.configs.tasks(name)))]
     states = [each.state if each is not None else None for each in (status, *tasks)]
-    return runtime.configs.applied(name) is not None and all(
-        s in {State.RUNNING, State.PAUSED} for s in states
-    )
+    return all(state in {State.RUNNING, State.PAUSED} for state in states)
 
 
 async def run(flow: Flow, identity: str, ready: Callable[[], None]) -> None:
