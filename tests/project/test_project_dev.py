@@ -97,6 +97,8 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
         (["test", "--slow", "tests/base"], "-m pytest -m slow tests/base"),
         (["test", "--all"], "-m pytest -m "),
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
+        (["demo", "files", "--seconds", "3"], "-m klamm.demo --seconds 3"),
+        (["demo", "logs", "--rate", "5"], "-m klamm.cli.main demo logs --rate 5"),
         (["soak"], "-m klamm.demo --seconds 600"),
         (["bench", "--write"], "-m bench.broker.compare --write"),
     ],
@@ -115,6 +117,18 @@ def test_an_environment_of_another_pyproject_is_brought_up_to_date(checkout):
     assert "making the environment" in checkout.run("test").stderr
     assert "-m pip install --quiet -e . --group dev" in calls.read_text().splitlines()
     assert checkout.run("test").stderr == ""  # once
+
+
+def test_the_log_demonstration_needs_the_extras_and_the_other_one_does_not(checkout):
+    calls = checkout.environment()
+    mark = checkout.folder / ".venv/.klamm-dev"
+    mark.rename(mark.with_name(".klamm-runtime"))
+    assert checkout.run("demo").stderr == ""
+    assert "making the environment in .venv (all)" in checkout.run("demo", "logs").stderr
+    assert "-m pip install --quiet -e .[all]" in calls.read_text().splitlines()
+    assert (
+        checkout.run("demo", "logs").stderr == checkout.run("demo").stderr == ""
+    )  # once, and it is enough for both
 
 
 def test_an_environment_of_a_checkout_that_moved_is_made_anew(checkout):
