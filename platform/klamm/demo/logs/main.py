@@ -21,7 +21,7 @@ from klamm.demo.logs.show import View
 from klamm.demo.logs.target import Choice, ElasticsearchTarget, SqliteTarget, Target, choose, redacted
 from klamm_base.errors import ConfigError, KlammError
 
-SETTLE_S: Final = 120.0
+SETTLE_S: Final = 180.0
 """After the last line was written; what has not arrived then is reported as missing."""
 
 

@@ -23,7 +23,7 @@ from klamm.demo.logs.topics import Topics
 from klamm.demo.platform import Embedded
 from klamm_base.errors import KlammError
 
-SPARK_START_S: Final = 120.0
+SPARK_START_S: Final = 300.0
 TICK_S: Final = 0.5
 
 
@@ -78,7 +78,7 @@ class Pipeline:
         """Until the driver runs its queries. Raises StageFailed."""
         deadline = time.monotonic() + SPARK_START_S
         while not self.spark.started:
-            self.spark.check()
+            self.spark.mend()
             if time.monotonic() > deadline:
                 raise StageFailed(
                     "Spark", f"not started within {SPARK_START_S:.0f} s\n{self.spark.process.tail()}"
@@ -103,12 +103,12 @@ class Pipeline:
         return plan
 
     def check(self) -> None:
-        """Raises StageFailed for the first stage that has failed."""
+        """Raises StageFailed for the first stage that has failed and is not to be started again."""
         self.generator.process.check()
         self.agent.process.check()
         if self.agent.process.code is not None:
             raise StageFailed("agent", "it ended by itself")
-        self.spark.check()
+        self.spark.mend()
         if isinstance(self.target, SqliteTarget):
             for name in NAMES:
                 try:
@@ -122,6 +122,8 @@ class Pipeline:
         spark, ends = self.spark.least_read(), self.topics.ends(list(INPUTS), PARTITIONS)
         agent, lines = self.agent.status(), self.generator.lines
         batch = _batch(self.spark.progress.get("events", {}))
+        if self.spark.restarts:
+            batch += f" (driver restarted {self.spark.restarts} times)"
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
         # A copy that copytruncate made is another file to the agent, which reads it: in doubt lines come twice
         again = f"{ends - lines:,} lines came again" if ends > lines else ""

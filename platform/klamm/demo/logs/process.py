@@ -25,9 +25,10 @@ TAIL: Final = 12
 class StageFailed(KlammError):
     """A stage of the pipeline ended by itself, or said that it failed."""
 
-    def __init__(self, stage: str, what: str) -> None:
+    def __init__(self, stage: str, what: str, *, retriable: bool = False) -> None:
         super().__init__(f"stage {stage}: {what}")
         self.stage = stage
+        self.retriable = retriable
 
 
 class Process:

@@ -14,6 +14,8 @@ from klamm_base.errors import KlammError
 from klamm_spark.pipeline import Job
 
 ROTATIONS: Final = 3
+RESTARTS: Final = 3
+"""Of the Spark driver. A machine with too much to do fails it: Spark gives a new Python process ten seconds."""
 
 
 class GeneratorStage:
@@ -74,6 +76,7 @@ class SparkStage:
         self.progress: dict[str, dict[str, Any]] = {}
         """The latest progress event of every query."""
         self.spark_version = ""
+        self.restarts = 0
         self._failure: dict[str, Any] | None = None
         self._outputs = [o.name for o in job.outputs]
         hello = json.dumps(job.to_json()) + "\n"
@@ -89,10 +92,22 @@ class SparkStage:
     def check(self) -> None:
         """Raises StageFailed with the driver's own sentence where it has said one."""
         if self._failure is not None:
-            raise StageFailed("Spark", f"{self._failure['error']}: {self._failure['message']}")
+            what = f"{self._failure['error']}: {self._failure['message']}"
+            raise StageFailed("Spark", what, retriable=self._failure["retriable"])
         self.process.check()
         if self.process.code == 0:
             raise StageFailed("Spark", "the driver ended by itself")
+
+    def mend(self) -> None:
+        """Start again what another start may mend, RESTARTS times at most. Raises StageFailed for anything else."""
+        try:
+            self.check()
+        except StageFailed as e:
+            if not e.retriable or self.restarts >= RESTARTS:
+                raise
+            self.process.stop()
+            self.start()
+            self.restarts += 1
 
     def read(self, query: str) -> int:
         """How far into the topics a query has come, in records (topics begin at offset 0)."""

@@ -1,0 +1,114 @@
+"""`klamm reconcile` as a user's shell runs it, and the reader of a genuine Elasticsearch."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from support.elasticsearch import unique_index
+from support.klamm import klamm
+
+from klamm.demo.logs.target import ElasticsearchTarget, redacted
+from klamm.reconcile import targets
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """Five lines in two files, and a table with the same ids."""
+    (tmp_path / "a.log").write_text('{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n')
+    (tmp_path / "a.log.1").write_text('{"id":"4"}\n{"id":"5"}\n')
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.execute("CREATE TABLE events (id TEXT)")
+        connection.executemany("INSERT INTO events VALUES (?)", [(str(n),) for n in range(1, 6)])
+    connection.close()
+    return tmp_path
+
+
+def words(sides, *more: str) -> list[str]:
+    where = ["--source", str(sides / "a.log*"), "--sqlite", str(sides / "d.db"), "--table", "events"]
+    return ["reconcile", *where, "--id-field", "id", *more]
+
+
+def test_equal_sides_end_with_0_and_a_difference_with_1_and_its_place(sides):
+    same = klamm(*words(sides))
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "delivered" in same.stdout
+    with sqlite3.connect(sides / "d.db") as connection:
+        connection.execute("DELETE FROM events WHERE id = '5'")
+        connection.execute("INSERT INTO events VALUES ('6'), ('1')")
+    connection.close()
+    differ = klamm(*words(sides))
+    assert differ.returncode == 1
+    assert f"5  {sides}/a.log.1 at byte 11" in differ.stdout
+    assert "1  events/1, events/6" in differ.stdout
+    assert "6  events/5" in differ.stdout
+    document = json.loads(klamm(*words(sides, "-o", "json")).stdout)
+    assert (document["missing"], document["duplicates"], document["unexpected"]) == (1, 1, 1)
+    assert document["listed"]["missing"] == [{"id": "5", "file": f"{sides}/a.log.1", "offset": 11}]
+
+
+def test_wrong_use_is_one_sentence_and_exit_code_2(sides):
+    for more, said in (
+        (["--id-regex", "("], "klamm: '(' is not a regular expression"),
+        (["--source", "/nowhere/*"], "klamm: no file matches '/nowhere/*'"),
+    ):
+        result = klamm(*words(sides, *more))
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+        assert said in result.stderr
+    nothing = klamm("reconcile", "--source", str(sides / "a.log"), "--id-field", "id", ELASTICSEARCH_URL="")
+    assert nothing.returncode == 2
+    assert "--elasticsearch" in nothing.stderr
+
+
+def test_a_server_that_is_not_there_is_one_sentence_without_its_password(sides):
+    url = "http://elastic:sesame@127.0.0.1:9"
+    for command in (
+        [
+            "reconcile",
+            "--source",
+            str(sides / "a.log"),
+            "--id-field",
+            "id",
+            "--elasticsearch",
+            url,
+            "--index",
+            "i",
+        ],
+        ["demo", "logs", "--elasticsearch", url, "--data-dir", str(sides / "work")],
+    ):
+        result = klamm(*command)
+        assert result.returncode == 1
+        assert "Elasticsearch" in result.stderr
+        assert "sesame" not in result.stderr + result.stdout
+        assert result.stderr.count("\n") == 1
+    assert redacted(url) == "http://127.0.0.1:9"
+
+
+@pytest.mark.elasticsearch
+def test_every_document_of_an_index_is_read_page_by_page(elasticsearch_server):
+    target = ElasticsearchTarget(elasticsearch_server.url, unique_index("reconcile"))
+    target.prepare()
+    client = target._client
+    operations = [
+        line
+        for n in range(257)
+        for line in (
+            {"index": {"_index": target.index("events"), "_id": f"d{n}"}},
+            {"event_id": f"e{n}", "other": n},
+        )
+    ]
+    assert not client.bulk(operations=operations)["errors"]
+    client.index(index=target.index("unparsed"), id="u", document={"message": f"broken rid={'a' * 32}"})
+    found = list(targets.elasticsearch_documents(client, target.index("events"), ["event_id"], page=50))
+    assert dict(found) == {
+        f"{target.index('events')}/d{n}": {"event_id": f"e{n}"} for n in range(257)
+    }
+    assert target.count() == 258
+    documents = list(target.documents())
+    assert len(documents) == 258
+    assert [(d.id, d.parsed) for d in documents][-1] == ("a" * 32, False)
+    assert list(targets.elasticsearch_documents(client, "no-such-index-*", ["a"])) == []
+    assert list(targets.elasticsearch_documents(client, "no-such-index", ["a"])) == []
+    target.remove()
+    assert target.count() == 0
