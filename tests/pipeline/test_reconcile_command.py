@@ -101,9 +101,7 @@ def test_every_document_of_an_index_is_read_page_by_page(elasticsearch_server):
     assert not client.bulk(operations=operations)["errors"]
     client.index(index=target.index("unparsed"), id="u", document={"message": f"broken rid={'a' * 32}"})
     found = list(targets.elasticsearch_documents(client, target.index("events"), ["event_id"], page=50))
-    assert dict(found) == {
-        f"{target.index('events')}/d{n}": {"event_id": f"e{n}"} for n in range(257)
-    }
+    assert dict(found) == {f"{target.index('events')}/d{n}": {"event_id": f"e{n}"} for n in range(257)}
     assert target.count() == 258
     documents = list(target.documents())
     assert len(documents) == 258
