@@ -26,6 +26,8 @@ QUICK = {
     "refresh.groups.interval.seconds": "1",
 }
 """One broker on each side, and no long waits."""
+BATCH = 200
+"""Records between two looks at whether there are enough."""
 
 
 def mirror_file(path: Path, clusters: dict[str, str], settings: dict[str, str]) -> Path:
@@ -85,9 +87,7 @@ def _consume(
         consumer.subscribe([topic])
         while not enough(values):
             assert time.monotonic() < deadline, f"{topic}: {len(values)} records within {timeout_s} s"
-            record = consumer.poll(0.2)
-            if record is not None and not record.error():
-                values.append(record.value().decode())
+            values += [r.value().decode() for r in consumer.consume(BATCH, 0.2) if not r.error()]
         if commit and values:
             consumer.commit(asynchronous=False)
     finally:
