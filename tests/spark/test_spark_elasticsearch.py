@@ -18,7 +18,7 @@ from klamm.testing.elasticsearch import ElasticsearchServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.elasticsearch, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.elasticsearch, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_a_stream_is_indexed_once_and_bad_documents_go_to_a_topic(

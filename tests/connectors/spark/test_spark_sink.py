@@ -95,7 +95,7 @@ def documents(directory: Path) -> list[int]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
     """Data, progress, group offsets; pause and resume; a killed driver; deletion leaves no process."""
     require_spark()
@@ -127,7 +127,7 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         wait_until(
             lambda: (tmp_path / "out").exists() and len(documents(tmp_path / "out")) >= count,
             f"{count} rows",
-            timeout_s=120,
+            timeout_s=240,
         )
         assert documents(tmp_path / "out") == list(range(count))
 
