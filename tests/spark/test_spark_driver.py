@@ -159,7 +159,9 @@ def test_the_command_runs_a_job_and_drains_on_sigterm(
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout.readline().startswith("ready ")
     produce(broker.bootstrap, topic, [{"n": 3}])
-    wait_until(lambda: spark.read.parquet(str(tmp_path / "out")).count() == 4, "the fourth row", timeout_s=120)
+    wait_until(
+        lambda: spark.read.parquet(str(tmp_path / "out")).count() == 4, "the fourth row", timeout_s=120
+    )
     processes = family(server.pid)
     server.terminate()
     _, errors = server.communicate(timeout=60)
