@@ -44,10 +44,11 @@ class Request:
 
 
 class Buffer:
-    """`open` counts documents that were added and are not done."""
+    """`open` counts documents that were added and are not done, `size` their bytes."""
 
     def __init__(self) -> None:
         self.open = 0
+        self.size = 0
         self._waiting: deque[Document] = deque()
         self._again: deque[Request] = deque()
         self._busy: set[str] = set()  # ids that are in a request
@@ -73,6 +74,7 @@ class Buffer:
             self._since = now
         self._waiting.extend(documents)
         self.open += len(documents)
+        self.size += sum([len(d.data) for d in documents])
 
     def take(self, count: int, size: int, now: float) -> Request | None:
         """The next request: up to `count` documents and `size` bytes, at least one document. None: nothing to send."""
@@ -80,8 +82,8 @@ class Buffer:
             request = self._again.popleft()
             gone = [d for d in request.documents if d.chunk.dropped]
             if gone:
-                self.done(gone, now)
                 request.documents = [d for d in request.documents if not d.chunk.dropped]
+                self.done(gone, now, again=request.documents)
             if request.documents:
                 return request
         taken: list[Document] = []
@@ -92,6 +94,7 @@ class Buffer:
             self._waiting.popleft()
             if document.chunk.dropped:
                 self.open -= 1
+                self.size -= len(document.data)
             elif self._must_wait(document, taken):
                 self._held.setdefault(document.id or "", deque()).append(document)
             else:
@@ -107,14 +110,20 @@ class Buffer:
         # An id of the request that is being filled is not busy yet: its documents go together.
         return document.id is not None and (document.id in self._busy or document.id in self._held)
 
-    def done(self, documents: Collection[Document], now: float) -> None:
-        """These were dealt with, or given up: their ids are free for what was held back."""
+    def done(self, documents: Collection[Document], now: float, again: Collection[Document] = ()) -> None:
+        """These were dealt with, or given up: their ids are free for what was held back, but for the ids of `again`,
+        what is left of the same request.
+        """
         self.open -= len(documents)
+        self.size -= sum([len(d.data) for d in documents])
+        free = {d.id for d in documents if d.id is not None}
+        if again:
+            free.difference_update([d.id for d in again])
+        self._busy -= free
+        if not self._held:
+            return
         for document in documents:
-            if document.id is not None:
-                self._busy.discard(document.id)
-        for document in documents:
-            if document.id is not None and document.id in self._held:
+            if document.id in free and document.id in self._held:
                 held = self._held.pop(document.id)
                 if not self._waiting:
                     self._since = now

@@ -211,8 +211,7 @@ class Sender:
         now = time.monotonic()
         for document in found.done:
             document.chunk.open -= 1
-        self._buffer.done(found.done, now)
-        self._buffer.done([d for d, _ in found.malformed], now)
+        self._buffer.done([*found.done, *[d for d, _ in found.malformed]], now, again=found.again)
         self._bad += found.malformed
         if found.failed is not None:
             self._fail(found.failed)

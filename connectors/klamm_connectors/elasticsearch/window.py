@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 PAUSE_MAX_S: Final = 10.0
-_BATCH_MIN: Final = 10
 
 
 class Window:
@@ -60,7 +59,7 @@ class Window:
         if self.in_flight > 1:
             self.in_flight //= 2
         else:
-            self.batch = max(min(_BATCH_MIN, self._batch_max), self.batch // 2)
+            self.batch = max(1, self.batch // 2)
         self._hold(now, jitter)
 
     def unreachable(self, sent_at: float, now: float, jitter: float) -> None:
