@@ -416,6 +416,27 @@ def test_a_task_may_choose_where_to_start_pause_commit_early_and_what_to_commit(
     assert "pre_commit returned offset 99 of t-1, which was not delivered; ignored" in caplog.text
 
 
+class Full(Collecting):
+    """Has no room after the second time that records came."""
+
+    rounds = 0
+
+    def put(self, records):
+        super().put(records)
+        self.rounds += bool(records)
+        if self.rounds == 2:
+            self.context.pause(*self.context.assignment)
+
+
+def test_a_task_that_has_paused_all_its_partitions_waits_for_its_target(control, monkeypatch):
+    entered = []
+    monkeypatch.setattr(control.vitals, "enter", entered.append)
+    rig = Rig(control, task=Full())
+    rig.run(rig.assign(P0), None, None, None)
+    polls = entered[::2]  # between them: put, which is for the target, too
+    assert polls[:4] == ["assignment", "input", "target", "target"]
+
+
 class Jumping(Collecting):
     """During its first put with records goes to offset 40 of partition 1, from which nothing came yet."""
 

@@ -124,7 +124,7 @@ class SinkRunner:
         if self._held or self._shown_paused:
             self._stay_in_group()
         else:
-            self._vitals.enter("input" if self.context.assigned else "assignment")
+            self._vitals.enter(self._waits_for())
             messages = self._consume()
             if messages:
                 self._vitals.moved()
@@ -140,6 +140,12 @@ class SinkRunner:
         if now >= self._lag_due:
             self._lag_due = now + _LAG_INTERVAL_S
             self._vitals.lag = self._lag()
+
+    def _waits_for(self) -> str:
+        """What the next poll is for; a task that has paused all its partitions has no room: its target is behind."""
+        if not self.context.assigned:
+            return "assignment"
+        return "target" if self.context.assigned <= self.context.paused else "input"
 
     @property
     def _held(self) -> bool:
