@@ -7,6 +7,7 @@ get SIGTERM; SIGKILL follows after ten seconds. Our exit code is the command's.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def run(command: list[str], user: int | None = None) -> int:
             process.kill()
 
     def wait_for_owner() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not sys.stdin: the interpreter aborts when it ends while a thread holds that lock.
+        while os.read(0, 4096):
             pass
         end()
 

@@ -16,6 +16,7 @@ from klamm.testing.elasticsearch_setup import Credentials
 @pytest.mark.elasticsearch
 @pytest.mark.slow
 @pytest.mark.fault
+@pytest.mark.timeout(300)
 def test_acknowledged_documents_survive_a_kill() -> None:
     with ElasticsearchServer(require()) as server:
         status, _ = call(server, "PUT", "kept/_doc/1", {"a": 1})
@@ -50,3 +51,9 @@ def test_a_tethered_command_ends_with_its_owner() -> None:
     assert owner.stdin is not None
     owner.stdin.close()
     assert owner.wait(10) == 128 + 15
+
+
+def test_a_tethered_command_gives_its_exit_code_while_its_owner_lives() -> None:
+    command = [sys.executable, "-m", "klamm.testing.tether", "sh", "-c", "exit 3"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as owner:
+        assert owner.wait(10) == 3
