@@ -6,7 +6,7 @@
 | `connector.py` | the connector class (imports no client) |
 | `documents.py`, `mapping.py` (pure) | a record as an action of a bulk request; a schema as a mapping |
 | `tracker.py`, `window.py`, `buffer.py` (pure) | what may be committed; how much may be under way; what is sent next |
-| `answers.py` (pure) | what an answer of the server means for each document |
+| `answers.py`, `conflicts.py` (pure) | what an answer of the server means for each document; what it had already |
 | `client.py`, `sender.py` | the official client's transport; threads that keep several requests under way |
 | `task.py` | the sink task |
 """

@@ -25,6 +25,7 @@ _MALFORMED: Final = frozenset(
 _BUSY: Final = frozenset({"es_rejected_execution_exception", "circuit_breaking_exception"})
 _BLOCKED: Final = "cluster_block_exception"  # read-only indices of a full disk, a cluster without a master
 _REASON_MAX: Final = 1000
+_SIZES: Final = re.compile(r"(?:coordinating|primary)_operation_bytes=(\d+), max_\w+=(\d+)")
 
 
 class Kind(Enum):
@@ -50,6 +51,8 @@ class Verdicts:
     done: list[Document] = field(default_factory=list)
     again: list[Document] = field(default_factory=list)
     malformed: list[tuple[Document, str]] = field(default_factory=list)
+    conflicts: list[tuple[Document, str, str]] = field(default_factory=list)
+    """Of `done`: what the server had already, with the action and its reason."""
     failed: str | None = None
     busy: str | None = None
     blocked: str | None = None
@@ -68,8 +71,8 @@ def judge_item(item: dict[str, Any]) -> tuple[Kind, str]:
     if status == 429 or kind in _BUSY:
         return Kind.BUSY, reason
     if status == 409:
-        # A version that is there already, or a document that `create` made before, was written by us earlier. Only
-        # an update can really meet another writer.
+        # A version that is there already, or a document that `create` made before: as a rule we wrote it earlier, see
+        # conflicts.py. Only an update can pass when it is sent again.
         return (Kind.PASSING, reason) if action == "update" else (Kind.DONE, reason)
     if kind == _BLOCKED:
         return Kind.BLOCKED, reason
@@ -112,6 +115,8 @@ def judge(documents: list[Document], answer: bytes, max_retries: int) -> Verdict
         match kind:
             case Kind.DONE:
                 found.done.append(document)
+                if reason:
+                    found.conflicts.append((document, next(iter(item)), reason))
             case Kind.MALFORMED:
                 found.malformed.append((document, reason))
             case Kind.FAILED:
@@ -145,6 +150,20 @@ def _items(answer: bytes, count: int) -> list[dict[str, Any]] | str:
     if len(items) != count:
         return f"the answer to a bulk request of {count} documents has {len(items)} items"
     return list(items)
+
+
+def is_servers(answer: bytes) -> bool:
+    """Whether an answer with an error is Elasticsearch's own, and not that of something before it."""
+    try:
+        return isinstance(orjson.loads(answer)["error"], (dict, str))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def never_fits(reason: str) -> bool:
+    """Whether a request was refused (429) for being larger than all the memory that the server has for requests."""
+    found = _SIZES.search(reason)
+    return found is not None and int(found[1]) > int(found[2])
 
 
 def where(document: Document) -> str:

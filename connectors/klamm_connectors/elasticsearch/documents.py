@@ -40,7 +40,7 @@ class DocumentBuilder:
         self._targets: dict[str, tuple[str, str, bool]] = {}
         self._converts: dict[Schema, Convert | None] = {}
         self._operation = "create" if settings.to_streams else "update" if settings.upsert else "index"
-        self._as_it_is = not settings.to_streams
+        self._as_it_is = self._operation == "index"
 
     def target(self, topic: str) -> str:
         """The index, data stream or alias that a topic's records go to."""
@@ -103,7 +103,8 @@ class DocumentBuilder:
         if header is None:
             raise DataError(f"the header {name}, which external.version.header names, is missing")
         try:
-            version = int(header.value)
+            exact = isinstance(header.value, (int, str, bytes)) and not isinstance(header.value, bool)
+            version = int(header.value) if exact else -1
         except (TypeError, ValueError):
             version = -1
         if not 0 <= version < 1 << 63:
@@ -120,11 +121,13 @@ class DocumentBuilder:
             if self._as_it_is:
                 return source
             value = _parsed(source)
+            if self._operation == "update" and type(value) is dict:
+                return source  # one object and nothing after it, which would be part of the update
         elif record.value_schema is not None:
             value = self._converted(record.value_schema, value)
         if type(value) is not dict:
             raise DataError(f"a document must be a JSON object, not {_kind(value)}")
-        if not self._as_it_is:
+        if self._settings.to_streams:
             value = self._with_timestamp(value, record)
         return _dumps(value)
 
@@ -155,10 +158,12 @@ def _id_of(record: SinkRecord) -> str:
         raise DataError("the key is the document's id and is null: set key.ignore, or give the records keys")
     else:
         raise DataError(f"the key is the document's id and must be text or a whole number, not {_kind(key)}")
-    if not 0 < len(id_.encode("utf-8", "replace")) <= _ID_MAX:
-        raise DataError(
-            f"the key is the document's id and must have 1 to {_ID_MAX} bytes, not {len(id_.encode())}"
-        )
+    try:
+        size = len(id_.encode())
+    except UnicodeEncodeError as e:
+        raise DataError(f"the key is the document's id and must be Unicode text: {e}") from e
+    if not 0 < size <= _ID_MAX:
+        raise DataError(f"the key is the document's id and must have 1 to {_ID_MAX} bytes, not {size}")
     return id_
 
 
@@ -167,7 +172,8 @@ def _json_object(data: bytes) -> bytes:
     if data[:1] != b"{" and data.lstrip()[:1] != b"{":
         raise DataError("a document must be a JSON object, and this is other text: use the JsonConverter")
     if b"\n" in data or b"\r" in data:
-        return orjson.dumps(_parsed(data))
+        _parsed(data)  # then they are outside of strings, and numbers keep all their digits
+        return data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data
 
 
@@ -180,9 +186,23 @@ def _parsed(data: bytes) -> Any:
 
 def _dumps(value: Any) -> bytes:
     try:
-        return orjson.dumps(value, default=_plain, option=_OPTIONS)
+        data = orjson.dumps(value, default=_plain, option=_OPTIONS)
     except TypeError as e:  # orjson.JSONEncodeError is one
         raise DataError(f"the value cannot be written as JSON: {e.__cause__ or e}") from e
+    if b"null" in data:
+        _check_finite(value)  # orjson writes null for NaN
+    return data
+
+
+def _check_finite(value: Any) -> None:
+    if isinstance(value, float):
+        _finite(value)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            _check_finite(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_finite(inner)
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty, one_of
@@ -12,7 +13,6 @@ NOT_SUPPORTED: Final = {
     "proxy.password": "requests go straight to connection.url",
     "kerberos.user.principal": "Kerberos is not supported: use connection.username and connection.password",
     "kerberos.keytab.path": "Kerberos is not supported: use connection.username and connection.password",
-    "type.name": "Elasticsearch 8 and later have no document types",
     "topic.index.map": "use topic.to.external.resource.mapping with external.resource.usage=INDEX",
 }
 """Keys that Confluent's connector has, or once had, and why they are refused here."""
@@ -22,8 +22,15 @@ WITHOUT_EFFECT: Final = {
     "auto.create.indices.at.start": "an index is made when its first record comes",
     "log.sensitive.data": "values of documents are never logged",
     "proxy.port": "there is no proxy",
+    "type.name": "Elasticsearch 8 and later have no document types",
 }
 """Keys that are taken and change nothing; a value that is set is warned about."""
+
+RUNTIMES: Final = re.compile(
+    r"name|connector\.(class|plugin\.version)|topics(\.regex)?|tasks\.max(\.enforce)?|config\.action\.reload"
+    r"|(key|value|header)\.converter(\..+)?|(transforms|predicates)(\..+)?|(errors|consumer|producer|admin|restart)\..+"
+)
+"""Keys that are not the connector's but the runtime's."""
 
 _KEYS: Final[list[tuple[str, Type, Any, Importance, str]]] = [
     (

@@ -11,11 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from klamm_connectors.elasticsearch.answers import Verdicts, judge, where
+from klamm_connectors.elasticsearch.answers import Verdicts, is_servers, judge, never_fits, where
 from klamm_connectors.elasticsearch.buffer import Buffer, Document, Request
 from klamm_connectors.elasticsearch.client import NO_ANSWER, Reply
+from klamm_connectors.elasticsearch.conflicts import Conflicts
 from klamm_connectors.elasticsearch.settings import Settings
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import Window
@@ -24,8 +26,8 @@ from klamm_plugins.records import TopicPartition
 log = logging.getLogger(__name__)
 
 _JOIN_S: Final = 1.0
+_BUFFER_BYTES: Final = 64 << 20
 _AWAY: Final = frozenset({NO_ANSWER, 502, 503, 504})
-_UNDIVIDED: Final = frozenset({400, 413})
 
 
 class BulkClient(Protocol):
@@ -47,7 +49,9 @@ class Sender:
         self._buffer = Buffer()
         self._tracker = Tracker()
         self._window = Window(settings.in_flight, settings.batch_size, settings.backoff_s)
-        self._under_way = 0
+        self._under_way: set[Request] = set()
+        self._conflicts = Conflicts(offsets_are_versions=not settings.version_header)
+        self._bytes = max(_BUFFER_BYTES, 4 * settings.in_flight * settings.bulk_bytes)
         self._closed = False
         self._bad: list[tuple[Document, str]] = []
         self._failure: str | None = None
@@ -85,12 +89,15 @@ class Sender:
             self._mappings[index] = mapping
 
     def begin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Chunk]:
-        """Chunks for records that end before these offsets; they must be added, or counted as nothing, at once."""
+        """Chunks for records that end before these offsets; open until `add` gets them."""
         with self._changed:
             return {place: self._tracker.begin(place, end) for place, end in ends.items()}
 
-    def add(self, documents: list[Document]) -> None:
+    def add(self, documents: list[Document], filled: Iterable[Chunk]) -> None:
+        """Send these documents; the chunks of `filled` have all of theirs."""
         with self._changed:
+            for chunk in filled:
+                chunk.open -= 1
             self._buffer.add(documents, time.monotonic())
             self._changed.notify_all()
 
@@ -105,26 +112,42 @@ class Sender:
             bad, self._bad = self._bad, []
             return [pair for pair in bad if not pair[0].chunk.dropped]
 
-    def committable(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committable(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See Tracker."""
         with self._changed:
-            return self._tracker.committable(places)
+            return self._tracker.committable(offsets)
 
-    def drop(self, places: Collection[TopicPartition]) -> None:
-        """Send no more documents of these partitions; what is under way is forgotten."""
+    def take_conflicts(self, ends: Mapping[TopicPartition, int]) -> list[tuple[bool, str]]:
+        """See Conflicts."""
+        with self._changed:
+            return self._conflicts.take(ends)
+
+    def drop(self, places: Collection[TopicPartition], wait_s: float) -> bool:
+        """Send no more documents of these partitions, and wait for what is under way; False: there still is some."""
+
+        def ended() -> bool:
+            return not any(d.chunk.dropped for r in self._under_way for d in r.documents)
+
         with self._changed:
             self._tracker.drop(places)
             self._changed.notify_all()
+            return self._changed.wait_for(ended, wait_s)
 
     def wait(self, limit: int, timeout_s: float, *, patient: bool = False) -> bool:
-        """Wait until at most `limit` documents are open; gives up early, unless `patient`, while the server is in trouble."""
+        """Wait until at most `limit` documents, and as large a share of the bytes, are open; gives up early, unless
+        `patient`, while the server is in trouble.
+        """
+        size = self._bytes * limit // self._settings.buffered
+
+        def roomy() -> bool:
+            return self._buffer.open <= limit and self._buffer.size <= size
 
         def enough() -> bool:
-            early = self._failure is not None or (self._window.troubled and not patient)
-            return self._buffer.open <= limit or early
+            return roomy() or self._failure is not None or (self._window.troubled and not patient)
 
         with self._changed:
             self._changed.wait_for(enough, timeout_s)
-            return self._buffer.open <= limit
+            return roomy()
 
     def close(self) -> None:
         """End the threads; those that wait for an answer are left to it."""
@@ -145,7 +168,7 @@ class Sender:
                 if reply.status == 200:
                     verdicts = judge(request.documents, reply.body, self._settings.max_retries)
                 with self._changed:
-                    self._under_way -= 1
+                    self._under_way.discard(request)
                     if verdicts is None:
                         self._refused(request, reply)
                     else:
@@ -168,13 +191,15 @@ class Sender:
                 request = self._buffer.take(self._window.batch, self._settings.bulk_bytes, now)
                 if request is not None:
                     request.sent_at = now
-                    self._under_way += 1
+                    self._under_way.add(request)
                     return request
             return None
 
     def _pause(self, now: float) -> float:
         """Seconds until something can be sent: 0 is now, less than 0 until something changes."""
-        if self._under_way >= self._window.allowed or not (self._buffer.has_requests or self._buffer.waiting):
+        if len(self._under_way) >= self._window.allowed or not (
+            self._buffer.has_requests or self._buffer.waiting
+        ):
             return -1.0
         if now < self._window.hold_until:
             return self._window.hold_until - now
@@ -194,8 +219,10 @@ class Sender:
     def _make_ready(self, index: str) -> Reply | None:
         """See to it that the target is there; None when it is, or when the first document makes it."""
         reply = self._client.exists(index)
+        if reply.status == 200:
+            return None
         if reply.status != 404:
-            return None if reply.status == 200 else reply
+            return _about(f"{index} cannot be looked up", reply)
         if self._settings.resources:
             missing = f"{index}, which topic.to.external.resource.mapping names, does not exist"
             return Reply(404, reason=missing, fatal=True)
@@ -204,8 +231,7 @@ class Sender:
         reply = self._client.create_index(index, self._mappings.get(index))
         if reply.status == 200:
             return None
-        final = reply.status not in _AWAY and reply.status != 429
-        return Reply(reply.status, reply.body, f"index {index} cannot be made: {reply.reason}", fatal=final)
+        return _about(f"index {index} cannot be made", reply)
 
     def _answered(self, request: Request, found: Verdicts) -> None:
         now = time.monotonic()
@@ -213,6 +239,8 @@ class Sender:
             document.chunk.open -= 1
         self._buffer.done([*found.done, *[d for d, _ in found.malformed]], now, again=found.again)
         self._bad += found.malformed
+        for document, action, reason in found.conflicts:
+            self._conflicts.add(document, action, reason)
         if found.failed is not None:
             self._fail(found.failed)
             return
@@ -231,6 +259,8 @@ class Sender:
         now = time.monotonic()
         if reply.fatal:
             self._fail(reply.reason)
+        elif reply.status == 429 and never_fits(reply.reason):
+            self._divide(request, reply, now)
         elif reply.status == 429:
             self._window.refused(request.sent_at, now, random.random())
             self._note(reply.reason, now)
@@ -240,7 +270,7 @@ class Sender:
             self._window.unreachable(request.sent_at, now, random.random())
             self._note(reply.reason, now)
             self._buffer.again(request, request.documents, self._window.batch)
-        elif reply.status in _UNDIVIDED:
+        elif reply.status == 413 or (reply.status == 400 and is_servers(reply.body)):
             self._divide(request, reply, now)
         elif reply.status >= 500:
             self._passing(request, reply, now)
@@ -277,6 +307,12 @@ class Sender:
 
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
+
+
+def _about(what: str, reply: Reply) -> Reply:
+    """The answer about a target: whatever does not pass by itself is final, it is no document's fault."""
+    final = reply.fatal or (reply.status not in _AWAY and reply.status != 429 and reply.status < 500)
+    return replace(reply, reason=f"{what}: {reply.reason}", fatal=final)
 
 
 MakeClient = Callable[[Settings], BulkClient]

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from klamm_base.configdef import Password, invalid
 from klamm_base.errors import ConfigError
-from klamm_connectors.elasticsearch.keys import NOT_SUPPORTED, WITHOUT_EFFECT, config_def
+from klamm_connectors.elasticsearch.keys import NOT_SUPPORTED, RUNTIMES, WITHOUT_EFFECT, config_def
 
 _SSL = "elastic.https.ssl."
 _SSL_KEYS = frozenset(k.name for k in config_def() if k.name.startswith(_SSL))
@@ -146,8 +146,22 @@ def index_name(topic: str) -> str:
 
 
 def no_effect(props: Mapping[str, str]) -> list[str]:
-    """Sentences about keys that are set and change nothing."""
-    return [f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if props.get(name)]
+    """Sentences about keys that are set and change nothing, and about what is lost by keys that go together."""
+    found = [f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if props.get(name)]
+    known = config_def()
+    found += [
+        f"{name} has no effect: the Elasticsearch sink has no such key"
+        for name in known.unknown(props)
+        if not RUNTIMES.fullmatch(name)
+    ]
+    settings = Settings.parse(props)
+    if settings.to_streams and not (
+        settings.key_ignore or settings.key_ignore_topics or settings.generated_ids
+    ):
+        found.append(
+            "a data stream takes an id once: without key.ignore=true only the first record of a key is kept"
+        )
+    return found
 
 
 def cross_errors(props: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _ROOM_S: Final = 0.5
 _COMMIT_S: Final = 1.0
 _COMMIT_ALL_S: Final = 10.0
+_CLOSE_S: Final = 3.0
 
 
 class ElasticsearchSinkTask(SinkTask):
@@ -67,10 +68,17 @@ class ElasticsearchSinkTask(SinkTask):
             self._settle_bad(sender)
         except Exception as e:  # for `put`: here it would only stop the commit of what is written
             self._error = self._error or e
+        for worrying, sentence in sender.take_conflicts(offsets):
+            log.log(logging.WARNING if worrying else logging.INFO, "%s", sentence)
         return sender.committable(offsets)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        self._running().drop(partitions)
+        # An update has no version: one that is under way must not come after those of the partition's next task.
+        if (
+            not self._running().drop(partitions, _CLOSE_S if self._settings.upsert else 0.0)
+            and self._settings.upsert
+        ):
+            log.warning("updates are still under way, they may overwrite those of the partitions' next task")
 
     def stop(self) -> None:
         if self._sender is not None:
@@ -104,7 +112,7 @@ class ElasticsearchSinkTask(SinkTask):
                 documents.append(Document(built[0], built[1], index, chunk, record))
                 if not sender.knows(index):
                     sender.announce(index, self._mapping(record))
-        sender.add(documents)
+        sender.add(documents, chunks.values())
 
     def _mapping(self, record: SinkRecord) -> dict[str, object] | None:
         """The mapping for a new index, from the first record that goes there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 
 from klamm_plugins.records import TopicPartition
 
@@ -30,19 +30,26 @@ class Tracker:
         self._done: dict[TopicPartition, int] = {}
 
     def begin(self, place: TopicPartition, end: int) -> Chunk:
-        """A chunk that ends before offset `end`; its `open` is counted up before anything else is asked."""
+        """A chunk that ends before offset `end`. It is open, by one, until it was filled."""
         chunk = Chunk(end)
+        chunk.open = 1
         self._chunks.setdefault(place, deque()).append(chunk)
         return chunk
 
-    def committable(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset to go on from, for those of `places` where anything was ever dealt with."""
+    def committable(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset to go on from, for those partitions of `offsets` where anything was ever dealt with.
+
+        `offsets` is where the records that came end: what nothing is open before, records that were left out on
+        their way to the task included.
+        """
         found = {}
-        for place in places:
-            chunks = self._chunks.get(place, ())
+        for place, end in offsets.items():
+            chunks = self._chunks.get(place, deque())
             while chunks and not chunks[0].open:
                 self._done[place] = chunks.popleft().end
-            if place in self._done:
+            if not chunks:
+                found[place] = end
+            elif place in self._done:
                 found[place] = self._done[place]
         return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
@@ -10,18 +12,22 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.elasticsearch.answers import judge
+from klamm_connectors.elasticsearch.answers import judge, never_fits
 from klamm_connectors.elasticsearch.buffer import Buffer, Document
+from klamm_connectors.elasticsearch.client import Reply
+from klamm_connectors.elasticsearch.conflicts import Conflicts
 from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
 from klamm_connectors.elasticsearch.documents import DocumentBuilder
 from klamm_connectors.elasticsearch.mapping import mapping_of
 from klamm_connectors.elasticsearch.settings import Settings
+from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import PAUSE_MAX_S, Window
 from klamm_plugins import logical
-from klamm_plugins.errors import ConfigError, DataError
+from klamm_plugins.errors import ConfigError, ConnectError, DataError
 from klamm_plugins.records import Headers, SinkRecord, TopicPartition
 from klamm_plugins.schema import BYTES, FLOAT64, INT32, OPTIONAL_STRING, STRING, SchemaBuilder, Struct
+from klamm_plugins.testing import MemorySinkContext
 
 URL = {"connection.url": "http://127.0.0.1:9200"}
 PLACE = TopicPartition("t", 0)
@@ -130,7 +136,7 @@ def test_only_a_prefix_without_gaps_is_committed(chunks, random):
             if chunk.open:
                 break
             expected = chunk.end
-        assert tracker.committable([PLACE]).get(PLACE, 0) == expected
+        assert tracker.committable({PLACE: end}).get(PLACE, 0) == expected
 
 
 def test_dropped_partitions_are_not_sent_and_not_committed():
@@ -141,7 +147,15 @@ def test_dropped_partitions_are_not_sent_and_not_committed():
     tracker.drop([PLACE])
     assert buffer.take(10, 1000, 0) is None
     assert buffer.open == 0
-    assert tracker.committable([PLACE]) == {}
+
+
+def test_records_that_were_left_out_on_the_way_are_committed_too():
+    tracker = Tracker()
+    assert tracker.committable({PLACE: 9}) == {PLACE: 9}
+    chunk = tracker.begin(PLACE, 12)
+    assert tracker.committable({PLACE: 9}) == {}
+    chunk.open -= 1
+    assert tracker.committable({PLACE: 15}) == {PLACE: 15}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ok", "busy", "away"]), st.floats(0, 3)), max_size=80))
@@ -249,10 +263,13 @@ def test_keys_ids_and_versions():
     assert source == {"doc": {"a": 1}, "doc_as_upsert": True}
     headed = build(record({"a": 1}, headers=[("v", "99")]), external__version__header="v")
     assert headed[0]["index"]["version"] == 99
+    for wrong in (1.5, True, "x", -1):
+        with pytest.raises(DataError, match="the header v"):
+            build(record({"a": 1}, headers=[("v", wrong)]), external__version__header="v")
     assert build(record({"a": 1}, topic="-Big_T"))[0]["index"]["_index"] == "big_t"
 
 
-@pytest.mark.parametrize("key", [None, b"x", "", "é" * 300, {"a": 1}, True])
+@pytest.mark.parametrize("key", [None, b"x", "", "é" * 300, "\ud800", {"a": 1}, True])
 def test_keys_that_are_no_ids_are_named(key):
     with pytest.raises(DataError, match="document's id"):
         build(record({"a": 1}, key=key))
@@ -282,15 +299,28 @@ def test_data_streams_get_a_timestamp():
 def test_text_that_is_json_passes_as_it_is():
     assert build(record('{"a":  1}'))[1] == {"a": 1}
     assert build(record(b'{\n"a": 1}'))[1] == {"a": 1}
-    for bad in ("text", b"[1]", "", b'{"a":\n'):
+    digits = b'{"a":\r\n 1.234567890123456789012345}'
+    assert b"1.234567890123456789012345" in DocumentBuilder(Settings.parse(URL)).build(record(digits))[0]
+    for bad in ("text", b"[1]", "", b'{"a":\n', b'{"a": "x\ny"}'):
         with pytest.raises(DataError, match="JSON"):
             build(record(bad))
 
 
-@pytest.mark.parametrize("bad", [[1], "x", 5, {1: 2}, {"a": 1 << 70}, {"a": object()}, {"a": Decimal("NaN")}])
+@pytest.mark.parametrize(
+    "bad",
+    [[1], "x", 5, {1: 2}, {"a": 1 << 70}, {"a": object()}, {"a": Decimal("NaN")}, {"a": [float("nan")]}],
+)
 def test_values_that_are_no_documents_are_named(bad):
     with pytest.raises(DataError):
         build(record(bad))
+
+
+def test_text_cannot_say_more_than_the_document_of_an_update():
+    upsert = {"write__method": "upsert"}
+    assert build(record('{"a": 1.50}'), **upsert)[1] == {"doc": {"a": 1.5}, "doc_as_upsert": True}
+    for more in ('{"a":1},"detect_noop":false', '{"a":1}}{"x":1'):
+        with pytest.raises(DataError, match="JSON"):
+            build(record(more), **upsert)
 
 
 SHAPE = (
@@ -371,7 +401,6 @@ def test_schemas_become_mappings():
         ("connection.password", {"connection.username": "u"}),
         ("proxy.host", {"proxy.host": "p"}),
         ("kerberos.keytab.path", {"kerberos.keytab.path": "p"}),
-        ("type.name", {"type.name": "_doc"}),
         ("elastic.https.ssl.truststore.type", {"elastic.https.ssl.truststore.type": "JKS"}),
         ("elastic.https.ssl.truststore.location", {"elastic.https.ssl.truststore.location": "/no/such"}),
         ("elastic.https.ssl.truststore.password", {"elastic.https.ssl.truststore.password": "x"}),
@@ -398,6 +427,178 @@ def test_what_cannot_be_used_is_named_and_no_password_shown(key, props):
     answers = {a.name: a for a in ElasticsearchSinkConnector.validate(props)}
     assert answers[key].errors
     assert "hunter2" not in str(answers)
+
+
+def test_keys_without_effect_are_named(caplog):
+    props = {
+        **URL,
+        "name": "x",
+        "topics": "t",
+        "type.name": "_doc",
+        "behaviour.on.null.values": "ignore",
+        "value.converter.schemas.enable": "false",
+        "errors.tolerance": "all",
+        "consumer.override.max.poll.records": "5",
+    }
+    assert not any(a.errors for a in ElasticsearchSinkConnector.validate(props))
+    ElasticsearchSinkConnector().start(props)
+    said = [r.getMessage() for r in caplog.records]
+    assert [s.split()[0] for s in said] == ["type.name", "behaviour.on.null.values"]
+    caplog.clear()
+    stream = {**URL, "data.stream.type": "LOGS", "data.stream.dataset": "d"}
+    ElasticsearchSinkConnector().start(stream)
+    assert "only the first record of a key is kept" in caplog.text
+
+
+def conflict(offset, version, place=PLACE):
+    chunk = Chunk(0)
+    reason = f"version_conflict_engine_exception: [k]: version conflict, current version [{version}] is higher or equal"
+    rec = SinkRecord(place.topic, place.partition, None, "k", None, {}, offset, 0)
+    return Document(b"", "k", "t", chunk, rec), "index", reason
+
+
+def test_versions_from_beyond_the_end_of_a_partition_are_a_reason_to_worry():
+    """Records that come again meet versions that come again, too; those of a topic made anew do not."""
+    conflicts = Conflicts(offsets_are_versions=True)
+    for offset, version in ((5, 5), (6, 9)):
+        conflicts.add(*conflict(offset, version))
+    ((worrying, sentence),) = conflicts.take({PLACE: 10})
+    assert not worrying
+    assert "2 records of t-0 were not written to t" in sentence
+    assert conflicts.take({PLACE: 10}) == []
+    conflicts.add(*conflict(6, 5000))
+    ((worrying, sentence),) = conflicts.take({PLACE: 10})
+    assert worrying
+    assert "offset 6, version there 5000" in sentence
+    headed = Conflicts(offsets_are_versions=False)
+    headed.add(*conflict(6, 5000))
+    assert [w for w, _ in headed.take({PLACE: 10})] == [False]
+
+
+class Standin:
+    """Answers instead of the server; `hold` is waited for before each answer to a bulk request."""
+
+    def __init__(self, exists=None, bulk=None):
+        self.found, self.answer = exists or Reply(200), bulk or Reply(200, b'{"errors":false}')
+        self.hold, self.asked = threading.Event(), threading.Event()
+        self.hold.set()
+
+    def exists(self, name):
+        return self.found
+
+    def bulk(self, body, read_timeout_s):
+        self.asked.set()
+        assert self.hold.wait(20)
+        return self.answer
+
+    def create_index(self, name, mapping):
+        return Reply(200)
+
+    def close(self):
+        pass
+
+
+class Letters(list):
+    def report(self, rec, error):
+        self.append(rec)
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """Starts a task on a stand-in."""
+    with contextlib.ExitStack() as stack:
+
+        def started(client, **props):
+            monkeypatch.setattr(ElasticsearchSinkTask, "make_client", lambda *_: client)
+            context = MemorySinkContext({})
+            context.assignment = frozenset({PLACE})
+            context.errant_record_reporter = Letters()
+            task = ElasticsearchSinkTask()
+            task.initialize(context)
+            task.start({**URL, **{k.replace("__", "."): v for k, v in props.items()}})
+            stack.callback(task.stop)
+            return task
+
+        yield started
+
+
+def rounds(task, count):
+    for _ in range(count):
+        task.put([])
+        task.pre_commit({PLACE: 5})
+
+
+@pytest.mark.parametrize(
+    ("client", "sentence"),
+    [
+        (Standin(exists=Reply(400, b'{"error":{}}', "bad name")), "t cannot be looked up: bad name"),
+        (Standin(bulk=Reply(400, b"<html>", "status 400: <html>")), "refused: status 400: <html>"),
+    ],
+)
+def test_what_is_no_documents_fault_does_not_make_documents_bad(start, client, sentence):
+    task = start(client)
+    task.put([record({"n": n}, offset=n) for n in range(5)])
+    with pytest.raises(ConnectError, match=sentence):
+        rounds(task, 20)
+    assert task.context.errant_record_reporter == []
+    assert task.pre_commit({PLACE: 5}) == {}
+
+
+def test_a_record_that_fails_its_put_is_not_committed(start):
+    task = start(Standin())
+    task.context.errant_record_reporter = None
+    task.put([record({"n": 1}, offset=0)])
+    with pytest.raises(DataError):
+        task.put([record("bad", offset=1)])
+    assert task.pre_commit({PLACE: 1}) == {PLACE: 1}
+    assert task.pre_commit({PLACE: 2}) == {PLACE: 1}
+
+
+def test_a_partition_goes_when_its_updates_are_no_longer_under_way(start, caplog):
+    client = Standin()
+    client.hold.clear()
+    task = start(client, write__method="upsert")
+    task.put([record({"n": 1})])
+    assert client.asked.wait(10)
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr("klamm_connectors.elasticsearch.task._CLOSE_S", 0.05)
+        task.close([PLACE])
+    assert "still under way" in caplog.text
+    caplog.clear()
+    threading.Timer(0.2, client.hold.set).start()
+    task.close([PLACE])
+    assert client.hold.is_set()
+    assert "still under way" not in caplog.text
+
+
+def test_large_documents_pause_before_there_are_many(start):
+    client = Standin()
+    client.hold.clear()
+    task = start(client, bulk__size__bytes="100", max__in__flight__requests="1")
+    half = "x" * (33 << 20)
+    task.put([record({"x": half}, key="a")])
+    assert not task.context.paused
+    task.put([record({"x": half}, key="b")])
+    assert task.context.paused == {PLACE}
+    client.hold.set()
+    for _ in range(20):
+        task.put([])
+    assert not task.context.paused
+
+
+@pytest.mark.parametrize(
+    ("sizes", "never"),
+    [
+        ("operation_bytes=90, max_coordinating_bytes=80", True),
+        ("operation_bytes=70, max_coordinating_and_primary_bytes=80", False),
+    ],
+)
+def test_a_request_that_the_server_has_no_memory_for_at_all_is_told_apart(sizes, never):
+    assert (
+        never_fits(f"rejected execution of coordinating operation [all_bytes=0, coordinating_{sizes}]")
+        == never
+    )
+    assert not never_fits("circuit_breaking_exception: x")
 
 
 def test_without_its_client_it_says_what_to_install(monkeypatch):
