@@ -2,7 +2,9 @@
 
 Batches are sent in order, at most `IN_FLIGHT_MAX` before the first is acknowledged (a broker remembers as many per
 producer, so that what is sent again is not written again). After a failure nothing more is sent until all answers
-are there; then what is not acknowledged goes again, in its order and with its sequence numbers.
+are there; then what is not acknowledged goes again, in its order and with its sequence numbers. The first batch
+after a start or a failure goes alone: a broker that knows nothing of our producer takes any sequence number from it,
+so that a second batch could overtake a first that failed.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ class MirrorPartition:
     _unacked: deque[Batch] = field(default_factory=deque)
     _under_way: int = 0
     _failed: bool = False
+    _alone: bool = True
+    """Only one batch at a time, until one is acknowledged."""
     _sequence: int = 0
 
     def __str__(self) -> str:
@@ -103,7 +107,7 @@ class MirrorPartition:
 
     def take(self, now: float) -> Batch | None:
         """The next batch to send, stamped; None when there is none or when it is not its time."""
-        if self._failed or now < self.writing.until:
+        if self._failed or now < self.writing.until or (self._alone and self._under_way):
             return None
         if self._again:
             batch = self._again.popleft()
@@ -118,9 +122,9 @@ class MirrorPartition:
         self._under_way += 1
         return batch
 
-    def is_first(self, batch: Batch) -> bool:
-        """Whether all batches before this one are acknowledged."""
-        return bool(self._unacked) and self._unacked[0] is batch
+    def is_only(self, batch: Batch) -> bool:
+        """Whether all batches before this one are acknowledged, and no other waits for an answer."""
+        return self._under_way == 1 and self._unacked[0] is batch
 
     def acked(self, batch: Batch, now_ms: int) -> None:
         """The target has it."""
@@ -130,7 +134,9 @@ class MirrorPartition:
         self.bytes += len(batch.data)
         self.buffered -= len(batch.data)
         self.latency_ms = max(now_ms - batch.max_timestamp, 0)
-        self.writing.succeeded()
+        if not self._failed:
+            self._alone = False
+            self.writing.succeeded()
         while self._unacked and self._unacked[0].acked:
             self.done = self._unacked.popleft().next_offset
         self._settle()
@@ -140,12 +146,12 @@ class MirrorPartition:
         self._under_way -= 1
         if not self._failed:
             self.writing.failed(now, why)
-        self._failed = True
+        self._failed = self._alone = True
         self._settle()
 
     def new_producer(self, producer: tuple[int, int]) -> None:
         """The target has forgotten the producer: sequences begin anew."""
-        self.producer, self._sequence = producer, 0
+        self.producer, self._sequence, self._alone = producer, 0, True
         for batch in (*self._unacked, *self._unsent):
             batch.sequence = -1
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from klamm_broker.client import BrokerError, ClientError, Cluster, Connection, ConnectionLost, broker_error
+from klamm_broker.client import BrokerError, ClientError, Cluster, ConnectionLost, broker_error
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm_broker.wire.messages.produce import (
@@ -81,7 +81,7 @@ class Sender:
                 raise self._error
             if self._stale and time.monotonic() >= self._metadata.until:
                 await self._find_leaders()
-            if not await self._send_ready():
+            if not self._send_ready():
                 self.wake.clear()
                 try:
                     async with asyncio.timeout(LOOK_S):
@@ -94,7 +94,7 @@ class Sender:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
-    async def _send_ready(self) -> bool:
+    def _send_ready(self) -> bool:
         """Send one request to each broker that has room and something waiting; whether any was sent."""
         ready: dict[int, list[MirrorPartition]] = defaultdict(list)
         for partition in self._partitions:
@@ -107,19 +107,15 @@ class Sender:
             if not items:
                 continue
             sent = True
-            try:
-                connection = await self._cluster.broker(leader)
-            except ClientError as e:
-                self._failed(items, e)
-                continue
             self._requests[leader] += 1
-            task = asyncio.create_task(self._send(leader, connection, items))
+            task = asyncio.create_task(self._send(leader, items))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return sent
 
-    async def _send(self, leader: int, connection: Connection, items: list[Item]) -> None:
+    async def _send(self, leader: int, items: list[Item]) -> None:
         try:
+            connection = await self._cluster.broker(leader)  # those who wait here go on in their order
             version = min(connection.version_for(ProduceRequest), _NAMES_VERSION)
             answer: ProduceResponse = await connection.request(
                 _request(items), version, timeout_s=TIMEOUT_MS / 1000 + 5
@@ -152,11 +148,10 @@ class Sender:
             return
         error = broker_error(code, f"producing to {partition.remote}-{partition.partition}")
         if code in _FORGOTTEN:
-            first = partition.is_first(batch)
-            partition.failed(now, str(error))
-            if first and partition.idle:
+            if partition.is_only(batch):
                 log.warning("%s: the target has forgotten our producer; a new one goes on", partition)
                 partition.new_producer(await self._new_producer())
+            partition.failed(now, str(error))
         elif error.retriable:
             self._failed([(partition, batch)], error)
         else:

@@ -18,7 +18,6 @@ from klamm_broker.wire.batch import (
 )
 from klamm_broker.wire.compression import Compression
 from klamm_broker.wire.errors import CorruptRecord
-from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Counts, convert, stamp
 from klamm_mirror.syncs import SyncState
 
@@ -135,41 +134,6 @@ def test_a_broken_checksum_is_found():
     data[-1] ^= 1
     with pytest.raises(CorruptRecord):
         convert(bytes(data), 0, Counts())
-
-
-@given(data=st.data())
-def test_whatever_fails_the_target_gets_every_batch_once_in_order(data):
-    """A target that keeps what it acknowledged and what it did not get to say, and refuses wrong sequences."""
-    partition = MirrorPartition("t", 0, "A.t", producer=(1, 0))
-    partition.begin(0)
-    total = data.draw(st.integers(1, 12))
-    for i in range(total):
-        batches, position = convert(
-            bytes(encode_batch([Record(value=b"%d" % i)], base_offset=i)), i, Counts()
-        )
-        partition.add(batches, position)
-    log: list[int] = []
-    now = 0.0
-    for _ in range(500):
-        now += 10
-        sent = []
-        while (batch := partition.take(now)) is not None:
-            sent.append(batch)
-        for batch in sent:
-            outcome = data.draw(st.sampled_from(["ok", "ok", "lost", "unanswered"])) if now < 300 else "ok"
-            known = batch.sequence < len(log)
-            in_order = batch.sequence == len(log)
-            if outcome != "lost" and in_order:
-                log.append(batch.first)
-            if outcome == "ok" and (known or in_order):
-                partition.acked(batch, 0)
-            else:
-                partition.failed(now, outcome)
-        assert partition.done <= len(log), "only what is there is committed"
-        if partition.done == total:
-            break
-    assert log == list(range(total))
-    assert (partition.done, partition.buffered, partition.idle) == (total, 0, True)
 
 
 def test_syncs_are_due_as_mirrormaker_writes_them():
