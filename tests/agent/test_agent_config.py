@@ -8,6 +8,7 @@ import pytest
 
 from klamm_base.errors import ConfigError
 from klamm_connectors.logs.config import AgentConfig, Input
+from klamm_connectors.logs.scan import Scanner
 
 GOOD = """\
 bootstrap_servers = "127.0.0.1:9092"
@@ -34,9 +35,18 @@ def test_defaults_and_relative_paths(tmp_path):
 
 
 def test_producer_settings_are_translated(tmp_path):
-    config = load(tmp_path, GOOD + '[producer]\nlinger.ms = 5\n"buffer.memory" = 1048576\n')
+    config = load(tmp_path, GOOD + '[producer]\nlinger.ms = 5\n"max.request.size" = 2097152\n')
     assert config.producer["linger.ms"] == "5"
-    assert config.producer["queue.buffering.max.kbytes"] == "1024"
+    assert config.producer["message.max.bytes"] == "2097152"
+
+
+def test_a_folder_with_the_signs_of_patterns_in_its_name(tmp_path):
+    folder = tmp_path / "site [1]*"
+    (folder / "a").mkdir(parents=True)
+    for name in ("x.log", "y.log"):
+        (folder / "a" / name).touch()
+    config = load(folder, GOOD + 'exclude = ["a/[!x].log"]\n')
+    assert [f.path for f in Scanner(config.inputs, lambda *_: None).scan()] == [str(folder / "a/x.log")]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +56,17 @@ def test_producer_settings_are_translated(tmp_path):
         (GOOD.replace('"logs"', '"lo gs"'), 6, "[inputs[0]] topic = 'lo gs'"),
         (GOOD.replace('["a/*.log"]', '"a"'), 5, """[inputs[0]] paths = 'a': a list is expected: ["a"]"""),
         (GOOD.replace('topic = "logs"\n', ""), 4, "[inputs[0]] topic is missing"),
+        (
+            GOOD + '[producer]\n"buffer.memory" = 1048576\n',
+            8,
+            "[producer] buffer.memory cannot be set: it is queue_bytes at the top of the file",
+        ),
+        (
+            GOOD.replace("a/*.log", "~nobody-here/*.log"),
+            5,
+            "[inputs[0]] paths = '~nobody-here/*.log': the home folder cannot be found",
+        ),
+        (GOOD.replace("a/*.log", "a\\u0000"), 5, "[inputs[0]] paths = 'a\\x00': a path cannot hold NUL"),
         (GOOD + 'format = "xml"\n', 7, "[inputs[0]] format = 'xml': one of raw, json is expected"),
         (GOOD + 'type = "journal"\n', 7, "[inputs[0]] type = 'journal': one of file is expected"),
         (GOOD + "ignore_older = 5\n", 7, "[inputs[0]] ignore_older = 5: a time such as"),

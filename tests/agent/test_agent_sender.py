@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 
 import pytest
@@ -10,6 +11,8 @@ from agent.harness import arrived
 from support.broker import new_name, new_topic
 
 from klamm.testing import EmbeddedBroker
+from klamm_connectors.logs.agent import Agent
+from klamm_connectors.logs.config import AgentConfig, Input
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.sender import Origin, Sender
 from klamm_connectors.logs.tracker import Checkpoint, Gap, Print
@@ -83,7 +86,51 @@ class TestStateDir:
         assert json.loads((tmp_path / "s/gaps.jsonl").read_text())["from"] == 3
         state.close()
 
-    @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 1, "files": [{}]}'])
+    def test_a_ledger_entry_that_does_not_fit_leaves_no_half_line(self, tmp_path):
+        state = StateDir(tmp_path)
+        gap = Gap(path="/x", inode=(1, 2), start=3, end=9, reason="gone")
+        state.add_gaps([gap], "now")
+        ledger = tmp_path / "gaps.jsonl"
+        before = ledger.read_bytes()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+        try:
+            with pytest.raises(StateError, match=r"gaps\.jsonl cannot be written: File too large"):
+                state.add_gaps([gap], "later")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert ledger.read_bytes() == before
+        state.close()
+
+    def test_no_checkpoint_passes_a_gap_that_is_not_in_the_ledger(self, tmp_path):
+        config = AgentConfig(
+            bootstrap_servers="127.0.0.1:1",
+            state_dir=tmp_path,
+            inputs=(Input(paths=("/none",), topic="t"),),
+            producer={},
+        )
+        (tmp_path / "gaps.jsonl").mkdir()
+        agent = Agent(config)
+        agent._tracker.gaps.append(Gap(path="/x", inode=(1, 2), start=3, end=9, reason="too large"))
+        agent._save()
+        assert not (tmp_path / "registry.json").exists()
+        (tmp_path / "gaps.jsonl").rmdir()
+        agent._save()
+        assert (tmp_path / "registry.json").exists()
+        assert json.loads((tmp_path / "gaps.jsonl").read_text())["reason"] == "too large"
+        agent._state.close()
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "{",
+            "[]",
+            '{"version": 1}',
+            '{"version": 1, "files": [{}]}',
+            '{"version": 1, "files": [{"path": "/x", "dev": 1, "inode": 2, "offset": 3, "head": [], "tail": []}]}',
+        ],
+    )
     def test_a_damaged_registry_is_one_sentence(self, tmp_path, text):
         state = StateDir(tmp_path)
         (tmp_path / "registry.json").write_text(text)

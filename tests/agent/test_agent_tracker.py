@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from klamm_connectors.logs import files
 from klamm_connectors.logs.config import Input
 from klamm_connectors.logs.files import OpenFiles
 from klamm_connectors.logs.scan import Scanner
@@ -52,7 +53,7 @@ class World:
         self.tracker = Tracker([LIMITS], self.saved, self.now)
         config = Input(paths=(str(self.folder / "*.log*"),), topic="t")
         self.scanner = Scanner((config,), self.unexpected)
-        self.files = OpenFiles(self.tracker, self.unexpected)
+        self.files = OpenFiles(self.tracker, self.unexpected, 4096)
 
     def unexpected(self, path: str, error: OSError) -> None:
         raise error
@@ -274,6 +275,31 @@ class TestRotation:
         assert again.feed(file, other, 100).data == other
 
 
+def test_files_that_cannot_be_opened_take_no_room_from_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_OPEN_MAX", 2)
+    troubles: list[str] = []
+    tracker = Tracker([LIMITS])
+    opener = OpenFiles(tracker, lambda path, _: troubles.append(path), 4096)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")  # ELOOP, also for root
+    (tmp_path / "good").write_bytes(b"line\n")
+    there = (tmp_path / "good").stat()
+    bad = [
+        Observed(path=str(tmp_path / "loop"), inode=(1, i), size=5, modified=1.0, source=0) for i in (1, 2, 3)
+    ]
+    good = Observed(
+        path=str(tmp_path / "good"),
+        inode=(there.st_dev, there.st_ino),
+        size=5,
+        modified=there.st_mtime,
+        source=0,
+    )
+    tracker.observe([*bad, good], 0.0, 0.0)
+    opener.open_new(0.0)
+    assert len(troubles) == 3
+    assert [f.path for f in tracker if f.is_open] == [good.path]
+    opener.close_all()
+
+
 class TestPolicies:
     def scan(self, tracker: Tracker, **what) -> list[Tracked]:
         tracker.observe([Observed(path="/x", inode=(1, 1), source=0, **what)], 0.0, 1000.0)
@@ -306,6 +332,29 @@ class TestPolicies:
         assert b"".join(pieces) == data
         assert [len(p) for p in pieces] == [100, 100, 50]
         assert all(p.decode() for p in pieces)
+
+    def test_a_long_line_is_whole_also_at_the_end_of_a_quiet_file(self):
+        tracker = Tracker([Limits(max_line=5000)])
+        line = b"x" * 3000 + b"\n"
+        (file,) = self.scan(tracker, size=len(line), modified=1.0)
+        tracker.opened(file, line, b"", 0.0)
+        _, count = tracker.range(file, 1000)
+        assert tracker.feed(file, line[:count], count, final=True) is None
+        _, count = tracker.range(file, 1000)
+        assert tracker.feed(file, line[:count], count, final=True).data == line
+
+    def test_what_is_in_flight_of_a_file_that_is_forgotten_says_nothing_of_the_next_with_its_inode(self):
+        tracker = Tracker([Limits()])
+        (file,) = self.scan(tracker, size=5, modified=1.0)
+        tracker.opened(file, b"old1\n", b"", 0.0)
+        block = tracker.feed(file, b"old1\n", 100)
+        tracker.feed(file, b"", 100)  # truncated
+        tracker.looked(file, 0, 2.0, 0, 0.0)
+        tracker.closed(file, 0.0)
+        tracker.expire(0.0)
+        (file,) = self.scan(tracker, size=9, modified=3.0)
+        tracker.acknowledged(file, block.generation, block.end, block.tail)
+        assert file.acked == 0
 
     def test_the_fingerprint_grows_with_the_file(self):
         tracker = Tracker([Limits()])

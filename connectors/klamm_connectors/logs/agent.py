@@ -30,6 +30,8 @@ _IDLE_S: Final = 0.1  # between two looks at files that do not grow
 _SAVE_S: Final = 1.0
 _DRAIN_S: Final = 15.0
 _SAID_AGAIN_S: Final = 300.0
+_BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
+_BLOCK_MIN: Final = 4 * 1024
 
 
 class Sent:
@@ -51,7 +53,10 @@ class Agent:
             [_limits(config, i) for i in range(len(config.inputs))], self._state.load(), time.monotonic()
         )
         self._scanner = Scanner(config.inputs, self._trouble)
-        self._files = OpenFiles(self._tracker, self._trouble)
+        topics = len({i.topic for i in config.inputs})
+        # A topic's share is exceeded by one block at most, with thousands of topics as well
+        block = max(_BLOCK_MIN, min(_BLOCK, config.queue_bytes // topics // 4))
+        self._files = OpenFiles(self._tracker, self._trouble, block)
         host = socket.gethostname()
         self._host = host.encode()
         self._envelopes = [
@@ -64,9 +69,7 @@ class Agent:
         longest = max(i.max_line_bytes for i in config.inputs)
         producer.setdefault("message.max.bytes", max(1_000_000, 2 * longest + 65_536))
         producer.setdefault("client.id", f"klamm-agent-{config.agent_id}")
-        self._sender = Sender(
-            producer, config.queue_bytes, len({i.topic for i in config.inputs}), self._refused
-        )
+        self._sender = Sender(producer, config.queue_bytes, topics, self._refused)
         self._sent: dict[Inode, deque[Sent]] = {}
         self._stop = False
         self._said: dict[str, float] = {}
@@ -175,6 +178,10 @@ class Agent:
                 del self._sent[inode]
 
     def _save(self) -> None:
+        """Gaps first: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
+        self._note_gaps()
+        if self._tracker.gaps:
+            return
         checkpoints = self._tracker.checkpoints()
         if checkpoints == self._saved:
             return
@@ -211,11 +218,11 @@ class Agent:
     def _say_sparingly(self, about: str, what: str) -> None:
         now = time.monotonic()
         if now - self._said.get(about, float("-inf")) >= _SAID_AGAIN_S:
-            self._said[about] = now
+            self._said = {a: at for a, at in self._said.items() if now - at < _SAID_AGAIN_S} | {about: now}
             log.warning("%s", what)
 
     def _waiting_for(self) -> str:
-        if self._sender.brokers_away:
+        if self._sender.brokers_away and self._sender.waits:
             return "broker"
         if troubles := self._sender.troubles:
             topic, why = next(iter(troubles.items()))

@@ -6,6 +6,7 @@ Every error is one sentence with the file, the line and the key; a key that nobo
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 import re
 import socket
@@ -30,6 +31,9 @@ _OURS: Final = {
     "transactional.id": "the agent delivers at least once, without transactions",
     "delivery.timeout.ms": "the agent waits for the broker for as long as it takes",
     "message.timeout.ms": "the agent waits for the broker for as long as it takes",
+    "buffer.memory": "it is queue_bytes at the top of the file",
+    "queue.buffering.max.kbytes": "it is queue_bytes at the top of the file",
+    "queue.buffering.max.messages": "it is queue_bytes at the top of the file",
 }
 
 
@@ -118,8 +122,8 @@ class _Reader:
             )
         form = self._choice(table, at, "format", "raw", ("raw", "json"))
         return Input(
-            paths=tuple(self._base_path(p) for p in self._texts(table, at, "paths")),
-            exclude=tuple(self._base_path(p) for p in self._texts(table, at, "exclude", default=())),
+            paths=self._patterns(at, "paths", self._texts(table, at, "paths")),
+            exclude=self._patterns(at, "exclude", self._texts(table, at, "exclude", default=())),
             topic=topic,
             format=form,
             fields=self._fields(table, at, form),
@@ -193,8 +197,18 @@ class _Reader:
             ) from None
         return translated.config, tuple(translated.ignored)
 
-    def _base_path(self, path: str) -> str:
-        return os.path.normpath(self._base.absolute() / Path(path).expanduser())
+    def _patterns(self, at: str, key: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Absolute ones; the folder of the configuration is no pattern, whatever its name holds."""
+        base = Path(glob.escape(str(self._base.absolute())))
+        found = []
+        for path in paths:
+            if "\0" in path:
+                raise self._error(at, key, f"= {path!r}: a path cannot hold NUL")
+            try:
+                found.append(os.path.normpath(base / Path(path).expanduser()))
+            except RuntimeError:
+                raise self._error(at, key, f"= {path!r}: the home folder cannot be found") from None
+        return tuple(found)
 
     def _table(self, document: dict[str, Any], name: str) -> dict[str, Any]:
         found = document.get(name, {})

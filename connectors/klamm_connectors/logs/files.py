@@ -8,23 +8,26 @@ from typing import Final
 
 from klamm_connectors.logs.tracker import HEAD, Block, Inode, Tracked, Tracker
 
-_BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
 _OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
 
 
 class OpenFiles:
-    """For one thread. Files that cannot be opened or read are told to `on_error` and tried again."""
+    """For one thread; reads up to `block` bytes. Files that cannot be opened or read are told to `on_error` and tried
+    again.
+    """
 
-    def __init__(self, tracker: Tracker, on_error: Callable[[str, OSError], None]) -> None:
-        self._tracker, self._on_error = tracker, on_error
+    def __init__(self, tracker: Tracker, on_error: Callable[[str, OSError], None], block: int) -> None:
+        self._tracker, self._on_error, self._block = tracker, on_error, block
         self._open: dict[Inode, tuple[int, Tracked]] = {}
 
     def open_new(self, now: float) -> None:
         waiting = self._tracker.to_open()
         if len(self._open) + len(waiting) > _OPEN_MAX:
             self._make_room(len(self._open) + len(waiting) - _OPEN_MAX, now)
-        for file in waiting[: max(0, _OPEN_MAX - len(self._open))]:
-            self._open_one(file, now)
+        for file in waiting:
+            if len(self._open) >= _OPEN_MAX:
+                break
+            self._open_one(file, now)  # those that cannot be opened take no room from the others
 
     def _open_one(self, file: Tracked, now: float) -> None:
         fd = -1
@@ -55,9 +58,13 @@ class OpenFiles:
         """Open files with something to read, after a look at each; closes those that need no more watching."""
         found = []
         for fd, file in list(self._open.values()):
-            there = os.fstat(fd)
-            modified = there.st_mtime
-            if self._tracker.looked(file, there.st_size, modified, there.st_nlink, now):
+            try:
+                there = os.fstat(fd)
+            except OSError as e:  # of a file system that went away: opened again when it is there
+                self._on_error(file.path, e)
+                self._close(file, now)
+                continue
+            if self._tracker.looked(file, there.st_size, there.st_mtime, there.st_nlink, now):
                 found.append(file)
             elif file.unread and self._tracker.is_final(file, now):
                 found.append(file)  # its last line has no end
@@ -68,7 +75,7 @@ class OpenFiles:
     def read(self, file: Tracked, now: float) -> Block | None:
         """The next block of `file`; None when there is no whole line, or it was truncated."""
         fd, _ = self._open[file.inode]
-        start, count = self._tracker.range(file, _BLOCK)
+        start, count = self._tracker.range(file, self._block)
         final = self._tracker.is_final(file, now)
         try:
             data = os.pread(fd, count, start)

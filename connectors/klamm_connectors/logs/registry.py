@@ -45,8 +45,12 @@ class StateDir:
             raise StateError(
                 f"state_dir {path} is in use by another agent (pid {holder or 'unknown'}): each needs its own"
             ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError as e:
+            os.close(self._lock)
+            raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e
 
     def close(self) -> None:
         os.close(self._lock)
@@ -63,7 +67,7 @@ class StateDir:
             return None
         except OSError as e:
             raise StateError(f"{path} cannot be read: {e.strerror}") from e
-        except (ValueError, KeyError, TypeError) as e:
+        except (ValueError, LookupError, TypeError) as e:
             raise StateError(
                 f"{path} is damaged ({e}): move it away to read all files from their beginning again"
             ) from e
@@ -87,8 +91,7 @@ class StateDir:
         try:
             fd = os.open(self._path / GAPS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, "".join(lines).encode())
-                os.fsync(fd)
+                _append(fd, "".join(lines).encode())
             finally:
                 os.close(fd)
         except OSError as e:
@@ -112,6 +115,19 @@ class StateDir:
                     os.close(directory)
         except OSError as e:
             raise StateError(f"{path} cannot be written: {e.strerror}") from e
+
+
+def _append(fd: int, data: bytes) -> None:
+    """All of `data`, or nothing: a disk that becomes full takes a part without an error."""
+    before = os.fstat(fd).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(fd, data[written:])
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, before)
+        raise
 
 
 def _entry(c: Checkpoint) -> dict[str, Any]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import glob
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from klamm_connectors.logs.config import Input
 from klamm_connectors.logs.tracker import Observed
+
+_FOLDERS_EVERY: Final = 60  # scans; globbing passes over folders that it may not read without a word
 
 
 class Scanner:
@@ -20,9 +24,14 @@ class Scanner:
         self._inputs = inputs
         self._excluded = [_matcher(i.exclude) for i in inputs]
         self._on_error = on_error
+        self._count = 0
 
     def scan(self) -> Iterator[Observed]:
         """Regular files. One that vanishes meanwhile is left out."""
+        if self._count % _FOLDERS_EVERY == 0:
+            for path in {p for config in self._inputs for p in config.paths}:
+                self._look_at_folders(path)
+        self._count += 1
         seen: set[str] = set()
         for source, config in enumerate(self._inputs):
             for pattern in config.paths:
@@ -31,6 +40,27 @@ class Scanner:
                         seen.add(path)
                         if (found := self._observe(path, source)) is not None:
                             yield found
+
+    def _look_at_folders(self, pattern: str) -> None:
+        """Tell of folders in which `pattern` cannot be followed."""
+        above = os.path.dirname(pattern)  # noqa: PTH120 - of a pattern
+        named = not glob.has_magic(os.path.basename(pattern))  # noqa: PTH119
+        needed = os.X_OK if named else os.R_OK | os.X_OK
+        if glob.has_magic(above):
+            folders = list(glob.iglob(os.path.join(above, ""), recursive=True))  # noqa: PTH118, PTH207
+            self._look_at_folders(above)
+        else:
+            folders = [above]
+        for folder in folders:
+            try:
+                os.stat(folder)  # noqa: PTH116
+            except FileNotFoundError:
+                continue
+            except OSError as e:
+                self._on_error(folder, e)
+                continue
+            if not os.access(folder, needed):
+                self._on_error(folder, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
     def _observe(self, path: str, source: int) -> Observed | None:
         try:
@@ -72,7 +102,8 @@ def expression(pattern: str) -> str:
             case "?":
                 parts.append("[^/]")
             case _ if part.startswith("[") and part.endswith("]"):
-                parts.append(fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z"))
+                translated = fnmatch.translate(part)  # (?s:[...])\Z, or \z in later Pythons
+                parts.append(translated[len("(?s:") : -len(r")\Z")])
             case _:
                 parts.append(re.escape(part))
     return "".join(parts)

@@ -2,7 +2,8 @@
 
 Every record has a delivery report, counted per batch. Records that came back undelivered are kept and sent again: the
 agent drops none by itself, except one that is too large for the topic, which would block all behind it: those are
-handed to `refused`. One thread; reports are served by `poll`.
+handed to `refused`. A broker refuses a whole batch of the protocol as too large, with the small records in it: its
+records are sent again one by one before any of them is given up. One thread; reports are served by `poll`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Origin(NamedTuple):
 class Batch:
     """Records of one block of one file: in flight until `left` is 0."""
 
-    __slots__ = ("_sender", "cost", "count", "failed", "key", "left", "origin", "topic")
+    __slots__ = ("_sender", "alone", "cost", "count", "failed", "key", "left", "origin", "topic")
 
     def __init__(
         self, sender: Sender, topic: str, *, key: bytes | None, origin: Origin, left: int, cost: int
@@ -58,6 +59,7 @@ class Batch:
         self._sender, self.topic, self.key, self.origin = sender, topic, key, origin
         self.left, self.count, self.cost = left, left, cost
         self.failed: list[bytes] = []
+        self.alone = False  # its records are sent again one by one
 
     @property
     def done(self) -> bool:
@@ -65,9 +67,16 @@ class Batch:
 
     def report(self, error: Any, message: Any) -> None:
         """The delivery report of one record."""
+        self._reported(error, message, alone=False)
+
+    def report_alone(self, error: Any, message: Any) -> None:
+        """The same for one that was sent by itself: if it is too large, it is this one that is."""
+        self._reported(error, message, alone=True)
+
+    def _reported(self, error: Any, message: Any, *, alone: bool) -> None:
         self.left -= 1
         if error is not None:
-            self._sender.undelivered(self, error, message.value() or b"")
+            self._sender.undelivered(self, error, message.value() or b"", alone=alone)
         if not self.left and not self.failed:
             self._sender.settled(self)
 
@@ -78,11 +87,14 @@ class _Trouble:
     def __init__(self) -> None:
         self.waiting: dict[Batch, None] = {}
         self.resent: list[Batch] = []
-        self.pause, self.again_at, self.said_at, self.why = 0.0, 0.0, float("-inf"), ""
+        self.pause, self.again_at, self.why = 0.0, 0.0, ""
 
 
 class Sender:
-    """`queue_bytes` bounds what is in flight, records' overhead included; each topic has an equal share."""
+    """`queue_bytes` bounds what is in flight, records' overhead included; each topic has an equal share.
+
+    A topic may exceed its share by one block, all together twice `queue_bytes`.
+    """
 
     def __init__(
         self, config: dict[str, Any], queue_bytes: int, topics: int, refused: Callable[[Batch, int], None]
@@ -90,28 +102,40 @@ class Sender:
         self._config = {**_DEFAULTS, **config}
         self._config |= {
             "queue.buffering.max.messages": 0,
-            "queue.buffering.max.kbytes": max(1024, 2 * queue_bytes // 1024),
+            "queue.buffering.max.kbytes": 2_147_483_647,  # the bound is `has_room`
             "error_cb": self._on_error,
             "logger": logging.getLogger("klamm.librdkafka"),
         }
         self._share = max(1, queue_bytes // max(1, topics))
+        self._most = 2 * queue_bytes
         self._flying: dict[str, int] = {}
+        self._total = 0
         self._trouble: dict[str, _Trouble] = {}
         self._refused = refused
-        self._broker_said_at = float("-inf")
+        self._said: dict[str, float] = {}
         self._fatal = ""
         self.brokers_away = False
         self.acked = 0  # records
-        self._producer = self._open()
+        self._producer = self._open({})
+        self._one_by_one: Producer | None = None
 
-    def _open(self) -> Producer:
+    def _open(self, more: dict[str, Any]) -> Producer:
         try:
-            return Producer(self._config)
+            return Producer(self._config | more)
         except KafkaException as e:
             raise ConfigError(f"[producer]: {e.args[0].str()}") from None
+        except (TypeError, ValueError) as e:  # of the binding, for settings that it takes itself
+            raise ConfigError(f"[producer]: {e}") from None
 
     def has_room(self, topic: str) -> bool:
-        return topic not in self._trouble and self._flying.get(topic, 0) < self._share
+        if topic in self._trouble or self._total >= self._most:
+            return False
+        return self._flying.get(topic, 0) < self._share
+
+    @property
+    def waits(self) -> bool:
+        """Something is not acknowledged yet."""
+        return self._total > 0
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -123,48 +147,80 @@ class Sender:
         cost = size + _RECORD_COST * len(values)
         batch = Batch(self, topic, key=key, origin=origin, left=len(values), cost=cost)
         self._flying[topic] = self._flying.get(topic, 0) + batch.cost
+        self._total += batch.cost
         self._enqueue(batch, values)
         return batch
 
     def _enqueue(self, batch: Batch, values: list[bytes]) -> None:
         records = messages(values, batch.key)
-        taken = self._producer.produce_batch(batch.topic, records, on_delivery=batch.report)
+        if batch.alone:
+            taken = self._single().produce_batch(batch.topic, records, on_delivery=batch.report_alone)
+        else:
+            taken = self._producer.produce_batch(batch.topic, records, on_delivery=batch.report)
         if taken == len(records):
             return
         for record in records:
             error = record.get("_error")
             if error is not None:
                 batch.left -= 1
-                self.undelivered(batch, error, record["value"])
+                # The client looks at each record by itself: here it is this one that is too large
+                self.undelivered(batch, error, record["value"], alone=True)
         if not batch.left and not batch.failed:
             self.settled(batch)
 
-    def undelivered(self, batch: Batch, error: Any, value: bytes) -> None:
-        code = error.code()
-        if code in _TOO_LARGE:
+    def _single(self) -> Producer:
+        if self._one_by_one is None:
+            self._one_by_one = self._open({"batch.num.messages": 1, "linger.ms": 0})
+        return self._one_by_one
+
+    def undelivered(self, batch: Batch, error: Any, value: bytes, *, alone: bool) -> None:
+        """Keep a record that came back; `alone` says that the error is about this record and no other."""
+        too_large = error.code() in _TOO_LARGE
+        if too_large and alone:
+            batch.count -= 1
             self._refused(batch, len(value))
             return
         batch.failed.append(value)
         trouble = self._trouble.setdefault(batch.topic, _Trouble())
         now = time.monotonic()
-        if not trouble.waiting:
+        if too_large:
+            batch.alone = True
+            trouble.again_at = now
+        elif not trouble.waiting:
             trouble.pause = min(max(_FIRST_PAUSE_S, trouble.pause * 2), _LONGEST_PAUSE_S)
             trouble.again_at = now + trouble.pause
         trouble.waiting[batch] = None
         trouble.why = error.str()
-        if now - trouble.said_at >= _SAID_AGAIN_S and not self._fatal:
-            trouble.said_at = now
-            log.warning(
-                "topic %s takes no records: %s; they are kept and sent again", batch.topic, trouble.why
+        if self._fatal:
+            return
+        if too_large:
+            self._say_sparingly(
+                f"topic {batch.topic} refuses a batch as too large: its records are sent again one by one, which "
+                "is slow; set batch.size in [producer] below the topic's max.message.bytes"
             )
+        else:
+            self._say_sparingly(
+                f"topic {batch.topic} takes no records: {trouble.why}; they are kept and sent again"
+            )
+
+    def _say_sparingly(self, what: str) -> None:
+        now = time.monotonic()
+        if now - self._said.get(what, float("-inf")) >= _SAID_AGAIN_S:
+            self._said = {w: at for w, at in self._said.items() if now - at < _SAID_AGAIN_S} | {what: now}
+            log.warning("%s", what)
 
     def settled(self, batch: Batch) -> None:
         self._flying[batch.topic] -= batch.cost
+        self._total -= batch.cost
         self.acked += batch.count
 
     def poll(self, timeout_s: float) -> None:
         """Serve delivery reports, waiting up to `timeout_s` for one; send again what is due."""
         acked = self.acked
+        single = self._one_by_one
+        if single is not None and len(single):  # nothing else of its topic is in flight: waited for instead
+            single.poll(timeout_s)
+            timeout_s = 0
         self._producer.poll(timeout_s)
         if self.brokers_away and self.acked != acked:
             self.brokers_away = False
@@ -185,7 +241,8 @@ class Sender:
                     self._enqueue(batch, values)
             trouble.resent = [b for b in trouble.resent if not b.done]
             if not trouble.waiting and not trouble.resent:
-                log.info("topic %s takes records again", topic)
+                if trouble.pause:
+                    log.info("topic %s takes records again", topic)
                 del self._trouble[topic]
 
     def _on_error(self, error: Any) -> None:
@@ -194,23 +251,23 @@ class Sender:
             self._fatal = error.str()
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - the public name of a local error
             self.brokers_away = True
-            if time.monotonic() - self._broker_said_at >= _SAID_AGAIN_S:
-                self._broker_said_at = time.monotonic()
-                log.warning("no broker answers (%s); reading stops when the queue is full", error.str())
+            self._say_sparingly("no broker answers; reading stops when the queue is full")
         elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
-            log.warning("the broker does not let this agent in: %s", error.str())
+            self._say_sparingly(f"the broker does not let this agent in: {error.str()}")
 
     def _begin_again(self) -> None:
         """A producer that failed for good gives back what it had; a new one sends it."""
         log.error("the producer failed (%s): beginning again with a new one", self._fatal)
-        self._producer.purge(in_queue=True, in_flight=True, blocking=True)
-        self._producer.flush(5.0)
+        for producer in (self._producer, self._one_by_one):
+            if producer is not None:
+                producer.purge(in_queue=True, in_flight=True, blocking=True)
+                producer.flush(5.0)
         self._fatal = ""
-        self._producer = self._open()
+        self._producer, self._one_by_one = self._open({}), None
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until everything is acknowledged, at most `timeout_s`; whether it is."""
         deadline = time.monotonic() + timeout_s
-        while (len(self._producer) or self._trouble) and time.monotonic() < deadline:
+        while self.waits and time.monotonic() < deadline:
             self.poll(0.05)
-        return not len(self._producer) and not self._trouble
+        return not self.waits

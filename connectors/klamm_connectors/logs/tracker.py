@@ -144,6 +144,7 @@ class Tracker:
         self._limits = limits
         self._files: dict[Inode, Tracked] = {}
         self._ignored: set[Inode] = set()
+        self._generations = 0  # of all files: what is still in flight of one never counts for another
         self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
         self.gaps: list[Gap] = []  # taken and emptied by the shell
         for c in checkpoints or ():
@@ -199,6 +200,7 @@ class Tracker:
                 self._gap(found.path, found.inode, 0, found.size, "ignore_older")
             return
         file = Tracked(inode=found.inode, path=found.path, source=found.source, grew_at=now)
+        file.generation = self._next_generation()
         file.size, file.modified = found.size, found.modified
         if self._first and limits.from_end and found.size:
             file.position = file.acked = found.size
@@ -219,6 +221,7 @@ class Tracker:
         file.is_open, file.grew_at = True, now
         if file.position and not self._is_known(file, head, tail):
             self._restart(file, "replaced")
+            file.rotated = file.removed = False
         else:
             file.tail = tail
         self._extend_head(file, head, 0)
@@ -278,7 +281,7 @@ class Tracker:
         at_end = len(data) < count
         cut = data.rfind(b"\n", known) + 1 - known
         if cut <= 0:
-            cut = self._cut_without_end(file, data, known, final=final)
+            cut = self._cut_without_end(file, data, known, final=final and at_end)
         file.long_line = not cut and not at_end
         if at_end and (cut == new or not cut):
             file.ended = (file.position + new, file.modified)
@@ -287,7 +290,7 @@ class Tracker:
         return self._advance(file, data, known, cut)
 
     def _cut_without_end(self, file: Tracked, data: bytes, known: int, *, final: bool) -> int:
-        """Bytes to give out of a line whose end is not there (yet): all at the end, a piece when it is too long."""
+        """Bytes to give out of a line whose end is not there (yet): all when `final`, a piece when it is too long."""
         limit, new = self._limits[file.source].max_line, len(data) - known
         if new > limit:
             return character_end(data, known, limit)
@@ -346,11 +349,15 @@ class Tracker:
     def _restart(self, file: Tracked, reason: str) -> None:
         if file.unread:
             self._gap(file.path, file.inode, file.position, file.size, reason)
-        file.generation += 1
+        file.generation = self._next_generation()
         file.position = file.acked = 0
         file.tail, file.acked_tail = b"", Print()
         file.head, file.head_print = b"", Print()
         file.ended, file.long_line, file.size = None, False, 0
+
+    def _next_generation(self) -> int:
+        self._generations += 1
+        return self._generations
 
     @staticmethod
     def _extend_head(file: Tracked, data: bytes, start: int) -> None:
