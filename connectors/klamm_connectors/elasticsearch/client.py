@@ -145,13 +145,21 @@ def _with_port(url: str) -> str:
     return urllib.parse.urlunsplit(parts._replace(netloc=f"{parts.netloc}:{port}"))
 
 
+class _Sealed(ssl.SSLContext):
+    """Trusts what it was told to when it was made; the transport would add the well-known authorities to it."""
+
+    def load_verify_locations(self, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+        return None
+
+
 def ssl_context(settings: Ssl) -> ssl.SSLContext:
     """Trust, client certificate and host name check as configured. ConnectError names the file that does not load."""
     context = ssl.create_default_context()
     password = settings.key_password.value if settings.key_password else None
     try:
         if settings.trust:
-            context = ssl.create_default_context(cafile=settings.trust)
+            context = _Sealed(ssl.PROTOCOL_TLS_CLIENT)
+            ssl.SSLContext.load_verify_locations(context, cafile=settings.trust)
         if settings.certificate:
             context.load_cert_chain(settings.certificate, password=password)
     except (OSError, ValueError) as e:

@@ -183,6 +183,7 @@ def cross_errors(props: Mapping[str, str], values: Mapping[str, Any]) -> dict[st
     for store in ("truststore", "keystore"):
         _check_pem(values, f"{_SSL}{store}", errors)
     _check_targets(values, errors)
+    _check_topics(props, values, errors)
     return errors
 
 
@@ -252,6 +253,17 @@ def _check_targets(values: Mapping[str, Any], errors: dict[str, str]) -> None:
             errors["topic.to.external.resource.mapping"] = str(
                 invalid("topic.to.external.resource.mapping", pair, "it must look like topic:resource")
             )
+
+
+def _check_topics(props: Mapping[str, str], values: Mapping[str, Any], errors: dict[str, str]) -> None:
+    named = {_pair(p)[0] for p in values.get("topic.to.external.resource.mapping") or []}
+    topics = [t.strip() for t in props.get("topics", "").split(",") if t.strip()]
+    missing = [t for t in topics if t not in named] if named else []
+    if missing:
+        errors.setdefault(
+            "topic.to.external.resource.mapping",
+            f"topic.to.external.resource.mapping names no resource for topic {missing[0]}",
+        )
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 
+import certifi
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from klamm_connectors.elasticsearch.answers import judge, never_fits
 from klamm_connectors.elasticsearch.buffer import Buffer, Document
-from klamm_connectors.elasticsearch.client import Reply
+from klamm_connectors.elasticsearch.client import Reply, ssl_context
 from klamm_connectors.elasticsearch.conflicts import Conflicts
 from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
 from klamm_connectors.elasticsearch.documents import DocumentBuilder
 from klamm_connectors.elasticsearch.mapping import mapping_of
-from klamm_connectors.elasticsearch.settings import Settings
+from klamm_connectors.elasticsearch.settings import Settings, Ssl
 from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import PAUSE_MAX_S, Window
@@ -415,6 +418,14 @@ def test_schemas_become_mappings():
             "topic.to.external.resource.mapping",
             {"external.resource.usage": "INDEX", "topic.to.external.resource.mapping": "t"},
         ),
+        (
+            "topic.to.external.resource.mapping",
+            {
+                "external.resource.usage": "INDEX",
+                "topic.to.external.resource.mapping": "t:i",
+                "topics": "t, u",
+            },
+        ),
         ("batch.size", {"batch.size": "0"}),
     ],
 )
@@ -599,6 +610,18 @@ def test_a_request_that_the_server_has_no_memory_for_at_all_is_told_apart(sizes,
         == never
     )
     assert not never_fits("circuit_breaking_exception: x")
+
+
+def test_only_the_given_certificates_are_trusted(tmp_path):
+    """The transport adds those of well-known authorities to whatever context it is given."""
+    bundle = Path(certifi.where()).read_text()
+    end = "-----END CERTIFICATE-----\n"
+    (tmp_path / "one.pem").write_text(bundle[: bundle.index(end)] + end)
+    context = ssl_context(Ssl(str(tmp_path / "one.pem"), None, None, check_host=True))
+    context.load_verify_locations(certifi.where())
+    assert len(context.get_ca_certs()) == 1
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_without_its_client_it_says_what_to_install(monkeypatch):
