@@ -293,6 +293,27 @@ def test_records_that_come_again_change_nothing(run, elasticsearch_server) -> No
 
 
 @pytest.mark.slow
+def test_a_topic_that_was_made_anew_is_noticed(run, elasticsearch_server, caplog) -> None:
+    """Its offsets begin below the versions of the index: the server keeps what it has, and that is said."""
+    topic = unique_index("anew")
+    running = run(topic)
+    running.end = 1000
+    running.put({"n": 1}, {"n": 2}, keys=["a", "b"])
+    running.finish()
+    running = run(topic)
+    running.put({"n": 3}, {"n": 4}, {"n": 5}, keys=["a", "b", "c"])
+    running.finish()
+    found = {"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 5}}
+    assert documents(elasticsearch_server, topic) == found
+    said = [r for r in caplog.records if "the topic was made anew" in r.getMessage()]
+    assert said
+    assert {r.levelname for r in said} == {"WARNING"}
+    counted = [int(r.getMessage().split()[0]) for r in said]
+    assert sum(counted) == 2
+    assert "version there 1001" in caplog.text
+
+
+@pytest.mark.slow
 def test_a_new_index_gets_its_mapping_from_the_schema(run, elasticsearch_server) -> None:
     topic = unique_index("mapped")
     schema = SchemaBuilder.struct().field("n", INT32).build()
@@ -304,7 +325,7 @@ def test_a_new_index_gets_its_mapping_from_the_schema(run, elasticsearch_server)
 
 
 @pytest.mark.slow
-def test_documents_are_created_in_data_streams(run, elasticsearch_server) -> None:
+def test_documents_are_created_in_data_streams(run, elasticsearch_server, caplog) -> None:
     topic = unique_index("stream")
     template = {"index_patterns": [f"logs-app-{topic}*"], "data_stream": {}, "priority": 500}
     status, answer = call(elasticsearch_server, "PUT", f"_index_template/{topic}", template)
@@ -317,6 +338,13 @@ def test_documents_are_created_in_data_streams(run, elasticsearch_server) -> Non
     assert {d["m"] for d in found.values()} == set(range(10))
     assert len(found) == 10
     assert {d["@timestamp"] for d in found.values()} == {"1970-01-01T00:00:01Z"}
+    assert "10 records of" in caplog.text
+    caplog.clear()
+    running = run(topic, data__stream__type="logs", data__stream__dataset="app")
+    running.put({"m": 100}, {"m": 101}, keys=["x", "x"])
+    running.finish()
+    assert "1 records of" in caplog.text
+    assert "set key.ignore=true" in caplog.text
 
 
 @pytest.mark.slow
@@ -376,7 +404,7 @@ def test_https_and_credentials(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_server_that_has_no_room_is_waited_for() -> None:
     """429 of the genuine server: its memory for indexing is smaller than what is under way."""
-    limits = {"indexing_pressure.memory.limit": "400kb"}
+    limits = {"indexing_pressure.memory.limit": "400kb", "http.max_content_length": "2mb"}
     with ElasticsearchServer(require(), settings=limits) as server:
         topic = unique_index("busy")
         running = Running(server, topic, max__retries="0", max__buffered__records="3000")
@@ -384,8 +412,21 @@ def test_a_server_that_has_no_room_is_waited_for() -> None:
             values = ({"n": start + i, "text": "x" * 500} for i in range(500))
             running.put(*values, keys=[f"k{start + i}" for i in range(500)])
         running.finish(90)
+        running.context.errant_record_reporter = reporter = Reporter()
+        for size in (
+            500_000,
+            3_000_000,
+        ):  # more than its memory for indexing, and more than a request may have
+            big = {"n": size, "text": "x" * size}
+            running.put(
+                {"n": 6000 + size}, big, {"n": 6001 + size}, keys=[f"a{size}", f"b{size}", f"c{size}"]
+            )
+        running.finish(90)
         running.task.stop()
         found = documents(server, topic)
+        assert [r.key for r, _ in reporter.reported] == ["b500000", "b3000000"]
+        assert len([k for k in found if k[0] in "abc"]) == 4
+        found = {k: d for k, d in found.items() if k[0] == "k"}
         assert sorted(d["n"] for d in found.values()) == list(range(6000))
         _, stats = call(server, "GET", "_nodes/stats/indexing_pressure")
         (node,) = stats["nodes"].values()
