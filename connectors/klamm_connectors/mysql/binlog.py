@@ -17,6 +17,7 @@ import pymysql
 import pymysqlreplication.binlogstream as library
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import (
+    ExecuteLoadQueryEvent,
     GtidEvent,
     MariadbGtidEvent,
     NotImplementedEvent,
@@ -41,7 +42,8 @@ library.MYSQL_EXPECTED_ERROR_CODES = ()
 
 EVENTS: Final = (
     RotateEvent, TableMapEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent, XidEvent,
-    QueryEvent, GtidEvent, MariadbGtidEvent, XAPrepareEvent, NotImplementedEvent,
+    QueryEvent, GtidEvent, MariadbGtidEvent, XAPrepareEvent, ExecuteLoadQueryEvent,
+    NotImplementedEvent,
 )  # fmt: skip
 
 _HEARTBEAT_S: Final = 5  # the server speaks at least this often, so that a dead connection is known as one

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from klamm_connectors.mysql.columns import Column, Kind, Table, from_table_map
+from klamm_connectors.mysql.columns import Column, Kind, Table, from_table_map, members
 from klamm_connectors.mysql.events import Shape, TableEvents
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.rows import RowDecoder
@@ -93,8 +93,10 @@ class Catalog:
 
     def _declared(self, event: Any, *, named: bool) -> dict[str | int, Column]:
         """Columns of information_schema by name or by place; empty when they are not needed."""
-        binary = (int(c.type) == 254 and c.max_length in _MAYBE_ADDRESS for c in event.columns)
-        if named and not any(binary):
+        unclear = (
+            (int(c.type) == 254 and c.max_length in _MAYBE_ADDRESS) or "" in members(c) for c in event.columns
+        )
+        if named and not any(unclear):
             return {}
         table = self._describe(event.schema, event.table)
         if table is None:

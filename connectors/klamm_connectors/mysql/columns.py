@@ -169,13 +169,27 @@ def _charset(found: Any, declared: Column | None) -> str:
 
 def _enumeration(base: Column, found: Any, declared: Column | None) -> Column:
     kind = Kind.ENUM if int(found.type) == 247 else Kind.SET
-    if kind is Kind.ENUM and found.enum_values:
-        values = tuple(found.enum_values[1:])  # the library puts "" in front, the value of an invalid one
-    elif kind is Kind.SET and found.set_values:
-        values = tuple(found.set_values)
-    else:
-        values = declared.values if declared is not None and declared.kind is kind else ()
+    values = members(found)
+    now = declared.values if declared is not None and declared.kind is kind else ()
+    if not values:
+        values = now
+    elif "" in values:
+        if len(now) != len(values) or any(a not in {"", b} for a, b in zip(values, now, strict=True)):
+            raise ConnectError(
+                f"column {base.name}: its {kind.upper()} has members that are no UTF-8 in the binlog, and the table is no "
+                "longer what it was then; make the column utf8mb4, then read the table again"
+            )
+        values = now
     return replace(base, kind=kind, size=int(found.size), values=values)
+
+
+def members(found: Any) -> tuple[str, ...]:
+    """The members of an ENUM or SET by the binlog, "" where the library could not read one; empty without metadata."""
+    if int(found.type) == 247:
+        return tuple(
+            (found.enum_values or ())[1:]
+        )  # the library puts "" in front, the value of an invalid one
+    return tuple(found.set_values or ()) if int(found.type) == 248 else ()
 
 
 def _long(base: Column, found: Any, declared: Column | None) -> Column:

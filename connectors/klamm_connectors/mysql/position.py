@@ -47,14 +47,19 @@ class Position:
     @classmethod
     def from_offset(cls, offset: Mapping[str, Any]) -> Position:
         """ConnectError for an offset that no such task has written."""
+        done = offset.get("gtids")
+        if done is not None and not isinstance(done, str):
+            raise ConnectError(f"offset {dict(offset)}: gtids must be a text")
+        # Debezium counts all events of a transaction, and has no `gtid` beside them: then it is read from its begin.
+        inside = offset if "gtid" in offset else {}
         try:
             found = cls(
-                done=offset.get("gtids"),
+                done=done,
                 file=str(offset["file"]),
                 pos=int(offset["pos"]),
                 gtid=str(offset.get("gtid", "")),
-                event=int(offset.get("event", 0)),
-                row=int(offset.get("row", 0)),
+                event=int(inside.get("event", 0)),
+                row=int(inside.get("row", 0)),
                 snapshot=bool(offset.get("snapshot", False)),
                 ts_sec=int(offset.get("ts_sec", 0)),
             )

@@ -219,10 +219,11 @@ def describe(connection: Any, database: str, name: str) -> Table | None:
     return Table(database, name, columns, key)
 
 
-def tables(connection: Any) -> list[tuple[str, str]]:
-    """Databases and names of all tables (no views), sorted."""
+def tables(connection: Any) -> list[tuple[str, str, str]]:
+    """Databases, names and kinds (BASE TABLE, SYSTEM VERSIONED) of all tables (no views, no sequences), sorted."""
     rows = run(
         connection,
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type='BASE TABLE' ORDER BY 1, 2",
+        "SELECT table_schema, table_name, table_type FROM information_schema.tables"
+        " WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1, 2",
     )
-    return [(str(a), str(b)) for a, b in rows]
+    return [(str(a), str(b), str(c)) for a, b, c in rows]

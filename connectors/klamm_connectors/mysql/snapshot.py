@@ -16,7 +16,7 @@ from klamm_connectors.mysql import server
 from klamm_connectors.mysql.columns import Column, Kind, Table
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.position import Position
-from klamm_plugins.errors import ConnectError
+from klamm_plugins.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,12 @@ _COMPARABLE: Final = frozenset(Kind) - {
     Kind.SET,
     Kind.GEOMETRY,
     Kind.TIME,
+    Kind.DATE,
+    Kind.DATETIME,
+    Kind.TIMESTAMP,
+    Kind.YEAR,
 }
-"""Kinds of which a value that was read finds its place again when it is sent back."""
+"""Kinds of which a value that was read finds its place again when it is sent back: a zero date would not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,10 @@ class Snapshot:
         self._connection = source.connect()
         self.rows = 0
         try:
-            self.tables = self._describe(filters)
             self.position = self._begin(facts, lock=lock)
+            self.tables = self._describe(
+                filters
+            )  # inside: what is altered before this is in the rows as well
         except BaseException:
             self.close()
             raise
@@ -76,8 +82,14 @@ class Snapshot:
 
     def _describe(self, filters: Filters) -> list[Table]:
         found = []
-        for database, name in server.tables(self._connection):
+        for database, name, kind in server.tables(self._connection):
             if filters.table(database, name):
+                if kind == "SYSTEM VERSIONED":
+                    raise ConfigError(
+                        f"{database}.{name} is system-versioned: its history would come as rows of its own; leave it out by "
+                        "table.exclude.list or table.include.list",
+                        key="table.exclude.list",
+                    )
                 table = server.describe(self._connection, database, name)
                 if table is not None:
                     found.append(table)

@@ -9,7 +9,7 @@ import pytest
 from support.mariadb import MariaDB, require
 
 from klamm_connectors.mysql.source import MySqlSourceConnector
-from klamm_plugins.errors import ConfigError, RetriableError
+from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
 from klamm_plugins.testing import MemorySourceContext, SourceConformance
 
 pytestmark = pytest.mark.mariadb
@@ -296,17 +296,99 @@ def test_a_server_that_is_not_there_is_tried_again(source):
         task.task.poll()
 
 
-def test_a_statement_in_the_binlog_instead_of_rows_is_no_silent_gap(source, mariadb):
+@pytest.mark.parametrize(
+    ("database", "statement"),
+    [
+        (None, "INSERT INTO t VALUES (2)"),
+        (None, "/* by the app */ INSERT INTO t VALUES (2)"),
+        ("test", "INSERT INTO {}.t VALUES (2)"),
+        (None, "LOAD DATA LOCAL INFILE '{}/rows.csv' INTO TABLE t"),
+    ],
+)
+def test_a_statement_in_the_binlog_instead_of_rows_is_no_silent_gap(
+    source, mariadb, tmp_path, database, statement
+):
+    (tmp_path / "rows.csv").write_text("2\n")
     source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-    task = source()
+    task = source(event__format="row")
     task.task.poll()
     connection = mariadb.connect(source.database)
     with connection.cursor() as cursor:
-        cursor.execute("SET SESSION binlog_format='STATEMENT'")
         cursor.execute("INSERT INTO t VALUES (1)")
+        cursor.execute("SET SESSION binlog_format='STATEMENT'")
+        if database is not None:
+            cursor.execute(f"CREATE DATABASE {source.database}_other")
+            cursor.execute(f"USE {source.database}_other")
+        cursor.execute(statement.format(tmp_path if "LOAD" in statement else source.database))
+        if database is not None:
+            cursor.execute(f"DROP DATABASE {source.database}_other")
     connection.close()
+    assert [r.key["id"] for r in task.read(1)] == [1]
     with pytest.raises(ConfigError, match="statement instead of the rows"):
         task.read(1)
+
+
+def test_records_before_a_failure_are_given_out_and_not_skipped(source, connect, monkeypatch):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    source.sql("CREATE TABLE u (id INT PRIMARY KEY, u UUID)")  # asked about: the binlog does not know UUIDs
+    task = source(event__format="row")
+    task.task.poll()
+    task.task.poll()
+    reader, describe = task.task._changes._reader, task.task._catalog._describe
+    failures = [RetriableError("the connection is lost")]
+
+    def failing(*args):
+        if failures:
+            raise failures.pop()
+        return describe(*args)
+
+    with connect.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (1)")
+        cursor.execute("INSERT INTO u VALUES (2, NULL)")
+        cursor.execute("INSERT INTO t VALUES (3)")
+    connect.commit()
+    deadline = time.monotonic() + 20
+    while reader.waiting < 8:  # GTID, three times a table and its rows, XID: all in one batch
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    monkeypatch.setattr(task.task._catalog, "_describe", failing)
+    assert [r.key["id"] for r in task.read(3)] == [1, 2, 3]
+    assert not failures
+
+
+def test_a_zero_date_as_a_key_is_no_end_of_the_table(source, connect):
+    source.sql("CREATE TABLE t (d DATE PRIMARY KEY)")
+    with connect.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode=''")
+        cursor.execute("INSERT INTO t VALUES ('0000-00-00'), ('2020-01-01'), ('2020-01-02')")
+    connect.commit()
+    assert len(source(snapshot__fetch__size="1").read(3)) == 3
+
+
+def test_members_of_an_enum_in_another_character_set(source):
+    source.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a','é'), s SET('ü','') CHARACTER SET latin1) CHARACTER SET latin1"
+    )
+    source.sql("INSERT INTO t VALUES (1, 'é', 'ü')")
+    task = source(event__format="row")
+    (old,) = task.read(1)
+    source.sql("INSERT INTO t VALUES (2, 'é', 'ü')")
+    (new,) = task.read(1)
+    assert [(r.value["e"], r.value["s"]) for r in (old, new)] == [("é", "ü")] * 2
+    assert old.value_schema == new.value_schema
+    source.sql("INSERT INTO t VALUES (3, 'é', 'ü')")
+    source.sql("ALTER TABLE t DROP COLUMN e")
+    task.task.stop()
+    with pytest.raises(ConnectError, match="no longer what it was then"):
+        source(new, event__format="row").read(1)
+
+
+def test_a_table_with_its_history_is_refused_by_name(source):
+    source.sql("CREATE TABLE past (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    with pytest.raises(ConfigError, match=r"past is system-versioned.*table\.exclude\.list"):
+        source().task.poll()
+    source(table__exclude__list=r".*\.past").task.poll()
 
 
 @pytest.mark.slow

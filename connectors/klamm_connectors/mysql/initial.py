@@ -1,0 +1,68 @@
+"""Records of a snapshot: every row as read (`r`), the last one with the offset that ends the snapshot."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+from klamm_connectors.mysql.catalog import Captured, Catalog
+from klamm_connectors.mysql.columns import Table
+from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.position import Position
+from klamm_connectors.mysql.snapshot import Snapshot
+from klamm_plugins.records import SourceRecord
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotRecords:
+    """`batch` until it answers None; then the binlog goes on at `position`."""
+
+    def __init__(
+        self, snapshot: Snapshot, catalog: Catalog, server_id: int, partition: dict[str, Any]
+    ) -> None:
+        self._snapshot = snapshot
+        self._catalog = catalog
+        self._server_id = server_id
+        self._partition = partition
+        self._held: SourceRecord | None = None
+        self._table: tuple[Table, Captured] | None = None
+        self.done = False
+
+    @property
+    def position(self) -> Position:
+        return self._snapshot.position
+
+    def close(self) -> None:
+        self._snapshot.close()
+
+    def batch(self) -> list[SourceRecord]:
+        """Rows of the next chunk. One is kept back: if it is the very last, its offset ends the snapshot."""
+        chunk = self._snapshot.next_chunk()
+        if chunk is None:
+            return self._end()
+        now = time.time_ns() // 1_000_000
+        offset = replace(self.position, snapshot=True).to_offset()
+        origin = Origin(now, self._server_id, None, self.position.file, self.position.pos, "true")
+        events = self._captured(chunk.table).events
+        found = [self._held] if self._held is not None else []
+        for row in chunk.rows:
+            found += events.records("r", None, events.convert(row), origin, self._partition, offset, 0, now)
+        self._held = found.pop()
+        return found
+
+    def _captured(self, table: Table) -> Captured:
+        if self._table is None or self._table[0] is not table:
+            self._table = table, self._catalog.of_table(table)
+        return self._table[1]
+
+    def _end(self) -> list[SourceRecord]:
+        self.close()
+        self.done = True
+        log.info("snapshot done, %d rows", self._snapshot.rows)
+        if self._held is None:
+            return []
+        self._held.source_offset = self.position.to_offset()
+        return [self._held]

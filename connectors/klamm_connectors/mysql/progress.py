@@ -1,0 +1,70 @@
+"""How far a reader is in the binlog, transaction by transaction, and what it has to skip after a start. Pure: no I/O."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from klamm_connectors.mysql.position import Position
+
+log = logging.getLogger(__name__)
+
+_BEGINS = ("XA START", "XA BEGIN")
+
+
+class Progress:
+    """Follows the events of one stream that was opened at `position`.
+
+    `position` is always where the rows that were given out end, also while the transaction under way is read again.
+    """
+
+    def __init__(self, position: Position, *, gtids: bool) -> None:
+        self.position = position
+        self.file = position.file
+        self._gtids = gtids
+        self._resume: Position | None = position if position.event else None
+        self._skip = (0, 0)
+        self._events = 0  # row events of the transaction so far
+        self._in_transaction = False
+
+    def begin(self, gtid: str, *, in_transaction: bool) -> None:
+        """A transaction begins (or, not `in_transaction`, a statement that may be one of its own)."""
+        resume, self._resume = self._resume, None
+        self._events, self._skip = 0, (0, 0)
+        self._in_transaction = in_transaction
+        if resume is not None and resume.gtid == gtid:
+            self._skip = (resume.event, resume.row)
+            return
+        if resume is not None:
+            log.warning(
+                "the transaction %s comes where %s was expected: it is read from its begin", gtid, resume.gtid
+            )
+        self.position = self.position.begin(gtid)
+
+    def query(self, statement: str, log_pos: int, ts_sec: int) -> None:
+        """A statement as text: the bounds of a transaction, or DDL, which is one by itself."""
+        word = statement.strip().rstrip(";").upper()
+        if word == "BEGIN" or word.startswith(_BEGINS):
+            if not self._gtids:
+                self.begin("", in_transaction=True)
+            self._in_transaction = True
+        elif word in {"COMMIT", "ROLLBACK"} or not self._in_transaction:
+            self.complete(log_pos, ts_sec)
+
+    def complete(self, log_pos: int, ts_sec: int) -> None:
+        """The transaction under way ends before `log_pos`."""
+        self.position = self.position.complete(self.file, log_pos, ts_sec)
+        self._in_transaction = False
+        self._skip, self._events = (0, 0), 0
+
+    def rows(self) -> int | None:
+        """A row event comes, of whatever table: how many of its rows are out already; None when all are."""
+        self._events += 1
+        event, row = self._skip
+        if self._events < event:
+            return None
+        return row if self._events == event else 0
+
+    def at(self, row: int, ts_sec: int) -> Position:
+        """The position after so many rows of the row event under way."""
+        return replace(self.position, event=self._events, row=row, ts_sec=ts_sec)
