@@ -167,7 +167,8 @@ class Checkpointer:
         there = [await reader.catch_up() for reader in (self._reader, self._back)]
         if not any(there):
             return []
-        written = await self._follow(now_ms, write=emit)
+        self._forget_lost()
+        written = await self._follow(now_ms, write=self._settings.emit_every_s is not None)
         self._emit.done(time_s)
         if sync:
             await self._sync_groups()
@@ -206,6 +207,15 @@ class Checkpointer:
         gone = set(self.groups or ()) - set(found)
         self._checkpoints.forget(gone)
         self.groups = found
+
+    def _forget_lost(self) -> None:
+        """Where the target lost records, what was said of them is not said, set or compared with any more."""
+        ends = {(self._settings.rename(t), p): end for (t, p), end in self._reader.store.ends().items()}
+        for lost in self._checkpoints.forget_beyond(ends):
+            log.warning(
+                "group %s: its checkpoint %d lies behind the end of %s-%d, which was shortened or made anew: forgotten",
+                lost.group, lost.downstream_offset, lost.topic, lost.partition,
+            )  # fmt: skip
 
     async def _follow(self, now_ms: int, *, write: bool) -> list[Checkpoint]:
         """Translate what the groups have committed; write what is news and remember it."""

@@ -50,6 +50,10 @@ class OffsetSyncStore:
         syncs = self._partitions.get((topic, partition))
         return None if syncs is None else syncs.translate(upstream_offset)
 
+    def ends(self) -> dict[Partition, int]:
+        """The downstream offset of the last sync of each upstream partition."""
+        return {partition: syncs.downstream[-1] for partition, syncs in self._partitions.items()}
+
     def syncs(self, topic: str, partition: int) -> list[tuple[int, int]]:
         """(upstream, downstream) of the syncs kept for a partition, oldest first."""
         syncs = self._partitions.get((topic, partition))
@@ -129,6 +133,21 @@ class CheckpointStore:
             or checkpoint.upstream_offset < last.upstream_offset
             or checkpoint.downstream_offset > last.downstream_offset
         )
+
+    def forget_beyond(self, ends: Mapping[Partition, int]) -> list[Checkpoint]:
+        """Drop, and return, what was said for a downstream partition that has since lost it: behind its last sync.
+
+        No translation lies farther than one behind the last sync, so the topic was shortened or made anew.
+        """
+        gone = [
+            checkpoint
+            for checkpoints in self._groups.values()
+            for partition, checkpoint in checkpoints.items()
+            if partition in ends and checkpoint.downstream_offset > ends[partition] + 1
+        ]
+        for checkpoint in gone:
+            del self._groups[checkpoint.group][checkpoint.topic, checkpoint.partition]
+        return gone
 
     def of_group(self, group: str) -> dict[Partition, Checkpoint]:
         """A group's last checkpoints by downstream partition."""

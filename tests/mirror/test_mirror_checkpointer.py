@@ -101,14 +101,41 @@ async def test_a_new_start_goes_on_from_the_checkpoints(pair):
     await pair.sync((0, 0), (100, 100), (200, 200))
     await pair.commit(200)
     await pair.checkpointer().step(0, NOW_MS)
-    # The target lost records: what is translated now lies before what was said
-    await pair.sync((300, 50))
-    await pair.commit(300)
+    # Older syncs are gone: what is translated now lies before what was said
+    await pair.sync((190, 199), (201, 210))
     assert await pair.checkpointer().step(0, NOW_MS) == []
     # The group itself went back: that is followed
     await pair.sync((10, 300))
     await pair.commit(10)
     assert [c.downstream_offset for c in await pair.checkpointer().step(0, NOW_MS)] == [300]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_target_that_was_made_anew_takes_no_offset_of_the_old_one(pair, restarted):
+    await pair.sync((0, 0), (200, 200))
+    await pair.commit(200)
+    checkpointer = pair.checkpointer()
+    assert [c.downstream_offset for c in await checkpointer.step(0, NOW_MS)] == [200]
+    gone = {(pair.remote, 0): Committed(0)}  # as a broker forgets the offsets in a topic that is deleted
+    assert not await groups.commit_offsets(pair.target, pair.group, gone)
+    checkpointer = pair.checkpointer() if restarted else checkpointer
+    await pair.sync((201, 0))
+    assert await checkpointer.step(60, NOW_MS) == []  # nothing can be said of offset 200
+    assert await pair.at_target() == {(pair.remote, 0): 0}
+    await pair.commit(210)
+    assert [c.downstream_offset for c in await checkpointer.step(120, NOW_MS)] == [1]
+    assert await pair.at_target() == {(pair.remote, 0): 1}
+
+
+async def test_checkpoints_are_written_where_groups_are_set_more_often(pair):
+    await pair.sync((0, 0), (100, 90))
+    checkpointer = pair.checkpointer(sync_every_s=1, refresh_every_s=1)
+    assert await checkpointer.step(0, NOW_MS) == []
+    await pair.commit(100)
+    for second in range(1, 62):
+        await checkpointer.step(second, NOW_MS)
+    assert [c.downstream_offset for c in await pair.checkpoints()] == [90]
+    assert await pair.at_target() == {(pair.remote, 0): 90}
 
 
 async def test_a_group_that_reads_at_the_target_keeps_its_offsets(pair):
