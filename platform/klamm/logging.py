@@ -93,7 +93,10 @@ class KafkaHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Queue one record. Never blocks, never raises."""
         try:
-            value = self.format(record).encode() if self.formatter is not None else self._document(record)
+            if self.formatter is None:
+                value = self._document(record)
+            else:
+                value = self.format(record).encode(errors="backslashreplace")
             if self._closed:
                 self._drop("the handler is closed")
                 return
@@ -130,12 +133,17 @@ class KafkaHandler(logging.Handler):
                 "message": str(record.exc_info[1]),
                 "stack_trace": logging.Formatter().formatException(record.exc_info),
             }
+        elif record.stack_info:
+            document["error"] = {"stack_trace": record.stack_info}
         if self._fields:
             document |= self._fields
         extra = record.__dict__.keys() - _STANDARD
         if extra:
             document["labels"] = {name: record.__dict__[name] for name in extra}
-        return orjson.dumps(document, default=str, option=_OPTIONS)
+        try:
+            return orjson.dumps(document, default=_text, option=_OPTIONS)
+        except TypeError:
+            return orjson.dumps(_plain(document), default=_text)
 
     def flush(self) -> None:
         """Wait until what is queued is delivered, at most `flush_timeout`."""
@@ -175,6 +183,25 @@ class KafkaHandler(logging.Handler):
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._producer))
             self._producer = None
+
+
+def _text(value: object) -> str:
+    """Also of what is no UTF-8, such as the name of a file in another encoding."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds, as it is; the rest (lone surrogates, keys of any kind, huge integers) as text."""
+    match value:
+        case dict():
+            return {_text(k): _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case None | bool() | float():
+            return value
+        case int() if -(1 << 63) <= value < 1 << 64:
+            return value
+    return _text(value)
 
 
 _handlers: weakref.WeakSet[KafkaHandler] = weakref.WeakSet()

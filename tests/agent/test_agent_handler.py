@@ -64,6 +64,27 @@ def test_records_arrive_as_documents(broker, topic, logger):
     assert handler.dropped == 0
 
 
+def test_what_json_cannot_hold_is_text(broker, topic, logger, capsys):
+    handler = KafkaHandler(broker.bootstrap, topic)
+    logger.addHandler(handler)
+    name = os.fsdecode(b"\xe4.log")
+    logger.info("cannot read %s", name, extra={"size": 1 << 70, "places": {(1, 2): [name, 3, None]}})
+    logger.info("here", stack_info=True)
+    handler.setFormatter(logging.Formatter("plain %(message)s"))
+    logger.info("cannot read %s", name)
+    handler.flush()
+    assert handler.dropped == 0
+    assert capsys.readouterr().err == ""
+    plain, *documents = sorted(
+        read(broker.bootstrap, topic, 3), key=lambda value: (value[:1] == b"{", b"here" in value)
+    )
+    assert plain == b"plain cannot read \\udce4.log"
+    first, second = map(json.loads, documents)
+    assert first["message"] == "cannot read \\udce4.log"
+    assert first["labels"] == {"size": str(1 << 70), "places": {"(1, 2)": ["\\udce4.log", 3, None]}}
+    assert "test_what_json_cannot_hold_is_text" in second["error"]["stack_trace"]
+
+
 def test_dictconfig_with_a_formatter(broker, topic):
     name = f"configured.{topic}"
     logging.config.dictConfig({
