@@ -235,6 +235,9 @@ class Fetcher:
         partition.reading.succeeded()
         if not data.records:
             return
+        # an answer's bytes go to the partitions that are asked for first: who got some goes behind the others
+        key = partition.topic, partition.partition
+        self._partitions[key] = self._partitions.pop(key)
         aborted = None
         if settings.committed_only:
             aborted = [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()]
@@ -282,7 +285,9 @@ class Fetcher:
                 partition, partition.position, first - 1, lost, first,
             )  # fmt: skip
             partition.add([], first)
-        elif partition.position > end:
+        elif partition.position <= end:
+            partition.reading.failed(time.monotonic(), f"{partition.position} is not an offset yet")
+        else:
             self._stop(
                 partition,
                 f"the source ends at offset {end}, the mirror is at {partition.position}: the topic was shortened or "

@@ -54,11 +54,12 @@ class MirrorHeartbeatTask(LoopTask):
         (source, target), topic = self._aliases, self._topic
         if not self._made:
             await internal_topics.create(self._cluster, topic, self._replicas)
-            self._made = True
+        self._made = False  # after a failure it is looked for again: somebody may have deleted it
         self._next_s = time.monotonic() + self._interval_s
         now_ms = time.time_ns() // 1_000_000
         key, value = Heartbeat(source, target, now_ms).encode()
         await internal_topics.produce(self._cluster, topic, [Record(timestamp=now_ms, key=key, value=value)])
+        self._made = True
         self._written += 1
         if not self._committed:  # the offset never changes
             self._committed = True

@@ -40,7 +40,7 @@ class Backoff:
             self.until, self.why, self._wait_s = 0.0, None, BACKOFF_FIRST_S
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class MirrorPartition:
     """`position` is the next source offset to fetch (-1: to be asked for), `done` the one behind all that is
     acknowledged (-1: none yet). `stopped` says why it is not fetched any more.

@@ -62,7 +62,7 @@ class Sender:
         self.producers = 0
         self.why: str | None = None
         self._cluster = cluster
-        self._partitions = partitions
+        self._partitions = list(partitions)
         self._on_ack = on_ack
         self._leaders: dict[tuple[str, int], int] = {}
         self._stale = True
@@ -107,11 +107,17 @@ class Sender:
             if not items:
                 continue
             sent = True
+            self._after(items[-1][0])
             self._requests[leader] += 1
             task = asyncio.create_task(self._send(leader, items))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return sent
+
+    def _after(self, partition: MirrorPartition) -> None:
+        """The next request begins with the partitions that follow: a few that always have something starve none."""
+        at = self._partitions.index(partition) + 1
+        self._partitions = self._partitions[at:] + self._partitions[:at]
 
     async def _send(self, leader: int, items: list[Item]) -> None:
         try:

@@ -104,7 +104,7 @@ class TopicKeeper:
             topics = Topics(self._parsed, source, target)
             if first:
                 await topics.check_clusters()
-                await topics.prepare_syncs()
+            await topics.prepare_syncs()
             found = await topics.find()
             await topics.make(found)
         before, self._topics = self._topics, found

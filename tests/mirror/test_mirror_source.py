@@ -179,3 +179,42 @@ def test_topics_that_came_from_the_target_are_left_alone(source, target):
         new_topic(source, name=topic)
     with Running(props(source.bootstrap, target.bootstrap, topics=f".*{name}")) as mirror:
         assert assigned(mirror) == [f"C.{name}-0,{name}-0"]
+
+
+def test_a_partition_with_much_to_copy_starves_no_other(source, target):
+    """One answer holds one batch here: it goes to each partition in turn."""
+    topic = new_topic(source, 2)
+    produce(source.bootstrap, topic, rows(3000), **{"batch.num.messages": 1})
+    produce(source.bootstrap, topic, rows(1), partition=1)
+    config = props(
+        source.bootstrap, target.bootstrap, topics=topic, source__consumer__fetch__max__bytes="100"
+    )
+    with Running(config) as mirror:
+        mirror.until(
+            lambda: mirror.details().get("partitions", {}).get(f"{topic}-1", {}).get("offset") == 1,
+            "the small partition",
+        )
+        assert mirror.details()["partitions"][f"{topic}-0"]["lag"] > 0
+
+
+def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, target):
+    """The target has forgotten our producer with it."""
+    topic, remote = new_topic(source), ""
+    first, second, third = (rows(200, tag) for tag in ("a", "b", "c"))
+    produce(source.bootstrap, topic, first)
+    config = props(source.bootstrap, target.bootstrap, topics=topic, refresh__topics__interval__seconds="1")
+    with Running(config) as mirror:
+        mirror.until(lambda: mirror.records == 200, "copied")
+        remote, admin = f"A.{topic}", AdminClient({"bootstrap.servers": target.bootstrap})
+        admin.delete_topics([remote])[remote].result(10)
+        produce(source.bootstrap, topic, second)
+        mirror.until(lambda: mirror.records == 400, "what came while it was away")
+        produce(source.bootstrap, topic, third)
+        mirror.until(lambda: mirror.records == 600, "what came then")
+    assert read(target.bootstrap, remote, 400) == second + third
+    found = [
+        OffsetSync.decode(key, value)
+        for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", 10_000, seconds=1)
+    ]
+    assert OffsetSync(topic, 0, 200, 0) in found
+    assert mirror.commits[-1][0][1] == {"offset": 599}
