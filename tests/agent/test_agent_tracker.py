@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -298,6 +299,25 @@ def test_files_that_cannot_be_opened_take_no_room_from_others(tmp_path, monkeypa
     assert len(troubles) == 3
     assert [f.path for f in tracker if f.is_open] == [good.path]
     opener.close_all()
+
+
+@pytest.mark.parametrize(("other", "position"), [(False, 20), (True, 0)])
+def test_a_device_with_another_number_since_the_machine_was_started(other, position):
+    content = b"first line\nsecond 1\n"
+    tracker = Tracker([LIMITS])
+    tracker.observe([Observed(path="/x.log", inode=(1, 7), size=20, modified=1.0, source=0)], 0.0, 0.0)
+    (file,) = tracker.to_open()
+    tracker.opened(file, content, b"", 0.0)
+    block = tracker.feed(file, content, 100)
+    tracker.acknowledged(file, block.generation, block.end, block.tail)
+    again = Tracker([LIMITS], tracker.checkpoints())
+    again.observe([Observed(path="/x.log", inode=(2, 7), size=20, modified=1.0, source=0)], 0.0, 0.0)
+    (file,) = again.to_open()
+    start, count = again.tail_range(file)
+    found = content[::-1] if other else content
+    again.opened(file, found, found[start : start + count], 0.0)
+    assert file.position == position
+    assert [f.inode for f in again] == [(2, 7)]
 
 
 class TestPolicies:

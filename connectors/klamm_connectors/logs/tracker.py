@@ -144,6 +144,7 @@ class Tracker:
         self._limits = limits
         self._files: dict[Inode, Tracked] = {}
         self._ignored: set[Inode] = set()
+        self._observed = False
         self._generations = 0  # of all files: what is still in flight of one never counts for another
         self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
         self.gaps: list[Gap] = []  # taken and emptied by the shell
@@ -171,6 +172,9 @@ class Tracker:
             # Hard links: one file; the name that it had stays.
             if found.inode not in by_inode or (known is not None and known.path == found.path):
                 by_inode[found.inode] = found
+        if not self._observed:
+            self._renumber(by_inode)
+            self._observed = True
         for file in self._files.values():
             there = by_inode.get(file.inode)
             if there is None:
@@ -183,6 +187,18 @@ class Tracker:
                 self._add(found, now, wall)
         self._ignored &= by_inode.keys()
         self._first = False
+
+    def _renumber(self, by_inode: dict[Inode, Observed]) -> None:
+        """Devices may have other numbers since the machine was started: path and inode tell the files of the registry
+        as well, and `opened` compares their content.
+        """
+        missing = {(f.path, f.inode[1]): f for f in self._files.values() if f.inode not in by_inode}
+        for inode, found in by_inode.items():
+            file = missing.get((found.path, inode[1]))
+            if file is not None and inode not in self._files:
+                del self._files[file.inode]
+                file.inode = inode
+                self._files[inode] = file
 
     def _update(self, file: Tracked, there: Observed, now: float) -> None:
         if file.source == -1:  # from the registry: its name may have changed while nobody looked
