@@ -110,7 +110,7 @@ class ElasticsearchSinkTask(SinkTask):
                 chunk = chunks[record.topic, record.partition]  # type: ignore[index]  # equal to TopicPartition
                 chunk.open += 1
                 documents.append(Document(built[0], built[1], index, chunk, record))
-                if not sender.knows(index):
+                if record.value is not None and not sender.knows(index):  # a tombstone has no schema
                     sender.announce(index, self._mapping(record))
         sender.add(documents, chunks.values())
 

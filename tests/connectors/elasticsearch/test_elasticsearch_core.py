@@ -503,6 +503,7 @@ class Standin:
         return self.answer
 
     def create_index(self, name, mapping):
+        self.created = name, mapping
         return Reply(200)
 
     def close(self):
@@ -553,6 +554,15 @@ def test_what_is_no_documents_fault_does_not_make_documents_bad(start, client, s
         rounds(task, 20)
     assert task.context.errant_record_reporter == []
     assert task.pre_commit({PLACE: 5}) == {}
+
+
+def test_a_tombstone_at_the_beginning_does_not_cost_the_mapping(start):
+    client = Standin(exists=Reply(404))
+    schema = SchemaBuilder.struct().field("n", INT32).build()
+    task = start(client, behavior__on__null__values="delete")
+    task.put([record(None, offset=0), record(Struct(schema, n=1), offset=1, schema=schema)])
+    assert client.asked.wait(10)
+    assert client.created == ("t", {"properties": {"n": {"type": "integer"}}})
 
 
 def test_a_record_that_fails_its_put_is_not_committed(start):

@@ -466,6 +466,31 @@ def test_nothing_is_lost_when_server_and_task_are_killed(worker: WorkerProcess) 
         assert worker.state(topic) == ["RUNNING", "RUNNING"]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_updates_keep_their_order_while_partitions_move(
+    worker: WorkerProcess, elasticsearch_server: ElasticsearchServer
+) -> None:
+    """Updates have no versions: what one task has under way must not come after what the next one sends."""
+    topic = unique_index("moving")
+    producer, model = topic_of(worker, topic), {}
+    produce(producer, topic, model, range(2000), 1)
+    settings = {"write__method": "upsert", "batch__size": "50", "linger__ms": "5"}
+    sink(worker, elasticsearch_server, topic, **settings)
+    wait_for(lambda: len(documents(elasticsearch_server, topic)) > 10, lambda: worker.log, 60)
+    for n, tasks in enumerate(("2", "1", "2")):
+        start = 2000 + n * 4000
+        produce(producer, topic, model, range(start, start + 4000), n)
+        config = worker.request("GET", f"/connectors/{topic}/config").content
+        assert (
+            worker.request("PUT", f"/connectors/{topic}/config", {**config, "tasks.max": tasks}).status == 200
+        )
+        running = ["RUNNING"] * (int(tasks) + 1)
+        wait_for(lambda states=running: worker.state(topic) == states, lambda: worker.log[-3000:], 60)
+    wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log[-3000:], 90)
+
+
 def kill_task(worker: WorkerProcess, topic: str) -> None:
     """`kill -9` for the process of its task."""
     children = psutil.Process(worker.process.pid).children(recursive=True)
