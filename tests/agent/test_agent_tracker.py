@@ -351,6 +351,7 @@ class TestPolicies:
             pieces.append(block.data)
         assert b"".join(pieces) == data
         assert [len(p) for p in pieces] == [100, 100, 50]
+        assert tracker.cuts == 2
         assert all(p.decode() for p in pieces)
 
     def test_a_long_line_is_whole_also_at_the_end_of_a_quiet_file(self):

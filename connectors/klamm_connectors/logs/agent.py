@@ -241,7 +241,7 @@ class Agent:
             "bytes": self.bytes,
             "acked": self._sender.acked,
             "lag_bytes": self._lag(),
-            "split_lines": self.split_lines,
+            "split_lines": self.split_lines + self._tracker.cuts,
             "gaps": self.lost_ranges,
             "waiting_for": self._waiting_for(),
         }

@@ -147,6 +147,7 @@ class Tracker:
         self._observed = False
         self._generations = 0  # of all files: what is still in flight of one never counts for another
         self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
+        self.cuts = 0  # of lines longer than allowed
         self.gaps: list[Gap] = []  # taken and emptied by the shell
         for c in checkpoints or ():
             self._files[c.inode] = Tracked(
@@ -309,6 +310,7 @@ class Tracker:
         """Bytes to give out of a line whose end is not there (yet): all when `final`, a piece when it is too long."""
         limit, new = self._limits[file.source].max_line, len(data) - known
         if new > limit:
+            self.cuts += 1
             return character_end(data, known, limit)
         return new if final else 0
 
