@@ -27,7 +27,7 @@ from klamm_base.version import __version__
 
 app = typer.Typer(
     name="klamm",
-    help="Kafka's broker and Connect in one package.",
+    help="Kafka's broker, Connect and MirrorMaker in one package.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
