@@ -124,3 +124,19 @@ def test_lag_is_by_topic() -> None:
         "a": 3,
         "b": 0,
     }
+
+
+@given(
+    st.dictionaries(st.sampled_from(PARTITIONS), st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1)
+)
+def test_the_first_batch_is_the_same_wherever_a_query_would_begin_by_now(bounds: dict) -> None:
+    """Spark asks for the beginning again when the first batch was cut off: "latest" and "earliest" have moved."""
+    begins = {p: at for p, (at, _) in bounds.items()}
+    ends = {p: at + n for p, (at, n) in bounds.items()}
+    start = Position(begins, first=True)
+    end = through_json(advance(through_json(start), begins, ends))
+    found = ranges(start, end)
+    assert found == [Range(*p, begins[p], ends[p]) for p in sorted(bounds) if begins[p] < ends[p]]
+    for now in (Position(ends, first=True), Position({p: at + 3 for p, at in begins.items()}, first=True)):
+        assert ranges(now, end) == found
+    assert advance(end, begins, ends) is end

@@ -8,6 +8,9 @@ A position is what Spark writes to the checkpoint for our source, as JSON:
 is not where the batch before ended: a partition that is new, or one whose next records are gone. Ranges follow from
 two positions alone, so a batch that is run again reads exactly the same records. `lost` counts, since the query was
 first started, the records that were gone before they were read (only with failOnDataLoss=false).
+
+Where a query begins (`"first": true`) is in no checkpoint: Spark asks for it anew when it runs the first batch again, and
+by then "latest" is somewhere else. So the end of the first batch has every partition in `from`.
 """
 
 from __future__ import annotations
@@ -34,16 +37,24 @@ class Position:
     next: Offsets
     begins: Offsets = field(default_factory=dict)
     lost: int = 0
+    first: bool = False
 
     def to_json(self) -> dict[str, Any]:
         answer: dict[str, Any] = {"partitions": nested(self.next), "lost": self.lost}
         if self.begins:
             answer["from"] = nested(self.begins)
+        if self.first:
+            answer["first"] = True
         return answer
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Position:
-        return cls(flat(data["partitions"]), flat(data.get("from", {})), int(data.get("lost", 0)))
+        return cls(
+            flat(data["partitions"]),
+            flat(data.get("from", {})),
+            int(data.get("lost", 0)),
+            first=bool(data.get("first", False)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +105,14 @@ def advance(
             f"records are gone before they were read: {'; '.join(lost.values())} (they were deleted by "
             "retention, or the topic was deleted or made anew); with failOnDataLoss=false the query goes on with what is there"
         )
+    if start.first:
+        begins = {p: at for p, at in start.next.items() if p in latest} | begins
     bounds = {p: (begins.get(p, start.next.get(p, earliest[p])), latest[p]) for p in latest}
     ends = limited(bounds, max_records)
     gone = sum(
         max(0, begins[p] - start.next[p]) for p in begins if p in start.next and latest[p] >= start.next[p]
     )
-    if ends == dict(start.next) and not gone and not lost:
+    if ends == dict(start.next) and not gone and not lost and not start.first:
         return start
     return Position(ends, begins, start.lost + gone)
 

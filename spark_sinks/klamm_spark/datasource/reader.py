@@ -70,7 +70,7 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
-        self._said_gone = 0
+        self._first: dict[str, Any] | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -79,10 +79,14 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return self._cluster
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        existing = self.cluster.topics()
-        _all_there(self._options, existing)
-        wanted = self.cluster.subscribed(existing)
-        return Position(_start(self.cluster, self._options, wanted, "latest")).to_json()
+        """Spark asks more than once for the first batch: the answer stays the same."""
+        if self._first is None:
+            existing = self.cluster.topics()
+            _all_there(self._options, existing)
+            wanted = self.cluster.subscribed(existing)
+            begins = _start(self.cluster, self._options, wanted, "latest")
+            self._first = Position(begins, first=True).to_json()
+        return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.max_records
