@@ -12,21 +12,22 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import web
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.membership import Membership
-from klamm.connect.rest.app import make_app
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
 from klamm.connect.supervisor import Supervisor
 from klamm_base.clientconfig import translate
 from klamm_base.errors import ConfigError, KlammError
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,10 @@ class Worker:
         return host, self.config["rest.advertised.port"] or bound_port
 
     async def _serve(self, service: ConnectService) -> None:
+        from aiohttp import web  # takes its time: the mirror's workers, which serve no REST, do without
+
+        from klamm.connect.rest.app import make_app
+
         runner = web.AppRunner(
             make_app(service, self.url),
             access_log=None,

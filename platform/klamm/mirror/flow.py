@@ -84,13 +84,16 @@ async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, s
         if name not in wanted:
             log.info("%s is not in the file any more: removed", name)
             await service.delete(name)
-    for name, config in wanted.items():
-        if name in service.connectors() and service.config(name) == dict(config):
-            continue
-        try:
-            await service.put_config(name, dict(config))
-        except RequestError as e:
-            raise ConfigError(f"{name}: {e}") from None
+    await asyncio.gather(*(_put(service, name, dict(config)) for name, config in wanted.items()))
+
+
+async def _put(service: ConnectService, name: str, config: dict[str, str]) -> None:
+    if name in service.connectors() and service.config(name) == config:
+        return
+    try:
+        await service.put_config(name, config)
+    except RequestError as e:
+        raise ConfigError(f"{name}: {e}") from None
 
 
 async def _until_running(runtime: Runtime, names: list[str]) -> None:
