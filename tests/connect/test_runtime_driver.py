@@ -270,6 +270,46 @@ async def test_a_commit_waits_for_a_broker_that_is_away(tmp_path):
         first.__exit__(None, None, None)
 
 
+async def test_a_sinks_commit_shows_life_while_the_broker_is_away_and_ends_with_the_task(tmp_path):
+    import threading
+
+    from support.runtime_fakes import RecordingControl
+
+    from klamm.connect.child.driver_offsets import GroupOffsets
+    from klamm.testing import EmbeddedBroker
+    from klamm_plugins.errors import RetriableError
+
+    control = RecordingControl()
+    group, errors = None, []
+    place = {"kafka_topic": "t", "kafka_partition": 0}
+    try:
+        with EmbeddedBroker(tmp_path / "data") as mine:
+            new_topic(mine, name="t")
+            spec = task_spec("d", {"topics": "t"}, worker=worker_props(mine.bootstrap), kind=Kind.SINK)
+            group = GroupOffsets(control, spec)
+            group.commit([(place, {"kafka_offset": 1})])
+            assert group.read([place]) == [{"kafka_offset": 1}]
+
+        def commit():
+            try:
+                group.commit([(place, {"kafka_offset": 2})])
+            except RetriableError as e:
+                errors.append(str(e))
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        beats = control.vitals.beats
+        await wait_for(lambda: control.vitals.beats > beats + 5, lambda: f"{control.vitals.report()}", 10)
+        control.ask_to_stop(0.0)
+        committing.join(5)
+        assert not committing.is_alive()
+        assert errors == ["Offsets of group connect-d could not be committed before the task had to stop"]
+    finally:
+        if group is not None:
+            group.close()
+        control.close()
+
+
 async def test_a_connector_names_the_class_of_its_drivers_for_the_tasks():
     spec = connector_spec("c", {"connector.class": DRIVER_SOURCE})
     async with Watched() as w:

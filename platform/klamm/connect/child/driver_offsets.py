@@ -20,6 +20,7 @@ from klamm.connect.model import TaskSpec
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 
 Commit = Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+Ask = Callable[[Consumer], list[TopicPartition]]
 
 _STEP_S: Final = 0.1
 _RETRY_S: Final = 0.5
@@ -100,7 +101,7 @@ class GroupOffsets:
         if not places:
             return []
         with self._lock:
-            found = self._patiently("are not known", lambda: self._open().committed(places, timeout=_READ_S))
+            found = self._patiently("are not known", lambda c: c.committed(places, timeout=_READ_S))
         offsets = {(p.topic, p.partition): p.offset for p in found}
         answer = (offsets.get((p.topic, p.partition), -1) for p in places)
         return [{"kafka_offset": offset} if offset >= 0 else None for offset in answer]
@@ -110,7 +111,7 @@ class GroupOffsets:
         with self._lock:
             self._patiently(
                 "could not be committed",
-                lambda: self._open().commit(offsets=wanted, asynchronous=False) or [],
+                lambda c: c.commit(offsets=wanted, asynchronous=False) or [],
             )
 
     def _open(self) -> Consumer:
@@ -118,12 +119,12 @@ class GroupOffsets:
             self._consumer = clients.make_consumer(self._config)
         return self._consumer
 
-    def _patiently(self, what: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    def _patiently(self, what: str, ask: Ask) -> list[TopicPartition]:
         """Ask again while the broker is away."""
         group = self._config["group.id"]
         while True:
             try:
-                found = ask()
+                found = self._answer(what, ask)
             except KafkaException as e:
                 error: KafkaError | None = e.args[0]
             else:
@@ -135,6 +136,34 @@ class GroupOffsets:
                 raise ConnectError(f"Offsets of group {group} {what}: {error.str()} ({error.name()})")
             _go_on(self._control, f"Offsets of group {group} {what}: {error.str()}")
             time.sleep(_RETRY_S)
+
+    def _answer(self, what: str, ask: Ask) -> list[TopicPartition]:
+        """`ask` blocks for a minute when its coordinator is away, so another thread does it: this one shows that the
+        task lives, and is free when it must stop.
+        """
+        consumer = self._open()
+        answers: list[list[TopicPartition]] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                answers.append(ask(consumer))
+            except Exception as e:
+                errors.append(e)
+
+        working = threading.Thread(target=work, name="group-offsets", daemon=True)
+        working.start()
+        working.join(_STEP_S)
+        while working.is_alive():
+            try:
+                _go_on(self._control, f"Offsets of group {self._config['group.id']} {what}")
+            except RetriableError:
+                self._consumer = None  # in use to the end: it cannot be closed
+                raise
+            working.join(_STEP_S)
+        if errors:
+            raise errors[0]
+        return answers[0]
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
