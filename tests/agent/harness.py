@@ -61,8 +61,8 @@ class AgentProcess:
         self.process.kill()
         self._ended()
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
         return self._ended()
 
     def _ended(self) -> int:

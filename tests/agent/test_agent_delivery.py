@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def test_rotation_under_load_and_kills_lose_nothing(agent, broker):
     assert not (a.state / "gaps.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_without_kills_every_line_comes_once(agent, broker):
     topic = new_topic(broker)
     a = agent(topic)
@@ -214,6 +216,28 @@ def test_one_agent_per_state_directory(agent, broker):
     assert again.process.wait(20) == 1
     again._ended()
     assert f"in use by another agent (pid {a.process.pid})" in a.log
+    assert a.stop(signal.SIGHUP) == 0
+    assert a.status()["state"] == "stopped"
+
+
+def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agent, broker):
+    topic = new_topic(broker)
+    a = agent(topic)
+    (a.folder / "logs").mkdir()
+    (a.folder / "logs/x.log").write_text("a-1 x\n")
+    a.start()
+    a.has_acknowledged(a.folder / "logs/x.log")
+    assert a.stop() == 0
+    # A folder where the new registry is written first: as with a full disk, it cannot be
+    (a.state / ".registry.json.new").mkdir()
+    (a.folder / "logs/x.log").write_text("a-1 x\na-2 x\n")
+    a.start()
+    wait_until(lambda: a.status().get("acked") == 1, "the line", timeout_s=20)
+    wait_until(lambda: "registry.json cannot be written" in a.log, "the warning", timeout_s=20)
+    (a.state / ".registry.json.new").rmdir()
+    a.has_acknowledged(a.folder / "logs/x.log")
+    assert a.stop(signal.SIGINT) == 0
+    assert arrived(broker.bootstrap, topic) == {"a-1": 1, "a-2": 1}
 
 
 @pytest.mark.slow

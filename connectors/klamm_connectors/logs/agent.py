@@ -49,8 +49,10 @@ class Agent:
     def __init__(self, config: AgentConfig, stats_interval: float = 30.0) -> None:
         self._config = config
         self._state = StateDir(config.state_dir)
+        checkpoints = self._state.load()
+        self._first_run = checkpoints is None
         self._tracker = Tracker(
-            [_limits(config, i) for i in range(len(config.inputs))], self._state.load(), time.monotonic()
+            [_limits(config, i) for i in range(len(config.inputs))], checkpoints, time.monotonic()
         )
         self._scanner = Scanner(config.inputs, self._trouble)
         topics = len({i.topic for i in config.inputs})
@@ -88,8 +90,9 @@ class Agent:
             log.warning("[producer] %s has no effect: %s", name, why)
         try:
             self._scan()
-            # Where `start_position` put the files counts from now on, also if the agent is killed at once
-            self._state.save(self._tracker.checkpoints())
+            if self._first_run:
+                # Where `start_position` put the files counts from now on, also if the agent is killed at once
+                self._state.save(self._tracker.checkpoints())
             ready(len(self._tracker))
             self._loop()
             delivered = self._sender.drain(_DRAIN_S)

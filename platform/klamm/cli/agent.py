@@ -25,7 +25,7 @@ def start(
         typer.Option("--stats-interval", min=0.0, help="Seconds between two log lines of figures; 0: none."),
     ] = 30.0,
 ) -> None:
-    """Follow log files into topics until SIGTERM or Ctrl-C, at least once, through rotation and truncation.
+    """Follow log files into topics until SIGTERM, SIGHUP or Ctrl-C, at least once, through rotation and truncation.
 
     Prints `ready agent files=N` once it follows its inputs. Stopped, it waits up to 15 s for acknowledgements and
     writes its checkpoints; exit code 1 says that some did not come: those lines are sent again at the next start.
@@ -43,8 +43,9 @@ def start(
             agent.stop()
             signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, stop)
 
         def ready(files: int) -> None:
             sys.stdout.write(f"ready agent files={files}\n")
