@@ -57,7 +57,7 @@ _KNOWN: Final = frozenset(
 
 
 class BadDocumentError(KlammError):
-    """Elasticsearch refused documents, and there is no dead letter topic."""
+    """Elasticsearch refused documents and there is no dead letter topic, or a row has no id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,11 @@ def chunks(batch: pa.RecordBatch, what: Target) -> Iterator[list[tuple[bytes, by
 def lines(batch: pa.RecordBatch, what: Target) -> Iterator[tuple[bytes, bytes]]:
     """The two lines of a bulk request for every row."""
     names = batch.schema.names
+    if absent := [c for c in what.id_columns if batch.column(c).null_count]:
+        raise BadDocumentError(
+            f"column {absent[0]} is null in a row: it is the document's id, and such rows would overwrite each other; leave "
+            "them out in the query, or name other columns by the option id"
+        )
     ids = list(zip(*(batch.column(c).to_pylist() for c in what.id_columns), strict=True))
     indexes = batch.column("_index").to_pylist() if "_index" in names else [what.index] * batch.num_rows
     if what.document is not None:

@@ -16,6 +16,7 @@ from klamm_base.errors import ConfigError
 from klamm_spark import events, java
 from klamm_spark.bulk import BulkClient, Endpoint, TargetError, endpoint, sort_out
 from klamm_spark.datasource.offsets import DataLossError
+from klamm_spark.lock import locked
 
 PROGRESS = {
     "name": "orders/files", "batchId": 3, "numInputRows": 12, "batchDuration": 90, "processedRowsPerSecond": 133.3333,
@@ -34,6 +35,28 @@ def test_progress_of_spark_becomes_an_event() -> None:
     }  # fmt: skip
     bare = events.progress({"name": "a/b", "processedRowsPerSecond": "NaN", "sources": [{"endOffset": None}]})
     assert (bare["rows_per_s"], bare["offsets"], bare["lag"]) == (0.0, {}, {})
+
+
+def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
+    stop, place = threading.Event(), tmp_path / "cp"
+    with locked(place, stop) as held:
+        with (
+            pytest.raises(ConfigError, match=rf"cp is in use by another process \({os.getpid()}\)"),
+            locked(place, stop, 0.1),
+        ):
+            pass
+        holder = subprocess.Popen(["sleep", "60"], pass_fds=(held,))
+    with pytest.raises(ConfigError, match="in use"), locked(place, stop, 0.1):
+        pytest.fail("a child that has the descriptor (Java) holds it, too")
+    threading.Timer(0.3, holder.kill).start()
+    with locked(place, stop, 20):
+        holder.wait()
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match="cannot be used: Not a directory"),
+        locked(tmp_path / "file" / "cp", stop),
+    ):
+        pass
 
 
 WORKER_ERROR = """StreamingQueryException: [STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
@@ -168,6 +191,30 @@ def test_an_overloaded_server_is_asked_again() -> None:
         BulkClient(Endpoint((f"http://127.0.0.1:{server.server_port}",), retry_s=0.2)) as client,
     ):
         client.send([(b"ma", b"a"), (b"mb", b"b")])
+
+
+def test_rows_without_an_id_do_not_overwrite_each_other() -> None:
+    pytest.importorskip("pyspark")
+    import pyarrow as pa
+
+    from klamm_spark.elasticsearch import BadDocumentError, lines, target
+
+    what = target({"hosts": "http://a", "index": "i", "id": "user,n"}, ["user", "n"])
+    rows = pa.RecordBatch.from_pydict({"user": ["a", "b"], "n": [1, 2]})
+    assert [orjson.loads(action)["index"]["_id"] for action, _ in lines(rows, what)] == ["a-1", "b-2"]
+    rows = pa.RecordBatch.from_pydict({"user": ["a", None], "n": [1, 2]})
+    with pytest.raises(BadDocumentError, match="column user is null in a row"):
+        list(lines(rows, what))
+
+
+def test_a_producer_that_failed_is_not_used_again() -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.datasource import writer
+
+    nobody = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": "300", "request.timeout.ms": "200"}
+    with pytest.raises(writer.NotWrittenError, match="1 of 1 records were not acknowledged"):
+        writer.send_records(nobody, [("t", b"k", b"v", [])])
+    assert not writer._producers
 
 
 @pytest.mark.spark

@@ -6,6 +6,7 @@ again after a crash writes its records again: delivery is at least once, as with
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -63,13 +64,12 @@ class _Writing:
         self._client = client
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        outlet = _outlet(self._client)
-        outlet.begin()
         count = 0
-        for batch in iterator:
-            outlet.send(batch, self._topic)
-            count += batch.num_rows
-        outlet.finish(count)
+        with _outlet(self._client) as outlet:
+            for batch in iterator:
+                outlet.send(batch, self._topic)
+                count += batch.num_rows
+            outlet.finish(count)
         return Written(count)
 
 
@@ -90,10 +90,11 @@ class _Outlet:
         self._error: KafkaError | None = None
 
     def begin(self) -> None:
-        if self._producer.flush(0):
-            self._producer.purge()  # of a task that was given up
-            self._producer.flush(FLUSH_S)
         self._acknowledged, self._error = 0, None
+
+    def give_up(self) -> None:
+        """What is not yet sent stays unsent: the task runs again."""
+        self._producer.purge()
 
     def send(self, batch: pa.RecordBatch, topic: str | None) -> None:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
@@ -148,14 +149,15 @@ def send_records(
     client: dict[str, str], records: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]
 ) -> None:
     """Write (topic, key, value, headers) from a worker; returns once all are acknowledged. Raises NotWrittenError."""
-    outlet = _outlet(client)
-    outlet.begin()
-    for topic, key, value, headers in records:
-        outlet.produce(topic, key, value, None, [{"key": k, "value": v} for k, v in headers])
-    outlet.finish(len(records))
+    with _outlet(client) as outlet:
+        for topic, key, value, headers in records:
+            outlet.produce(topic, key, value, None, [{"key": k, "value": v} for k, v in headers])
+        outlet.finish(len(records))
 
 
-def _outlet(client: dict[str, str]) -> _Outlet:
+@contextlib.contextmanager
+def _outlet(client: dict[str, str]) -> Iterator[_Outlet]:
+    """The worker's producer for one task. One that failed is not used again: its error may be for good."""
     config = (
         {"linger.ms": "20", "enable.idempotence": "true"}
         | client_config(client, "producer")
@@ -164,4 +166,11 @@ def _outlet(client: dict[str, str]) -> _Outlet:
     key = tuple(sorted(config.items()))
     if key not in _producers:
         _producers[key] = _Outlet(config)
-    return _producers[key]
+    outlet = _producers[key]
+    outlet.begin()
+    try:
+        yield outlet
+    except BaseException:
+        del _producers[key]
+        outlet.give_up()
+        raise
