@@ -31,6 +31,7 @@ def test_acknowledged_documents_survive_a_kill() -> None:
 
 @pytest.mark.elasticsearch
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_credentials_are_asked_for() -> None:
     with ElasticsearchServer(require(), credentials=Credentials("ci", "one two")) as server:
         assert call(server, "PUT", "x/_doc/1", {"a": 1})[0] == 201

@@ -358,6 +358,7 @@ def test_a_target_that_is_not_there_fails_with_its_name(run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_https_and_credentials(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
@@ -402,6 +403,7 @@ def test_https_and_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_server_that_has_no_room_is_waited_for() -> None:
     """429 of the genuine server: its memory for indexing is smaller than what is under way."""
     limits = {"indexing_pressure.memory.limit": "400kb", "http.max_content_length": "2mb"}
