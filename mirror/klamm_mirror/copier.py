@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm_broker.client import ClientError, Cluster
@@ -43,6 +43,7 @@ class CopierSettings:
     syncs_topic: str | None = None
     syncs_at_target: bool = False
     lag_max: int = 100
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Copier:
@@ -94,7 +95,7 @@ class Copier:
         sender = self._sender = Sender(await cluster(settings.target), self.partitions, self._on_ack)
         self._fetcher = Fetcher(
             await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
-            fetched=sender.wake.set, room=sender.room,
+            fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids,
         )  # fmt: skip
         parts = [self._fetcher.run(), sender.run()]
         return parts if self._syncs is None else [*parts, self._syncs.run()]

@@ -100,11 +100,13 @@ def _number(consumer: Mapping[str, str], key: str, default: int) -> int:
 
 
 class Fetcher:
-    """`data` is a client of the source used for fetches only (they wait at the broker), `meta` one for questions."""
+    """`data` is a client of the source used for fetches only (they wait at the broker), `meta` one for questions.
+    `ids` says which topics are meant: those that have another id by now are not copied.
+    """
 
     def __init__(
         self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
-        *, fetched: Callable[[], None], room: asyncio.Event,
+        *, fetched: Callable[[], None], room: asyncio.Event, ids: Mapping[str, bytes],
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.why: str | None = None
@@ -115,7 +117,7 @@ class Fetcher:
         self._fetched = fetched
         self._room = room
         self._leaders: dict[tuple[str, int], int] = {}
-        self._ids: dict[str, bytes] = {}
+        self._ids = dict(ids)
         self._stale = True
         self._asked_at = 0.0
         self._metadata = Backoff()

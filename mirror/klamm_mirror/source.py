@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
+IDS: Final = "task.topic.ids"
 _CLUSTER, _TOPIC, _PARTITION, _OFFSET = "cluster", "topic", "partition", "offset"
 
 
@@ -88,8 +89,14 @@ class MirrorSourceConnector(SourceConnector):
         if self._keeper is None:
             return []
         partitions = self._keeper.partitions()
+        ids = self._keeper.ids
         return [
-            {**self._props, INDEX: str(index), ASSIGNED: ",".join(f"{t}-{p}" for t, p in share)}
+            {
+                **self._props,
+                INDEX: str(index),
+                ASSIGNED: ",".join(f"{t}-{p}" for t, p in share),
+                IDS: ",".join(f"{t}={ids[t]}" for t in sorted({t for t, _ in share}) if t in ids),
+            }
             for index, share in enumerate(spread(partitions, max_tasks))
         ]
 
@@ -124,6 +131,12 @@ def split_assigned(text: str) -> list[tuple[str, int]]:
             raise ConfigError(f"{ASSIGNED}: {item} is not a topic and a partition", key=ASSIGNED)
         found.append((topic, int(partition)))
     return found
+
+
+def split_ids(text: str) -> dict[str, bytes]:
+    """`a=0f…,b=77…` as topic ids by topic."""
+    pairs = (item.split("=") for item in text.split(",") if item)
+    return {topic: bytes.fromhex(topic_id) for topic, topic_id in pairs}
 
 
 def source_partition(alias: str, topic: str, partition: int) -> dict[str, Any]:

@@ -13,7 +13,15 @@ from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.fetcher import FetchSettings
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.policy import policy_from
-from klamm_mirror.source import ASSIGNED, MirrorSourceConnector, offset_of, source_partition, split_assigned
+from klamm_mirror.source import (
+    ASSIGNED,
+    IDS,
+    MirrorSourceConnector,
+    offset_of,
+    source_partition,
+    split_assigned,
+    split_ids,
+)
 from klamm_plugins.connector import DriverTask
 
 log = logging.getLogger(__name__)
@@ -48,6 +56,7 @@ class MirrorSourceTask(DriverTask):
             syncs_topic=policy.offset_syncs_topic(other) if emits else None,
             syncs_at_target=at_target,
             lag_max=parsed["offset.lag.max"],
+            topic_ids=split_ids(props.get(IDS, "")),
         )
         self._partitions = [
             MirrorPartition(topic, partition, policy.format_remote_topic(self._alias, topic))

@@ -35,6 +35,8 @@ class TopicKeeper:
         self._changed = changed
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
+        self.ids: dict[str, str] = {}
+        """Each topic's id when it was first seen: tasks that begin later see that a topic was made anew meanwhile."""
         self._error: Exception | None = None
         self._given = False
         self._looked = threading.Event()
@@ -107,6 +109,7 @@ class TopicKeeper:
             await topics.prepare_syncs()
             found = await topics.find()
             await topics.make(found)
+        self.ids = {**topics.ids, **self.ids}
         before, self._topics = self._topics, found
         if found != before:
             log.info("%d topics with %d partitions are mirrored", len(found), sum(found.values()))

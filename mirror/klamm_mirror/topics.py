@@ -34,6 +34,7 @@ from klamm_broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from klamm_broker.wire.struct import UUID_ZERO
 from klamm_mirror import internal_topics
 from klamm_mirror.filters import NameFilter, config_filter, topic_filter
 from klamm_mirror.policy import ReplicationPolicy, policy_from
@@ -61,6 +62,8 @@ class Topics:
     """The topics of one flow. `parsed` is the connector's configuration."""
 
     def __init__(self, parsed: Mapping[str, Any], source: Cluster, target: Cluster) -> None:
+        self.ids: dict[str, str] = {}
+        """Of the topics that `find` found, where the source gives topics ids."""
         self._parsed = parsed
         self._source = source
         self._target = target
@@ -96,7 +99,7 @@ class Topics:
     async def find(self) -> dict[str, int]:
         """Topics of the source that are mirrored, and how many partitions each has."""
         parsed, found = self._parsed, await self._source.refresh(None)
-        return {
+        counts = {
             t.name: len(t.partitions)
             for t in found.topics
             if t.name is not None and not t.error_code and not t.is_internal
@@ -105,6 +108,9 @@ class Topics:
                 heartbeats=parsed["heartbeats.replication.enabled"],
             )
         }  # fmt: skip
+        ids = {t.name: t.topic_id for t in found.topics if t.name in counts and t.topic_id != UUID_ZERO}
+        self.ids = {name: topic_id.hex() for name, topic_id in ids.items()}
+        return counts
 
     async def make(self, topics: Mapping[str, int]) -> None:
         """Make remote topics that are missing and add partitions that are."""

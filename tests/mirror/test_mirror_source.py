@@ -143,6 +143,30 @@ def test_a_topic_that_was_made_anew_stops_and_says_so(source, target):
         assert mirror.records == 100
 
 
+def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
+    """New topics make the runtime begin all tasks again; the connector goes on."""
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic)).start()
+    try:
+        mirror.until(lambda: mirror.records == 100, "copied")
+        mirror.contexts[0].stop()
+        wait_until(lambda: mirror.commits, "committed")
+        admin = AdminClient({"bootstrap.servers": source.bootstrap})
+        admin.delete_topics([topic])[topic].result(10)
+        wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "deleted")
+        new_topic(source, name=topic)
+        produce(source.bootstrap, topic, rows(150, "new"))
+        last = mirror.commits[-1]
+        mirror.contexts.clear()
+        mirror.start([last])
+        mirror.until(lambda: mirror.details().get("stopped"), "stopped")
+        assert "made anew" in mirror.details()["stopped"][f"{topic}-0"]
+        assert mirror.records == 0
+    finally:
+        mirror.stop()
+
+
 def test_a_pause_keeps_order_and_loses_nothing(source, target):
     topic = new_topic(source)
     sent = rows(4000)
