@@ -10,13 +10,13 @@ import signal
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from support import kafka_oracle
 
-CLUSTER_ID = "Klamm-FixtureCluster0w"
 DEFAULTS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -51,8 +51,9 @@ class KafkaBroker:
         self.properties = work / "server.properties"
         self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         self.process: subprocess.Popen[bytes] | None = None
+        cluster_id = f"Klamm-{uuid.uuid4().hex[:15]}w"  # 16 bytes in base64
         result = self.oracle.run(
-            kafka_oracle.STORAGE, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(self.properties)
+            kafka_oracle.STORAGE, "format", "--standalone", "-t", cluster_id, "-c", str(self.properties)
         )
         if result.returncode:
             raise RuntimeError(f"formatting {self.data} failed: {result.stdout}{result.stderr}")
