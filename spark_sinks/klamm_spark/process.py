@@ -53,10 +53,16 @@ class DriverProcess:
         except queue.Empty:
             return None
 
-    def ask_to_stop(self) -> None:
-        """Have it stop between two batches; returns at once."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
+    def ask_to_stop(self, batch_s: float | None = None) -> None:
+        """Have it stop between two batches, waiting up to `batch_s` for the one that runs; returns at once."""
+        assert self._process.stdin is not None
+        if batch_s is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+        else:
+            with contextlib.suppress(BrokenPipeError, ValueError):  # it has ended, or its input is closed
+                self._process.stdin.write(b'{"stop": %g}\n' % batch_s)
+                self._process.stdin.flush()
 
     def stop(self, timeout_s: float = STOP_S) -> int:
         """Stop and wait; killed, with all that it started, when it does not end in time. The exit code."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from klamm_spark.java import need_java
+
+_SECRET: Final = re.compile(r"(?i)secret|password|passphrase|token|credential|access[.]?key|api[._]?key")
+"""Names of settings that nobody may see in a list of processes."""
+JAVA_ENDS_S: Final = 5.0
 
 
 def defaults(master: str) -> dict[str, str]:
@@ -52,17 +63,78 @@ def prepare_environment(master: str, python_path: Iterable[str] = ()) -> None:
 
 
 def open_session(
-    name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    name: str,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    *,
+    held: Iterable[int] = (),
 ) -> SparkSession:
-    """Start (or get) the process's session and register our formats. Takes five to ten seconds."""
+    """Start (or get) the process's session and register our formats. Takes five to ten seconds.
+
+    Java inherits the file descriptors `held`.
+    """
     prepare_environment(master)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (defaults(master) | dict(settings or {})).items():
+    wanted = {"spark.app.name": name, "spark.master": master, **defaults(master), **(settings or {})}
+    _start_java(wanted, tuple(held))
+    before = signal.getsignal(signal.SIGINT)
+    builder = SparkSession.builder
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    with contextlib.suppress(ValueError):  # not the main thread: Spark has set no handler either
+        signal.signal(signal.SIGINT, before)
     spark.sparkContext.setLogLevel("WARN")
     register_formats(spark)
     return spark
+
+
+def _start_java(settings: Mapping[str, str], held: tuple[int, ...]) -> None:
+    """Start Java with the settings on its command line, secrets aside: these it gets when it runs."""
+    if SparkContext._gateway is not None:  # noqa: SLF001
+        return
+    shown = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if not _SECRET.search(key):
+            shown.set(key, value)
+    gateway = launch_gateway(shown, {"pass_fds": held})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop the session and its Java, which then removes its temporary files."""
+    with contextlib.suppress(Exception):  # Java may be gone
+        spark.stop()
+    java = _java()
+    if java is not None:
+        assert java.stdin is not None
+        with contextlib.suppress(OSError):
+            java.stdin.close()
+        java_ended(JAVA_ENDS_S)
+        java.kill()
+
+
+def java_ended(within_s: float) -> bool:
+    """Whether Java has ended, or does so in this time."""
+    java = _java()
+    if java is None:
+        return True
+    try:
+        java.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def kill_java() -> None:
+    """For an end that cannot wait; what was under way is run again from the checkpoint."""
+    java = _java()
+    if java is not None:
+        java.kill()
+
+
+def _java() -> subprocess.Popen[bytes] | None:
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    return getattr(gateway, "proc", None)
 
 
 def register_formats(spark: SparkSession) -> None:

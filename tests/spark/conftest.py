@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from support.spark import require_spark
+from support.spark import QUICK, require_spark
 
 from klamm.testing import EmbeddedBroker
 
@@ -25,7 +25,7 @@ def spark() -> Iterator[SparkSession]:
     require_spark()
     from klamm_spark.session import open_session
 
-    session = open_session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    session = open_session("tests", "local[2]", QUICK | {"spark.sql.shuffle.partitions": "2"})
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -80,7 +80,7 @@ def now(job: Job) -> Job:
 def test_a_killed_driver_changes_nothing_in_the_result(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, launch: Callable[[Job], DriverProcess]
 ) -> None:
-    """Killed in the middle of batches, twice; then the files hold every record once."""
+    """Killed in the middle of a batch; then the files hold every record once."""
     topic = new_topic(broker, 2)
     produce(broker.bootstrap, topic, ({"n": i} for i in range(3000)))
     (tmp_path / "slow_job.py").write_text(MODULE)
@@ -88,14 +88,12 @@ def test_a_killed_driver_changes_nothing_in_the_result(
         broker.bootstrap, topic, tmp_path,
         query=Query(function="slow_job:slowly"), python_path=(str(tmp_path),), source={"max_offsets_per_trigger": 500},
     )  # fmt: skip
-    for batches in (1, 2):
-        driver = launch(job)
-        wait_event(driver, "started")
-        for _ in range(batches):
-            wait_event(driver, "progress")
-        processes = family(driver.pid)
-        os.kill(driver.pid, signal.SIGKILL)
-        assert all_gone(processes, 30), "Java and its workers end with the driver"
+    driver = launch(job)
+    wait_event(driver, "started")
+    wait_event(driver, "progress")
+    processes = family(driver.pid)
+    os.kill(driver.pid, signal.SIGKILL)
+    assert all_gone(processes, 30), "Java and its workers end with the driver"
     events = run_now(now(job))
     assert events[-1] == {"event": "ended", "code": 0}, events
     assert numbers_in(spark, tmp_path) == list(range(3000))
@@ -105,18 +103,19 @@ def test_nothing_stays_when_the_parent_is_killed(broker: EmbeddedBroker, tmp_pat
     topic = new_topic(broker)
     produce(broker.bootstrap, topic, [{"n": 1}])
     pipeline = tmp_path / "p.toml"
-    pipeline.write_text(toml(broker.bootstrap, topic, tmp_path))
+    secret = '[spark]\n"spark.hadoop.fs.s3a.secret.key" = "hush-hush"\n'
+    pipeline.write_text(secret + toml(broker.bootstrap, topic, tmp_path))
     command = [str(Path(sys.executable).with_name("klamm")), "spark", "run", str(pipeline)]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        line = parent.stdout.readline()
-        assert line.startswith("ready job=numbers queries=files driver="), line
-        processes = family(parent.pid)
-        assert any("java" in p.name() for p in processes)
-    finally:
-        parent.kill()
-        parent.wait()
-    assert all_gone(processes, 40)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            line = parent.stdout.readline()
+            assert line.startswith("ready job=numbers queries=files driver="), line
+            processes = family(parent.pid)
+            assert any("java" in p.name() for p in processes)
+            assert not any("hush-hush" in word for p in processes for word in p.cmdline())
+        finally:
+            parent.kill()
+    assert all_gone(processes, 15), "nobody waits for a batch any more"
 
 
 def toml(bootstrap: str, topic: str, directory: Path, more: str = "") -> str:
@@ -227,6 +226,20 @@ def values(bootstrap: str, topic: str) -> list[str]:
         found.append(m.value().decode())
     consumer.close()
     return found
+
+
+def test_a_service_managers_sigterm_reaches_java_too(
+    broker: EmbeddedBroker, tmp_path: Path, launch: Callable[[Job], DriverProcess]
+) -> None:
+    driver = launch(a_job(broker.bootstrap, new_topic(broker), tmp_path))
+    wait_event(driver, "progress")
+    processes = family(driver.pid)
+    for process in processes:
+        process.terminate()
+    events = until_end(driver)
+    assert [e["event"] for e in events if e["event"] != "progress"] == ["stopped", "ended"]
+    assert events[-1]["code"] == 0
+    assert all_gone(processes, 30)
 
 
 def test_a_driver_stops_when_its_input_closes(

@@ -17,6 +17,9 @@ from klamm_spark.java import find_java, missing_packages
 from klamm_spark.pipeline import Job, Output, Query, Source
 from klamm_spark.process import ENDED, DriverProcess
 
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Settings of a Java that starts soon instead of running fast."""
+
 
 @functools.cache
 def _why_not() -> str | None:
@@ -58,6 +61,7 @@ def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:
         "master": "local[2]",
         "outputs": (files,),
         "query": Query(sql="SELECT n, partition, offset FROM input"),
+        "spark": QUICK,
     } | changes
     return Job(source=Source(**source), **settings)
 
