@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import resource
 import time
 
@@ -59,6 +60,22 @@ def test_a_producer_that_failed_for_good_is_replaced(tmp_path):
         assert set(found.values()) == {1}
     finally:
         broker.stop()
+
+
+def test_failed_connections_are_said_once_a_minute():
+    sender = Sender({"bootstrap.servers": "127.0.0.1:1"}, 1 << 20, 1, lambda batch, size: None)
+    logging.getLogger("klamm.librdkafka.agent").filters[0].said_at = float("-inf")
+    tries = []
+    logging.getLogger("klamm.librdkafka.agent").addFilter(lambda record: tries.append(record) or True)
+    sender.send(new_name(), [b"x"], 1, None, ORIGIN)
+    poll_until(sender, lambda: sender.brokers_away)
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        sender.poll(0.05)
+    assert [r.args[0] for r in tries] == ["FAIL"]
+    sender._producer.purge()
+    sender._producer.flush(1)
+    logging.getLogger("klamm.librdkafka.agent").filters.pop()
 
 
 def test_each_topic_has_its_share_of_the_queue():

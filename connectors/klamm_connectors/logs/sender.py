@@ -39,6 +39,21 @@ _DEFAULTS: Final = {
 }
 
 
+class _Sparingly(logging.Filter):
+    """librdkafka tells of every connection that fails, several a second while a broker is away: one a minute is said."""
+
+    said_at = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.getMessage().startswith("FAIL"):
+            return True
+        now = time.monotonic()
+        if now - self.said_at < _SAID_AGAIN_S:
+            return False
+        self.said_at = now
+        return True
+
+
 class Origin(NamedTuple):
     """The block that a batch's records came from."""
 
@@ -100,11 +115,14 @@ class Sender:
         self, config: dict[str, Any], queue_bytes: int, topics: int, refused: Callable[[Batch, int], None]
     ) -> None:
         self._config = {**_DEFAULTS, **config}
+        client_log = logging.getLogger("klamm.librdkafka.agent")
+        if not client_log.filters:
+            client_log.addFilter(_Sparingly())
         self._config |= {
             "queue.buffering.max.messages": 0,
             "queue.buffering.max.kbytes": 2_147_483_647,  # the bound is `has_room`
             "error_cb": self._on_error,
-            "logger": logging.getLogger("klamm.librdkafka"),
+            "logger": client_log,
         }
         self._share = max(1, queue_bytes // max(1, topics))
         self._most = 2 * queue_bytes
