@@ -8,7 +8,7 @@ kind of a column is that of the value.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -61,15 +61,23 @@ class RowRules:
     zone: ZoneInfo
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """What records of one shape have in common: the columns to write, or those of the key alone when it `deletes`."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    types: Mapping[str, ColumnType | None]
+    deletes: bool = False
+
+
 @dataclass(slots=True)
 class Change:
-    """One record as a change of one table: `row` are all columns to write, or the key alone when it deletes."""
+    """One record as a change of one table: values in the order of the layout's columns."""
 
     record: SinkRecord
-    key: tuple[str, ...]
-    row: dict[str, Any]
-    types: dict[str, ColumnType | None]
-    deletes: bool = False
+    layout: Layout
+    values: list[Any]
 
 
 _SIMPLE: Final = {
@@ -112,27 +120,32 @@ def type_of_value(value: Any) -> ColumnType | None:
             return ColumnType(Kind.STRING)
 
 
-def plain_value(schema: Schema | None, value: Any, zone: ZoneInfo) -> Any:
-    """A value as a column takes it: dates and moments as Python's (moments without zone, in `zone`), rest as is."""
-    if value is None:
+Convert = Callable[[Any], Any]
+
+
+def converter(schema: Schema | None, zone: ZoneInfo) -> Convert | None:
+    """What makes values such as a column takes: dates and moments as Python's (moments without zone, in `zone`).
+
+    None where a value is right as it is.
+    """
+
+    def moment(value: datetime) -> datetime:
+        return value.astimezone(zone).replace(tzinfo=None)
+
+    found: dict[str, Convert] = {
+        logical.TIMESTAMP: moment,
+        "io.debezium.time.Date": lambda value: date.fromordinal(value + _EPOCH_DAY),
+        "io.debezium.time.MicroTime": lambda value: timedelta(microseconds=value),
+        "io.debezium.time.Time": lambda value: timedelta(milliseconds=value),
+        "io.debezium.time.Timestamp": lambda value: moment(_EPOCH + timedelta(milliseconds=value)),
+        "io.debezium.time.MicroTimestamp": lambda value: moment(_EPOCH + timedelta(microseconds=value)),
+        "io.debezium.time.ZonedTimestamp": lambda value: moment(datetime.fromisoformat(value)),
+    }
+    if schema is None:
         return None
-    match schema.name if schema is not None else None:
-        case "org.apache.kafka.connect.data.Timestamp":
-            return value.astimezone(zone).replace(tzinfo=None)
-        case "io.debezium.time.Date":
-            return date.fromordinal(value + _EPOCH_DAY)
-        case "io.debezium.time.MicroTime":
-            return timedelta(microseconds=value)
-        case "io.debezium.time.Time":
-            return timedelta(milliseconds=value)
-        case "io.debezium.time.Timestamp":
-            return (_EPOCH + timedelta(milliseconds=value)).astimezone(zone).replace(tzinfo=None)
-        case "io.debezium.time.MicroTimestamp":
-            return (_EPOCH + timedelta(microseconds=value)).astimezone(zone).replace(tzinfo=None)
-        case "io.debezium.time.ZonedTimestamp":
-            return datetime.fromisoformat(value).astimezone(zone).replace(tzinfo=None)
-        case _:
-            return _as_text(value) if isinstance(value, (Struct, dict, list, tuple)) else value
+    if schema.name in found:
+        return found[schema.name]
+    return _as_text if schema.type in {Type.ARRAY, Type.MAP, Type.STRUCT} else None
 
 
 def _as_text(value: Any) -> str:
@@ -154,17 +167,64 @@ def _json_default(value: Any) -> Any:
             raise DataError(f"{type(value).__name__} cannot be written as JSON")
 
 
-Cells = list[tuple[str, Schema | None, Any]]
+class Cell(NamedTuple):
+    """Where a column's value is: in the record's value, key or coordinates (`origin`), at `place`."""
+
+    name: str
+    origin: int
+    place: int
+    schema: Schema | None
+    example: Any
+
+
+_VALUE, _KEY, _PLACE = range(3)
+_NESTED: Final = (Struct, dict, list, tuple)
+_PLANS: Final = 2000  # shapes that are remembered; more are of records without a schema
+
+
+class _Plan(NamedTuple):
+    layout: Layout
+    cells: list[tuple[str, int, int, Any, Convert | None]]
+    key_places: list[int]
 
 
 class RowMaker:
-    """Makes changes of records. DataError says which record cannot be one, and why."""
+    """Makes changes of records. DataError says which record cannot be one, and why.
+
+    What to do is decided once for all records of one shape (schemas, or the names and types of their values).
+    """
 
     def __init__(self, rules: RowRules) -> None:
         self._rules = rules
-        self._types: dict[Schema, ColumnType] = {}
+        self._uses_key = rules.pk_mode == "record_key"
+        self._plans: dict[Any, _Plan] = {}
 
     def change(self, record: SinkRecord) -> Change:
+        value, value_shape = _opened(record.value, record.value_schema)
+        key, key_shape = _opened(record.key, record.key_schema) if self._uses_key else ((), None)
+        plan = self._plans.get((value_shape, key_shape))
+        if plan is None:
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            plan = self._plans[value_shape, key_shape] = self._plan(record)
+        raw = (value, key, (record.topic, record.partition, record.offset))
+        values, name = [], ""
+        try:
+            for name, origin, index, default, convert in plan.cells:  # noqa: B007  the name is for the error
+                item = raw[origin][index]
+                if item is None:
+                    item = default
+                values.append(item if convert is None or item is None else convert(item))
+        except (ValueError, OverflowError, TypeError, DataError) as e:
+            raise DataError(f"{_name(record)}: field {name}: {e}") from e
+        for place in plan.key_places:
+            if values[place] is None:
+                raise DataError(
+                    f"{_name(record)}: field {plan.layout.columns[place]} of the primary key is null"
+                )
+        return Change(record, plan.layout, values)
+
+    def _plan(self, record: SinkRecord) -> _Plan:
         rules = self._rules
         if record.value is None:
             if not rules.delete_enabled:
@@ -172,76 +232,109 @@ class RowMaker:
                     f"{_name(record)}: the record has no value; set delete.enabled=true and pk.mode=record_key to delete by key"
                 )
             return self._made(record, self._key_cells(record), [], deletes=True)
-        values = _fields(record.value, record.value_schema, f"{_name(record)}: the value")
-        key: Cells = []
+        values = _fields(record.value, record.value_schema, f"{_name(record)}: the value", _VALUE)
+        key: list[Cell] = []
         match rules.pk_mode:
             case "kafka":
                 names = rules.pk_fields or KAFKA_FIELDS
                 found = (record.topic, record.partition, record.offset)
-                key = [(name, None, value) for name, value in zip(names, found, strict=True)]
+                key = [Cell(n, _PLACE, i, None, v) for i, (n, v) in enumerate(zip(names, found, strict=True))]
             case "record_key":
                 key = self._key_cells(record)
             case "record_value":
                 key = _chosen(values, rules.pk_fields, f"{_name(record)}: the value")
         if rules.whitelist:
-            values = [cell for cell in values if cell[0] in rules.whitelist]
+            values = [cell for cell in values if cell.name in rules.whitelist]
         return self._made(record, key, values)
 
-    def _key_cells(self, record: SinkRecord) -> Cells:
+    def _key_cells(self, record: SinkRecord) -> list[Cell]:
         where = f"{_name(record)}: the key"
         fields = self._rules.pk_fields
         if record.key is None:
             raise DataError(f"{where} is null, but pk.mode=record_key takes the primary key from it")
         if isinstance(record.key, (Struct, dict)):
-            return _chosen(_fields(record.key, record.key_schema, where), fields, where)
+            return _chosen(_fields(record.key, record.key_schema, where, _KEY), fields, where)
         if len(fields) != 1:
             raise DataError(
                 f"{where} is a single value: pk.fields must name one column for it, not {len(fields)}"
             )
-        return [(fields[0], record.key_schema, record.key)]
+        return [Cell(fields[0], _KEY, 0, record.key_schema, record.key)]
 
-    def _made(self, record: SinkRecord, key: Cells, values: Cells, *, deletes: bool = False) -> Change:
-        row: dict[str, Any] = {}
-        types: dict[str, ColumnType | None] = {}
-        for name, schema, value in (*values, *key):
-            try:
-                row[name] = plain_value(schema, value, self._rules.zone)
-            except (ValueError, OverflowError, TypeError, DataError) as e:
-                raise DataError(f"{_name(record)}: field {name}: {e}") from e
-            types[name] = type_of_value(value) if schema is None else self._type(schema)
-        for name, _, value in key:
-            if value is None:
-                raise DataError(f"{_name(record)}: field {name} of the primary key is null")
-        if not row:
+    def _made(
+        self, record: SinkRecord, key: list[Cell], values: list[Cell], *, deletes: bool = False
+    ) -> _Plan:
+        cells = {cell.name: cell for cell in (*values, *key)}
+        if not cells:
             raise DataError(f"{_name(record)}: no field is left to write; see fields.whitelist")
-        return Change(record, tuple(name for name, _, _ in key), row, types, deletes)
+        for name in cells:
+            if not name or "%(" in name or "\0" in name:
+                raise DataError(f"{_name(record)}: field {name!r} cannot be the name of a column")
+        types = {
+            n: type_of_value(c.example) if c.schema is None else type_of_schema(c.schema)
+            for n, c in cells.items()
+        }
+        layout = Layout(tuple(cells), tuple(cell.name for cell in key), types, deletes)
+        steps = [(n, c.origin, c.place, _default(c), self._converter(c)) for n, c in cells.items()]
+        return _Plan(layout, steps, [layout.columns.index(name) for name in layout.key])
 
-    def _type(self, schema: Schema) -> ColumnType:
-        found = self._types.get(schema)
-        if found is None:
-            found = self._types[schema] = type_of_schema(schema)
-        return found
+    def _converter(self, cell: Cell) -> Convert | None:
+        if cell.schema is None:
+            return _as_text if isinstance(cell.example, _NESTED) else None
+        return converter(cell.schema, self._rules.zone)
+
+
+def widest(layouts: Iterable[Layout]) -> dict[str, ColumnType | None]:
+    """The columns of all these records, each of a type that holds the numbers of all."""
+    found: dict[str, ColumnType | None] = {}
+    for layout in layouts:
+        for name, kind in layout.types.items():
+            found[name] = _wider(found.get(name), kind)
+    return found
+
+
+def _wider(one: ColumnType | None, other: ColumnType | None) -> ColumnType | None:
+    if one is None or other is None:
+        return one or other
+    order = (Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT32, Kind.FLOAT64)
+    if one.kind not in order or other.kind not in order or one.kind is other.kind:
+        return one
+    kind = max(one.kind, other.kind, key=order.index)
+    return ColumnType(Kind.FLOAT64 if kind is Kind.FLOAT32 else kind)
+
+
+def _opened(value: Any, schema: Schema | None) -> tuple[Sequence[Any], Any]:
+    """The values inside and the shape, by which records are alike."""
+    if isinstance(value, Struct):
+        return value.values, value.schema
+    if isinstance(value, dict):
+        inside = list(value.values())
+        return inside, (schema, tuple(value), tuple(map(type, inside)))
+    return (value,), (schema, type(value))
+
+
+def _default(cell: Cell) -> Any:
+    return cell.schema.default if cell.schema is not None else None
 
 
 def _name(record: SinkRecord) -> str:
     return f"record {record.topic}-{record.partition}@{record.offset}"
 
 
-def _fields(value: Any, schema: Schema | None, where: str) -> Cells:
+def _fields(value: Any, schema: Schema | None, where: str, origin: int) -> list[Cell]:
     if isinstance(value, Struct):
-        return [(f.name, f.schema, value.get(f.name)) for f in value.schema.fields]
-    if isinstance(value, Mapping):
+        return [Cell(f.name, origin, f.index, f.schema, None) for f in value.schema.fields]
+    if isinstance(value, dict):
         inner = schema.value_schema if schema is not None else None
-        return [(str(name), inner, item) for name, item in value.items()]
+        return [Cell(str(name), origin, i, inner, item) for i, (name, item) in enumerate(value.items())]
     raise DataError(
         f"{where} is {type(value).__name__}, not fields: a struct or a JSON object is needed (is the converter right?)"
     )
 
 
-def _chosen(cells: Cells, names: Sequence[str], where: str) -> Cells:
+def _chosen(cells: list[Cell], names: Sequence[str], where: str) -> list[Cell]:
     if not names:
         return cells
-    by_name = {cell[0]: cell for cell in cells}
+    by_name = {cell.name: cell for cell in cells}
     missing = [name for name in names if name not in by_name]
     if missing:
         raise DataError(

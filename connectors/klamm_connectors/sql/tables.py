@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.schema import CreateColumn
 
-from klamm_connectors.sql.rows import ColumnType, Kind
+from klamm_connectors.sql.rows import ColumnType, Kind, Layout
+from klamm_connectors.sql.statement import Statement
 from klamm_plugins.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)
 
 _MYSQL: Final = frozenset({"mysql", "mariadb"})
+_STATEMENTS: Final = 2000  # that are remembered
 _KEY_LENGTH: Final = 255  # characters of a text in a primary key: MySQL indexes no longer one in full
 _SIMPLE: Final[Mapping[Kind, type[sa.types.TypeEngine[Any]]]] = {
     Kind.BOOLEAN: sa.Boolean,
@@ -75,41 +75,49 @@ class Target:
         self._create, self._evolve = settings["auto.create"], settings["auto.evolve"]
         self._mode = settings["insert.mode"]
         self._tables: dict[str, sa.Table] = {}
-        self._statements: dict[tuple[str, bool, tuple[str, ...], tuple[str, ...]], Any] = {}
+        self._statements: dict[tuple[str, bool, tuple[str, ...], tuple[str, ...]], Statement] = {}
 
-    def ensure(self, name: str, types: Mapping[str, ColumnType | None], key: Sequence[str]) -> None:
-        """Have a table with these columns; make what may be made. ConfigError says what is missing."""
+    def ensure(self, name: str, types: Mapping[str, ColumnType | None], key: Sequence[str]) -> bool:
+        """Have a table with these columns; make what may be made. ConfigError says what is missing.
+
+        Without columns nothing is made: False when there is no table, so that there is nothing to delete either.
+        """
         table = self._tables.get(name)
-        if table is not None and all(column in table.c for column in types):
-            return
-        table = self._reflect(name)
-        if table is None:
-            self._make(name, types, key)
-        else:
-            self._add_columns(table, {c: t for c, t in types.items() if c not in table.c})
-        found = self._reflect(name)
-        assert found is not None, "made just now"
-        self._tables[name] = found
-        self._statements = {k: s for k, s in self._statements.items() if k[0] != name}
+        for _ in range(2):  # a table that somebody else makes now may lack columns
+            if table is not None and not _missing(table, types):
+                break
+            table = self._reflect(name)
+            if table is None:
+                if not types and self._create:
+                    return False
+                self._make(name, types, key)
+            else:
+                self._add_columns(table, _missing(table, types))
+            table = self._reflect(name)
+        if table is None or _missing(table, types):
+            raise ConnectError(f"table {name} has not the columns that were just made: {', '.join(types)}")
+        if self._tables.get(name) is not table:
+            self._tables[name] = table
+            self._statements = {k: s for k, s in self._statements.items() if k[0] != name}
+        return True
 
     def forget(self) -> None:
         """Look at the tables again: the connection was lost, or somebody has changed them."""
         self._tables.clear()
         self._statements.clear()
 
-    def fitted(self, name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row as the table's columns take it; nulls without a column are left out."""
-        columns = self._tables[name].c
-        return {n: None if v is None else _fit(v, columns[n].type) for n, v in row.items() if n in columns}
-
-    def statement(self, name: str, columns: tuple[str, ...], key: tuple[str, ...], *, deletes: bool) -> Any:
-        """INSERT, upsert, UPDATE or DELETE for rows of these columns, to be run with many of them."""
-        place = (name, deletes, columns, key)
+    def statement(self, name: str, layout: Layout) -> Statement:
+        """INSERT, upsert, UPDATE or DELETE for rows of this layout; the same object for the same columns."""
+        place = (name, layout.deletes, layout.columns, layout.key)
         found = self._statements.get(place)
         if found is None:
-            found = self._statements[place] = self._make_statement(
-                self._tables[name], columns, key, deletes=deletes
-            )
+            if len(self._statements) >= _STATEMENTS:
+                self._statements.clear()
+            table = self._tables[name]
+            # Nulls without a column are left out.
+            present = {c: sa.bindparam(f"_klamm_{i}", type_=table.c[c].type) for i, c in enumerate(layout.columns) if c in table.c}  # fmt: skip
+            made = self._make_statement(table, present, layout.key, deletes=layout.deletes)
+            found = self._statements[place] = Statement(made, present.values(), self._engine.dialect)
         return found
 
     def _reflect(self, name: str) -> sa.Table | None:
@@ -130,13 +138,15 @@ class Target:
         options: Any = {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"}
         table = sa.Table(name, sa.MetaData(), *columns, **options)
         log.info("making table %s (%s)", name, ", ".join(known))
-        table.create(self._engine, checkfirst=True)
+        try:
+            table.create(self._engine, checkfirst=True)
+        except sa.exc.DBAPIError:
+            if self._reflect(name) is None:
+                raise
+            log.info("table %s was made by somebody else meanwhile", name)
 
-    def _add_columns(self, table: sa.Table, missing: Mapping[str, ColumnType | None]) -> None:
-        known = {column: kind for column, kind in missing.items() if kind is not None}
-        if not known:
-            return
-        if not self._evolve:
+    def _add_columns(self, table: sa.Table, known: Mapping[str, ColumnType]) -> None:
+        if known and not self._evolve:
             raise ConfigError(
                 f"table {table.name} has no column {', '.join(known)}; add it, set auto.evolve=true, or leave the field out "
                 "with fields.whitelist",
@@ -148,29 +158,39 @@ class Target:
                 dialect=self._engine.dialect
             )
             log.info("adding column %s to table %s", column, table.name)
-            with self._engine.begin() as connection:
-                connection.exec_driver_sql(f"ALTER TABLE {quoted} ADD COLUMN {made}".replace("%", "%%"))
+            try:
+                with self._engine.begin() as connection:
+                    connection.exec_driver_sql(f"ALTER TABLE {quoted} ADD COLUMN {made}")
+            except sa.exc.DBAPIError:
+                now = self._reflect(str(table.name))
+                if now is None or column not in now.c:
+                    raise
+                log.info("column %s of table %s was added by somebody else meanwhile", column, table.name)
 
     def _column(self, name: str, kind: ColumnType, *, in_key: bool) -> sa.Column[Any]:
         type_ = column_type(kind, self._engine.dialect, in_key=in_key)
         return sa.Column(name, type_, primary_key=in_key, nullable=not in_key, autoincrement=False)
 
     def _make_statement(
-        self, table: sa.Table, columns: tuple[str, ...], key: tuple[str, ...], *, deletes: bool
+        self, table: sa.Table, binds: dict[str, Any], key: tuple[str, ...], *, deletes: bool
     ) -> Any:
-        parts = [
-            table.c[name] == sa.bindparam(f"_k{i}", type_=table.c[name].type) for i, name in enumerate(key)
-        ]
-        by_key = sa.and_(sa.true(), *parts)
+        if absent := [name for name in key if name not in binds]:
+            raise ConnectError(
+                f"table {table.name} has no column {', '.join(absent)}, which is in the primary key"
+            )
+        by_key = sa.and_(sa.true(), *(table.c[name] == binds[name] for name in key))
         if deletes:
             return sa.delete(table).where(by_key)
         if self._mode == "update":
-            rest = {name: sa.bindparam(name, type_=table.c[name].type) for name in columns if name not in key}
-            return sa.update(table).where(by_key).values(rest)
-        values = {name: sa.bindparam(name, type_=table.c[name].type) for name in columns}
+            rest = [name for name in binds if name not in key] or key
+            return sa.update(table).where(by_key).values({name: binds[name] for name in rest})
         if self._mode == "insert":
-            return sa.insert(table).values(values)
-        return _upsert(table, values, key, self._engine.dialect.name)
+            return sa.insert(table).values(binds)
+        return _upsert(table, binds, key, self._engine.dialect.name)
+
+
+def _missing(table: sa.Table, types: Mapping[str, ColumnType | None]) -> dict[str, ColumnType]:
+    return {name: kind for name, kind in types.items() if kind is not None and name not in table.c}
 
 
 def _upsert(table: sa.Table, values: dict[str, Any], key: Sequence[str], dialect: str) -> Any:
@@ -187,24 +207,3 @@ def _upsert(table: sa.Table, values: dict[str, Any], key: Sequence[str], dialect
     if not rest:
         return made.on_conflict_do_nothing(index_elements=list(key))
     return made.on_conflict_do_update(index_elements=list(key), set_={n: made.excluded[n] for n in rest})
-
-
-def _fit(value: Any, type_: sa.types.TypeEngine[Any]) -> Any:
-    """A value for a column of this type where Python's type is another than the driver takes."""
-    match value:
-        case str() | int() | float():
-            return value
-        case Decimal():
-            return format(value, "f") if isinstance(type_, sa.String) else value
-        case timedelta():
-            if isinstance(type_, (mysql.TIME, sa.Interval)):
-                return value
-            if isinstance(type_, sa.Time):
-                return (datetime.min + value).time()  # noqa: DTZ901  a time of day has no zone
-            return str(value) if isinstance(type_, sa.String) else value // timedelta(microseconds=1)
-        case date() | time():
-            return value.isoformat() if isinstance(type_, sa.String) else value
-        case bytearray() | memoryview():
-            return bytes(value)
-        case _:
-            return value

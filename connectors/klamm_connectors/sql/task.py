@@ -6,8 +6,9 @@ record is alone; it goes to the dead letter topic where there is one, else the b
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -15,18 +16,20 @@ from zoneinfo import ZoneInfo
 import sqlalchemy as sa
 
 from klamm_connectors.sql.config import parse
-from klamm_connectors.sql.rows import Change, RowMaker, RowRules
+from klamm_connectors.sql.rows import Change, RowMaker, RowRules, widest
 from klamm_connectors.sql.tables import Target
 from klamm_connectors.sql.urls import masked, to_sqlalchemy
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord
 
+log = logging.getLogger(__name__)
+
+_UNKNOWN_ZONE: Final = 1298
 _PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2055, 3024})  # fmt: skip
 """MySQL's codes of what may work a moment later: connection lost, deadlock, lock timeout, server stopping."""
 _DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
 _SQLSTATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
-_BAD_DATA: Final = (sa.exc.IntegrityError, sa.exc.DataError, sa.exc.StatementError)
 _SQLITE_WAIT_S: Final = 5
 
 
@@ -93,7 +96,12 @@ class SqlSinkTask(SinkTask):
 
     def _table_name(self, topic: str) -> str:
         template = str(self._settings["table.name.format"])
-        return template.replace("${topic}", topic).replace("${table}", topic.rsplit(".", 1)[-1])
+        name = template.replace("${topic}", topic).replace("${table}", topic.rsplit(".", 1)[-1])
+        if "%(" in name:
+            raise ConfigError(
+                f"table.name.format={template}: {name!r} cannot be a table", key="table.name.format"
+            )
+        return name
 
     def _set_aside(
         self, record: SinkRecord, error: DataError, bad: list[tuple[SinkRecord, DataError]]
@@ -107,12 +115,14 @@ class SqlSinkTask(SinkTask):
             return
         assert self._engine is not None, "put comes after start"
         # Before the transaction: with MySQL, a change of a table would commit it.
-        for name, of_table in changes.items():
-            for types, key in {(tuple(c.types.items()), c.key) for c in of_table}:
-                self._target.ensure(name, dict(types), key)
+        there = {name: of_table for name, of_table in changes.items() if self._ensure(name, of_table)}
         with self._engine.begin() as connection:
-            for name, of_table in changes.items():
+            for name, of_table in there.items():
                 self._write_table(connection, name, of_table, bad)
+
+    def _ensure(self, name: str, changes: list[Change]) -> bool:
+        layouts = [c for c in dict.fromkeys(c.layout for c in changes) if not c.deletes]
+        return self._target.ensure(name, widest(layouts), layouts[0].key if layouts else ())
 
     def _write_table(
         self,
@@ -125,9 +135,9 @@ class SqlSinkTask(SinkTask):
         savepoint = connection.begin_nested()
         try:
             for statement, rows in self._statements(name, changes):
-                connection.execute(statement, rows)
-        except sa.exc.SQLAlchemyError as e:
-            if not _is_bad_data(e):
+                connection.exec_driver_sql(statement, rows)
+        except (sa.exc.SQLAlchemyError, ValueError, TypeError, OverflowError) as e:
+            if isinstance(e, sa.exc.SQLAlchemyError) and not _is_bad_data(e):
                 raise
             savepoint.rollback()
             if len(changes) == 1:
@@ -141,18 +151,13 @@ class SqlSinkTask(SinkTask):
             return
         savepoint.commit()
 
-    def _statements(self, name: str, changes: list[Change]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+    def _statements(self, name: str, changes: list[Change]) -> Iterator[tuple[str, list[Any]]]:
         """Runs of changes that share a statement, in order, cut to batch.size."""
-        size, update = self._settings["batch.size"], self._settings["insert.mode"] == "update"
-        fitted = ((change, self._target.fitted(name, change.row)) for change in changes)
-        for (deletes, columns, key), run in groupby(fitted, lambda c: (c[0].deletes, tuple(c[1]), c[0].key)):
-            statement = self._target.statement(name, columns, key, deletes=deletes)
-            if deletes or update:
-                rows = [_with_key(row, key, deletes=deletes) for _, row in run]
-            else:
-                rows = [row for _, row in run]
+        size, target = self._settings["batch.size"], self._target
+        for statement, run in groupby(changes, lambda c: target.statement(name, c.layout)):
+            rows = statement.rows(c.values for c in run)
             for i in range(0, len(rows), size):
-                yield statement, rows[i : i + size]
+                yield statement.sql, rows[i : i + size]
 
     def _judged(self, error: Exception) -> ConnectError:
         """What the runtime is to do about it. Never with a password: only the driver's own words are taken."""
@@ -168,11 +173,6 @@ class SqlSinkTask(SinkTask):
         return RetriableError(text)
 
 
-def _with_key(row: dict[str, Any], key: tuple[str, ...], *, deletes: bool) -> dict[str, Any]:
-    found = {f"_k{i}": row[name] for i, name in enumerate(key)}
-    return found if deletes else found | {n: v for n, v in row.items() if n not in key}
-
-
 def _engine(settings: Mapping[str, Any]) -> sa.Engine:
     shown = masked(settings["connection.url"])
     try:
@@ -182,12 +182,14 @@ def _engine(settings: Mapping[str, Any]) -> sa.Engine:
         if settings["connection.password"] is not None:
             url = url.set(password=settings["connection.password"].value)
         is_sqlite = url.get_backend_name() == "sqlite"
+        more: dict[str, Any] = {}
         arguments: dict[str, Any] = {"timeout": _SQLITE_WAIT_S} if is_sqlite else {}
         if url.get_driver_name() == "pymysql":
             arguments = {"connect_timeout": 30, "read_timeout": 300, "write_timeout": 300}
             url = url.update_query_dict({"charset": "utf8mb4"})
+            more["paramstyle"] = "format"
         engine = sa.create_engine(
-            url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True
+            url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True, **more
         )
     except sa.exc.NoSuchModuleError:
         raise ConfigError(
@@ -206,7 +208,7 @@ def _engine(settings: Mapping[str, Any]) -> sa.Engine:
         sa.event.listen(engine, "connect", _sqlite_connected)
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     elif engine.dialect.name in {"mysql", "mariadb"}:
-        sa.event.listen(engine, "connect", _mysql_connected)
+        sa.event.listen(engine, "connect", _mysql_connected(settings["db.timezone"]))
     return engine
 
 
@@ -216,10 +218,25 @@ def _sqlite_connected(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=FULL").close()
 
 
-def _mysql_connected(connection: Any, _record: Any) -> None:
-    with connection.cursor() as cursor:
-        # A value that does not fit is an error, not cut off; backslashes and quotes stay as the driver expects.
-        cursor.execute("SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), 'STRICT_ALL_TABLES')")
+def _mysql_connected(zone: str) -> Callable[[Any, Any], None]:
+    def connected(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            # A value that does not fit is an error, not cut off; backslashes and quotes stay as the driver expects.
+            cursor.execute(
+                "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), 'STRICT_ALL_TABLES')"
+            )
+            try:  # so that a TIMESTAMP column takes a moment as the moment that it is
+                cursor.execute("SET SESSION time_zone = %s", ("+00:00" if zone == "UTC" else zone,))
+            except Exception as e:
+                if not e.args or e.args[0] != _UNKNOWN_ZONE:
+                    raise
+                log.warning(
+                    "the server does not know db.timezone=%s (mysql_tzinfo_to_sql makes it known): what goes to TIMESTAMP "
+                    "columns is read in the session's own zone",
+                    zone,
+                )
+
+    return connected
 
 
 def _code(error: BaseException) -> Any:
@@ -234,9 +251,11 @@ def _text(error: BaseException) -> str:
 
 
 def _is_passing(error: BaseException) -> bool:
-    if getattr(error, "connection_invalidated", False) or isinstance(error, sa.exc.InterfaceError):
-        return True
     original = getattr(error, "orig", None)
+    if getattr(error, "connection_invalidated", False):
+        return True
+    if isinstance(error, sa.exc.InterfaceError) and not isinstance(original, sqlite3.Error):
+        return True  # SQLite says so of a value that it does not know
     if isinstance(original, sqlite3.OperationalError):
         return getattr(original, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}  # fmt: skip
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)

@@ -10,7 +10,7 @@ from klamm_plugins.errors import ConfigError
 
 _SCHEME: Final = re.compile(r"([a-zA-Z0-9_+]+):(.*)", re.DOTALL)
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-_PASSWORD: Final = re.compile(r"(//[^/@:]*:)[^/]*@")
+_PASSWORD: Final = re.compile(r"(//[^:/]*:).*@", re.DOTALL)  # to the last @: rather too much than too little
 _PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)[^&;]*", re.IGNORECASE)
 _JDBC_ONLY: Final = frozenset({
     "usessl", "usetimezone", "servertimezone", "autoreconnect", "rewritebatchedstatements", "useunicode",

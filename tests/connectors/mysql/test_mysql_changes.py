@@ -1,7 +1,7 @@
 """Following the binlog: bounds of transactions, what is skipped after a start, statements and events that hide changes."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm_connectors.mysql.changes import _check_type
@@ -29,6 +29,7 @@ def play(progress, transactions, given_out):
         progress.query("COMMIT", number + 1, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=5), st.data())
 def test_after_any_row_the_rest_comes_and_nothing_twice(transactions, data):
     whole, start = [], Position(None, "f", 0)

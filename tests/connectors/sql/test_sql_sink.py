@@ -2,11 +2,12 @@
 
 import json
 import sqlite3
+import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm_connectors.sql.sink import SqlSinkConnector
@@ -335,3 +336,137 @@ def test_json_of_nested_values_is_json(sink, tmp_path):
     sink().put([record({"a": [1, {"b": None}]})])
     (text,) = rows(tmp_path / "x.db", "SELECT a FROM t")[0]
     assert json.loads(text) == [1, {"b": None}]
+
+
+def test_a_delete_makes_no_table_and_a_new_table_has_the_columns_of_all_records(sink, tmp_path):
+    task = sink(**UPSERT, delete__enabled="true")
+    task.put([record(None, 0, 1)])
+    assert rows(tmp_path / "x.db", "SELECT name FROM sqlite_master") == []
+    task.put(
+        [record(None, 1, 1), record({"a": None}, 2, 1), record({"b": 1}, 3, 2), record({"b": 1.5}, 4, 3)]
+    )
+    assert rows(tmp_path / "x.db", "SELECT id, b FROM t ORDER BY id") == [(1, None), (2, 1), (3, 1.5)]
+    ((made,),) = rows(tmp_path / "x.db", "SELECT sql FROM sqlite_master WHERE type = 'table'")
+    assert "b DOUBLE" in made
+    with pytest.raises(ConfigError, match="table other does not exist"):
+        sink(**UPSERT, delete__enabled="true", auto__create="false").put([record(None, 5, 1, topic="other")])
+
+
+ODD_NAMES = st.text("ab\"'`;%():.-[]{}\\$? ü", min_size=1, max_size=12)
+
+
+@settings(deadline=None, max_examples=50)  # every example makes a database
+@given(topic=ODD_NAMES, names=st.lists(ODD_NAMES, min_size=1, max_size=4, unique_by=str.lower), mode=st.sampled_from(["insert", "upsert", "update"]))  # fmt: skip
+def test_no_name_of_a_topic_or_a_field_gets_out_of_its_quotes(topic, names, mode, tmp_path_factory):
+    path = tmp_path_factory.mktemp("names") / "x.db"
+    props = {
+        "connection.url": f"sqlite:///{path}",
+        "auto.create": "true",
+        "insert.mode": mode,
+        "pk.mode": "record_key",
+        "pk.fields": "_klamm key",
+        "delete.enabled": "true",
+    }
+    task = SqlSinkConnector.task_class()()
+    task.initialize(MemorySinkContext(props))
+    task.start(props)
+    batch = [record(dict.fromkeys(names, "v"), 0, 1, topic=topic), record(None, 1, 2, topic=topic)]
+    try:
+        if any("%(" in name for name in (topic, *names)):  # which no driver can be given
+            with pytest.raises((DataError, ConfigError), match="cannot be"):
+                task.put(batch)
+            return
+        task.put(batch)
+    finally:
+        task.stop()
+    assert rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'") == [(topic,)]
+    quoted = topic.replace('"', '""')
+    assert [r[1] for r in rows(path, f'PRAGMA table_info("{quoted}")')] == [*names, "_klamm key"]
+    found = rows(path, f'SELECT * FROM "{quoted}"')
+    assert found == ([] if mode == "update" else [(*("v" for _ in names), 1)])
+
+
+def test_values_that_sqlite_cannot_hold_are_reported_by_their_record(sink, tmp_path):
+    reporter = Reporter()
+    task = sink(reporter, **UPSERT, auto__evolve="true")
+    task.put([record({"i": 1, "f": 0.5, "s": "a"}, 0, 0)])
+    bad = [{"i": 2**70}, {"f": float("nan")}, {"s": "\ud800"}]
+    task.put(
+        [record({"i": n}, n, n) for n in range(1, 5)] + [record(v, 10 + i, 50) for i, v in enumerate(bad)]
+    )
+    assert [o for o, _ in reporter.reported] == [10, 11, 12]
+    assert rows(tmp_path / "x.db", "SELECT count(*) FROM t") == [(5,)]
+
+
+def test_a_key_alone_is_a_row(sink, tmp_path):
+    for mode in ("upsert", "update", "upsert"):
+        sink(insert__mode=mode, pk__mode="record_value").put(
+            [record({"a": 1, "b": 2}), record({"a": 1, "b": 3}, 1)]
+        )
+    assert rows(tmp_path / "x.db", "SELECT * FROM t ORDER BY b") == [(1, 2), (1, 3)]
+
+
+@pytest.mark.parametrize("secret", ["p/w", "p@w", "p:w?x", "p@/:w"])
+def test_passwords_with_any_sign_are_hidden(secret):
+    for user in ("u", "u@x"):
+        shown = masked(f"mysql://{user}:{secret}@host/db")
+        assert shown == f"mysql://{user}:[hidden]@host/db"
+
+
+@pytest.mark.mariadb
+def test_mariadb_fractions_are_not_rounded_to_whole_numbers_in_silence(maria):
+    reporter = Reporter()
+    task = maria(reporter, **UPSERT)
+    task.put([record({"n": 1}, 0, 1)])
+    task.put([record({"n": 1.5}, 1, 2), record({"n": 2.0}, 2, 3), record({"n": float("inf")}, 3, 4)])
+    assert [o for o, _ in reporter.reported] == [1, 3]
+    assert "whole number" in reporter.reported[0][1]
+    assert task.sql("SELECT id, n FROM t ORDER BY id") == [(1, 1), (3, 2)]
+
+
+@pytest.mark.mariadb
+def test_mariadb_tasks_that_make_the_same_table_and_columns_at_once(maria):
+    tasks = [maria(**UPSERT) for _ in range(4)]
+    for step in range(4):
+        barrier, failures = threading.Barrier(4), []
+
+        def put(number, step=step, barrier=barrier, failures=failures):
+            barrier.wait()
+            try:
+                tasks[number].put(
+                    [record({f"c{step}{n}": number for n in range(3)}, step, step * 4 + number)]
+                )
+            except Exception as e:
+                failures.append(e)
+
+        threads = [threading.Thread(target=put, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+    assert tasks[0].sql("SELECT count(*), count(c30) FROM t") == [(16, 4)]
+
+
+@pytest.mark.mariadb
+def test_mariadb_a_moment_is_the_same_in_a_timestamp_column_whatever_the_servers_zone(
+    maria, mariadb, mariadb_database
+):
+    url = f"mysql://root@127.0.0.1:{mariadb.port}/{mariadb_database}?init_command=SET%20time_zone%3D%27%2B05:00%27"
+    task = maria(**UPSERT, connection__url=url)
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP(3) NULL)")
+    schema = SchemaBuilder.struct("row").field("at", logical.timestamp_builder().build()).build()
+    moment = datetime(2024, 2, 29, 12, 0, 0, 5000, tzinfo=UTC)
+    task.put([record(Struct(schema, at=moment), 0, 1, schema=schema)])
+    assert task.sql("SELECT UNIX_TIMESTAMP(at) FROM t") == [(Decimal("1709208000.005"),)]
+
+
+@pytest.mark.mariadb
+def test_columns_with_odd_names_are_made_added_and_written(maria, sink, tmp_path):
+    for start in (maria, sink):
+        task = start(auto__evolve="true", pk__mode="record_key", pk__fields="id")
+        task.put([record({"a%b": 1, "c'\":d": 2}, 0, 1)])
+        task.put([record({"x%y": 1, "z'\":w": 2, "a%b": 3, "c'\":d": 4}, 1, 2)])
+    assert task is not None
+    (_, found) = rows(tmp_path / "x.db", 'SELECT id, "a%b", "x%y" FROM t ORDER BY id')
+    assert found == (2, 3, 1)
