@@ -25,9 +25,12 @@ _INCOMPATIBLE: Final = re.compile(
     r"|STREAM_FAILED_OFFSET|schema of (the )?(state|query)|different number of (partitions|stateful)"
 )
 _HOPELESS: Final = frozenset(
-    {"ConfigError", "DataLossError", "AnalysisException", "ParseException", "JavaError", "BadDocumentError"}
-)
-"""Errors that another start does not mend."""
+    {
+        "ConfigError", "DataLossError", "AnalysisException", "ParseException", "JavaError", "BadDocumentError",
+        "ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "NameError", "AttributeError", "TypeError",
+    }
+)  # fmt: skip
+"""Errors that another start does not mend: in the configuration, in SQL, in a function, in the data."""
 
 
 def progress(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +77,8 @@ def failed(error: BaseException, checkpoint: str) -> dict[str, Any]:
         kind, message = type(error).__name__, str(error)
     else:
         kind, message = explain(f"{type(error).__name__}: {error}", checkpoint)
-    return {"event": "failed", "error": kind, "message": message, "retriable": kind not in _HOPELESS}
+    hopeless = kind in _HOPELESS or type(error).__name__ in _HOPELESS
+    return {"event": "failed", "error": kind, "message": message, "retriable": not hopeless}
 
 
 def explain(text: str, checkpoint: str) -> tuple[str, str]:

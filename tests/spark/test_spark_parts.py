@@ -76,6 +76,16 @@ def test_an_error_of_a_worker_is_its_last_line() -> None:
     assert events.failed(OSError("network"), "/cp")["retriable"] is True
 
 
+def test_wrong_sql_is_one_sentence_and_not_tried_again() -> None:
+    class ParseException(Exception):
+        pass
+
+    said = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'. SQLSTATE: 42601 (line 1, pos 9)"
+    event = events.failed(ParseException(f"\n{said}\n\n== SQL ==\nSELECT n FORM input"), "/cp")
+    assert (event["message"], event["retriable"]) == (said, False)
+    assert events.failed(ModuleNotFoundError("No module named 'numpy'"), "/cp")["retriable"] is False
+
+
 def test_a_checkpoint_of_another_query_is_said() -> None:
     kind, said = events.explain(
         "Exception: There are [1] sources in the checkpoint offsets and now there are [2]", "/cp"
