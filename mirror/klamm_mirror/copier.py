@@ -139,7 +139,9 @@ class Copier:
         """`target` or `source` for a cluster that does not answer as it should, `input` where all is copied."""
         if self._sender is not None and (self._sender.why or any(p.writing.why for p in self.partitions)):
             return "target"
-        if self._fetcher is not None and (self._fetcher.why or any(p.reading.why for p in self.partitions)):
+        if self._fetcher is not None and (
+            self._fetcher.why or any(p.reading.why or p.stopped for p in self.partitions)
+        ):
             return "source"
         return None if self.lag else "input"
 

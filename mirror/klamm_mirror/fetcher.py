@@ -37,6 +37,8 @@ BUSY_WAIT_MS: Final = 20
 """The wait of a fetch that leaves partitions out because they are full: they may have room soon."""
 BUFFER_BYTES: Final = 64 << 20
 """What a task may hold, fetched and not acknowledged, before it stops fetching."""
+ANSWER_S: Final = 30.0
+"""For an answer of up to `max_bytes` over a slow line."""
 LOOK_S: Final = 0.1
 METADATA_S: Final = 30.0
 _IDS_VERSION: Final = 13
@@ -169,8 +171,10 @@ class Fetcher:
     async def _fetch(self, node: int) -> bool:
         """Ask once, for all partitions that want something. False when none does."""
         now = time.monotonic()
-        ours = [p for key, p in self._partitions.items() if self._leaders.get(key) == node]
-        wanted = [p for p in ours if p.stopped is None and not p.full and now >= p.reading.until]
+        ours = [
+            p for key, p in self._partitions.items() if self._leaders.get(key) == node and p.stopped is None
+        ]
+        wanted = [p for p in ours if not p.full and now >= p.reading.until]
         if sum(p.buffered for p in self._partitions.values()) >= BUFFER_BYTES:
             return False
         for partition in wanted:
@@ -184,7 +188,9 @@ class Fetcher:
         if version >= _IDS_VERSION and any(self._ids.get(p.topic, UUID_ZERO) == UUID_ZERO for p in wanted):
             version = _IDS_VERSION - 1
         busy = len(wanted) < len(ours)
-        answer: FetchResponse = await connection.request(self._request(wanted, busy=busy), version)
+        answer: FetchResponse = await connection.request(
+            self._request(wanted, busy=busy), version, timeout_s=self._settings.wait_ms / 1000 + ANSWER_S
+        )
         if answer.error_code:
             error = broker_error(answer.error_code, "fetching from the source")
             if answer.error_code in _MOVED or error.retriable:

@@ -6,6 +6,7 @@ nothing here tries again: whoever has a loop does that. Raises ClientError.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ from klamm_broker.wire.messages.list_offsets import (
 from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_broker.wire.struct import Message
 
+log = logging.getLogger(__name__)
+
 ACKS_ALL: Final = -1
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -48,21 +51,31 @@ _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_T
 
 
 async def create(cluster: Cluster, topic: str, replication_factor: int) -> bool:
-    """Make the topic, compacted with one partition. False when it is there already."""
+    """Make the topic, compacted with one partition and as many replicas as there are brokers at most. False when it
+    is there already.
+    """
+    brokers = len((await cluster.refresh([])).brokers)
     wanted = CreatableTopic(
         name=topic,
         num_partitions=1,
-        replication_factor=replication_factor,
+        replication_factor=min(replication_factor, brokers or replication_factor),
         configs=[CreatableTopicConfig(name="cleanup.policy", value="compact")],
     )
-    await cluster.refresh([])
     controller = cluster.metadata.controller_id if cluster.metadata is not None else -1
     connection = await (cluster.broker(controller) if controller >= 0 else cluster.any_broker())
     answer: CreateTopicsResponse = await connection.request(CreateTopicsRequest(topics=[wanted]))
     result = answer.topics[0]
     if result.error_code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
         await cluster.refresh([topic])
-        return result.error_code == ErrorCode.NONE
+        made = result.error_code == ErrorCode.NONE
+        if made and replication_factor > brokers:
+            log.warning(
+                "%s has %d replicas instead of %d: there are no more brokers",
+                topic,
+                brokers,
+                replication_factor,
+            )
+        return made
     said = f" ({result.error_message})" if result.error_message else ""
     raise broker_error(result.error_code, f"topic {topic} with {replication_factor} replicas{said}")
 

@@ -108,10 +108,12 @@ class MirrorSourceConnector(SourceConnector):
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Partitions of any cluster and topic may be altered, as with MirrorMaker: they may have been mirrored before."""
+        """As with MirrorMaker, partitions of any cluster and topic may be altered, as they may have been mirrored
+        before, and anything may be removed: nobody should be kept from cleaning up.
+        """
         for partition, offset in offsets:
-            check_partition(partition)
             if offset is not None:
+                check_partition(partition)
                 offset_of(offset)
         return True
 

@@ -92,8 +92,7 @@ class Topics:
         at_target = parsed["offset-syncs.topic.location"] == "target"
         cluster = self._target if at_target else self._source
         topic = self._policy.offset_syncs_topic(self._alias if at_target else parsed["target.cluster.alias"])
-        replicas = await self._replicas(cluster, parsed["offset-syncs.topic.replication.factor"], topic)
-        if await internal_topics.create(cluster, topic, replicas):
+        if await internal_topics.create(cluster, topic, parsed["offset-syncs.topic.replication.factor"]):
             log.info("made %s", topic)
 
     async def find(self) -> dict[str, int]:
@@ -152,7 +151,7 @@ class Topics:
         return self._policy.format_remote_topic(self._alias, topic)
 
     async def _create(self, missing: Mapping[str, tuple[str, int]]) -> None:
-        replicas = await self._replicas(self._target, self._parsed["replication.factor"], "remote topics")
+        replicas = await self._replicas()
         configs = await self._configs(self._source, [name for name, _ in missing.values()])
         wanted = [
             CreatableTopic(
@@ -213,12 +212,14 @@ class Topics:
             for result in answer.results if not result.error_code
         }  # fmt: skip
 
-    async def _replicas(self, cluster: Cluster, wanted: int, what: str) -> int:
-        brokers = len((await cluster.refresh([])).brokers)
+    async def _replicas(self) -> int:
+        brokers, wanted = len((await self._target.refresh([])).brokers), self._parsed["replication.factor"]
         if wanted > brokers > 0:
-            log.warning("%s get %d replicas instead of %d: there are no more brokers", what, brokers, wanted)
+            log.warning(
+                "remote topics get %d replicas instead of %d: there are no more brokers", brokers, wanted
+            )
             return brokers
-        return wanted
+        return int(wanted)
 
     def _refused(self, code: int, what: str, said: str | None) -> None:
         """A topic that the target refuses is said; the others go on."""

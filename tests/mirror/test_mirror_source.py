@@ -12,6 +12,8 @@ from support.mirroring import Running, assigned, produce, props, read, rows
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_mirror.formats import OffsetSync
+from klamm_mirror.source import MirrorSourceConnector
+from klamm_plugins.errors import ConnectError
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,18 @@ def test_offset_syncs_are_written_at_the_source(source, target):
     assert OffsetSync(topic, 0, 499, 499) in found
 
 
+def test_offsets_that_are_altered_must_make_sense_and_any_may_be_removed():
+    good, offset = {"cluster": "A", "topic": "t", "partition": 0}, {"offset": 41}
+    assert MirrorSourceConnector.alter_offsets({}, [(good, offset), ({"garbage": 1}, None)])
+    for partition, wrong in [
+        ({"garbage": 1}, offset),
+        ({**good, "partition": -1}, offset),
+        (good, {"offset": "4"}),
+    ]:
+        with pytest.raises(ConnectError, match="must be"):
+            MirrorSourceConnector.alter_offsets({}, [(partition, wrong)])
+
+
 def test_a_cluster_is_not_mirrored_to_itself(source):
     mirror = Running(props(source.bootstrap, source.bootstrap))
     with pytest.raises(ConfigError, match=r"one cluster .*cannot be mirrored to itself"):
@@ -141,6 +155,7 @@ def test_a_topic_that_was_made_anew_stops_and_says_so(source, target):
         mirror.until(lambda: mirror.details().get("stopped"), "stopped")
         assert "made anew" in mirror.details()["stopped"][f"{topic}-0"]
         assert mirror.records == 100
+        assert mirror.contexts[0].said[-1]["waiting_for"] == "source"
 
 
 def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
@@ -221,6 +236,7 @@ def test_a_partition_with_much_to_copy_starves_no_other(source, target):
         assert mirror.details()["partitions"][f"{topic}-0"]["lag"] > 0
 
 
+@pytest.mark.slow
 def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, target):
     """The target has forgotten our producer with it."""
     topic, remote = new_topic(source), ""

@@ -16,6 +16,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from klamm.connect.membership import Membership
 from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
-from klamm.connect.worker import Worker, serve
+from klamm.connect.worker import BROKER_ASK_S, Worker, serve
 from klamm_base.errors import ConfigError, KlammError
 from klamm_mirror.mm2_config import HEARTBEAT, Flow
 
@@ -53,6 +54,8 @@ class FlowWorker(Worker):
         )
         service = ConnectService(runtime)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
+        described = await asyncio.wrap_future(runtime.admin.describe_cluster(request_timeout=BROKER_ASK_S))
+        self.config = runtime.config = fitting(self.config, len(described.nodes))
         # The place in the group belongs to file and flow: who starts again after a crash takes it over at once
         self._membership = Membership(
             config=self.config,
@@ -71,6 +74,16 @@ class FlowWorker(Worker):
         runtime.herd()
         service.ready = True
         await _until_running(runtime, list(wanted))
+
+
+def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:
+    """With no more replicas of the worker's own topics than there are brokers, where the file does not say how many."""
+    values = dict(config.values)
+    for kind in ("config", "offset", "status"):
+        key = f"{kind}.storage.replication.factor"
+        if key not in config.raw and values[key] > brokers:
+            values[key] = brokers
+    return replace(config, values=values)
 
 
 def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
