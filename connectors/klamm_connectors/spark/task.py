@@ -31,7 +31,11 @@ log = logging.getLogger(__name__)
 START_S: Final = 180.0
 STEP_S: Final = 0.5
 COMMIT_S: Final = 1.0
-STOP_S: Final = 25.0
+BATCH_S: Final = 1.5
+STOP_S: Final = 3.5
+"""A stop must be over, offsets committed, before the worker kills the task: after task.shutdown.graceful.timeout.ms, 5 s
+by default. Whoever takes the task over must find nobody at its checkpoint."""
+PAUSE_S: Final = 30.0
 _INTERNAL: Final = re.compile(r"__(consumer_offsets|transaction_state)")
 
 
@@ -41,7 +45,6 @@ class SparkSinkTask(DriverTask):
     kafka_name = "klamm.SparkSinkTask"
 
     def __init__(self) -> None:
-        self._job: Job | None = None
         self._driver: DriverProcess | None = None
         self._records = 0
         self._lag: int | None = None
@@ -56,14 +59,13 @@ class SparkSinkTask(DriverTask):
             need_java()
         except JavaError as e:
             raise ConfigError(str(e)) from None
-        self._job = self._describe(props)
         self._launch()
 
     def run(self) -> None:
         context = self.context
         while not context.stopping.is_set():
             if context.paused:
-                self._halt()
+                self._halt(None, PAUSE_S)
                 context.stay_paused()
                 continue
             if self._driver is None:
@@ -74,7 +76,7 @@ class SparkSinkTask(DriverTask):
                 self._take(event)
             self._commit(now=False)
             self._say()
-        self._halt()
+        self._halt(BATCH_S, STOP_S)
 
     def stop(self) -> None:
         driver, self._driver = self._driver, None
@@ -123,8 +125,7 @@ class SparkSinkTask(DriverTask):
 
     def _launch(self) -> None:
         """Start the process and wait until its queries run."""
-        assert self._job is not None
-        self._driver = DriverProcess(self._job)
+        self._driver = DriverProcess(self._describe(self.context.configs))
         deadline = time.monotonic() + START_S
         while not self.context.stopping.is_set():
             event = self._driver.next_event(STEP_S)
@@ -136,24 +137,24 @@ class SparkSinkTask(DriverTask):
             if time.monotonic() > deadline:
                 raise ConnectError(f"Spark did not start within {START_S:.0f} s")
 
-    def _halt(self) -> None:
-        """Stop the process between two batches; its last events count."""
+    def _halt(self, batch_s: float | None, within_s: float) -> None:
+        """Stop the process, between two batches if one ends in `batch_s`; its last events count."""
         driver, self._driver = self._driver, None
         if driver is None:
             return
-        driver.ask_to_stop()
-        deadline = time.monotonic() + STOP_S
+        driver.ask_to_stop(batch_s)
+        deadline = time.monotonic() + within_s
         try:
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline and (batch_s is not None or not self.context.stopping.is_set()):
                 event = driver.next_event(STEP_S)
                 if event is not None and event["event"] == ENDED:
                     break
                 if event is not None:
                     self._take(event)
                 self._say()
-            self._commit(now=True)
         finally:
-            driver.stop(1.0)
+            driver.kill()
+        self._commit(now=True)
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import broker, new_name, new_topic, wait_until  # noqa: F401  the fixture
 from support.connect_worker import WorkerProcess, worker_properties
-from support.spark import all_gone, produce, require_spark
+from support.spark import QUICK, all_gone, produce, require_spark
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -113,6 +113,7 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         "checkpoint.location": str(tmp_path / "cp"),
         "spark.master": "local[2]",
         "task.restart.backoff.ms": "200",
+        **QUICK,
     }
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"connect-{name}"})
 
@@ -158,6 +159,10 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         processes = java()
         worker.request("DELETE", f"/connectors/{name}")
         assert all_gone(processes, 60)
+        assert "did not stop within" not in worker.log, (
+            "the driver's end fits into the time that a task has for its stop"
+        )
+        assert sum(p.offset for p in consumer.committed(places, 10)) == 450
     finally:
         consumer.close()
         print(worker.log)
