@@ -228,7 +228,7 @@ def test_a_batch_writes_to_topics_that_rows_name(
     assert [v for _, _, v in one.records()] == [b"a"]
     assert sorted(v or b"" for _, _, v in two.records()) == [b"", b"b"]
     with pytest.raises(Exception, match="column n has no place in a record"):
-        frame.selectExpr("value", "1 AS n").write.format("klamm").mode("append").options(**target).save()
+        frame.selectExpr("topic", "value", "1 AS n").write.format("klamm").mode("append").options(**target).save()
 
 
 @pytest.mark.slow

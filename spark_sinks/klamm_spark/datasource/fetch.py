@@ -31,6 +31,7 @@ _TUNED: Final = {
     "auto.offset.reset": "error",
     "fetch.queue.backoff.ms": "5",  # the default sleeps a second whenever the queue has been full
     "queued.max.messages.kbytes": "32768",
+    "log_level": "2",  # errors come as events; one that waits for its next range would tell of a broker that is away for ever
 }
 Message = Any
 """confluent_kafka.Message: its offset may be None by its types, but not where a record came from a broker."""
