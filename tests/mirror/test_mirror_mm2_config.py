@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from klamm.mirror.files import load
+from klamm.mirror.flow import connectors_of
 from klamm_base.errors import ConfigError
 from klamm_base.properties import load_properties
 from klamm_mirror import mm2_config
@@ -161,3 +163,17 @@ def test_what_has_no_effect_is_said(tmp_path):
     assert "B->A.topics has no effect: B->A is not enabled" in config.warnings[0]
     assert "replication.facter is no setting" in config.warnings[1]
     assert "did you mean replication.factor?" in config.warnings[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("", set(mm2_config.CONNECTORS)),
+        ("A->B.emit.checkpoints.enabled=false", {mm2_config.SOURCE, mm2_config.HEARTBEAT}),
+        ("emit.checkpoints.enabled=false\nsync.group.offsets.enabled=true", set(mm2_config.CONNECTORS)),
+    ],
+)
+def test_checkpoints_that_are_switched_off_keep_no_flow_from_running(settings, expected, tmp_path):
+    path = tmp_path / "mm2.properties"
+    path.write_text(f"{AB}A->B.enabled=true\n{settings}\n")
+    assert set(connectors_of(load(path).flow("A->B"))) == expected

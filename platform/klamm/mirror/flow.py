@@ -28,7 +28,8 @@ from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
 from klamm_base.errors import ConfigError, KlammError
-from klamm_mirror.mm2_config import HEARTBEAT, Flow
+from klamm_mirror.checkpoint import EMIT, SYNC
+from klamm_mirror.mm2_config import CHECKPOINT, HEARTBEAT, Flow
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +88,17 @@ def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:
 
 
 def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
-    """What runs: all three connectors, of a flow that is not enabled the heartbeats alone."""
-    return flow.connectors if flow.enabled else {HEARTBEAT: flow.connectors[HEARTBEAT]}
+    """What runs: all three connectors, of a flow that is not enabled the heartbeats alone; nothing for checkpoints
+    where the file switches off all that they are for.
+    """
+    if not flow.enabled:
+        return {HEARTBEAT: flow.connectors[HEARTBEAT]}
+    checkpoints = flow.connectors[CHECKPOINT]
+    uses = (checkpoints.get(f"{EMIT}.enabled", "true"), checkpoints.get(f"{SYNC}.enabled", "false"))
+    if any(use.strip().lower() != "false" for use in uses):
+        return flow.connectors
+    log.info("%s: neither checkpoints nor group offsets are asked for: no %s", flow.name, CHECKPOINT)
+    return {name: config for name, config in flow.connectors.items() if name != CHECKPOINT}
 
 
 async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, str]]) -> None:
