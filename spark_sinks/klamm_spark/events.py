@@ -17,7 +17,7 @@ from typing import Any, Final
 from klamm_base.errors import KlammError
 from klamm_spark.datasource.offsets import Position, lag, nested
 
-_CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _ERROR_CLASS: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*")
 _INCOMPATIBLE: Final = re.compile(
     r"sources? in the checkpoint offsets|STATE_STORE_(KEY|VALUE)_SCHEMA|STATE_STORE_.*SCHEMA_NOT_COMPATIBLE|INVALID_CHECKPOINT"
@@ -27,6 +27,7 @@ _INCOMPATIBLE: Final = re.compile(
 _HOPELESS: Final = frozenset(
     {
         "ConfigError", "DataLossError", "AnalysisException", "ParseException", "JavaError", "BadDocumentError",
+        "DATA_SOURCE_NOT_FOUND", "IllegalArgumentException",
         "ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "NameError", "AttributeError", "TypeError",
     }
 )  # fmt: skip
@@ -98,8 +99,9 @@ def explain(text: str, checkpoint: str) -> tuple[str, str]:
         kind, message = ours[-1]
         return kind, message.strip()
     found = _ERROR_CLASS.search(text)
-    kind = found[1] if found else text.partition(":")[0].strip()
-    return kind, _first_line(text)
+    if found:
+        return found[1], _first_line(f": {text[found.start() :]}")
+    return text.partition(":")[0].strip(), _first_line(text)
 
 
 def _first_line(text: str) -> str:

@@ -76,13 +76,19 @@ def test_an_error_of_a_worker_is_its_last_line() -> None:
     assert events.failed(OSError("network"), "/cp")["retriable"] is True
 
 
-def test_wrong_sql_is_one_sentence_and_not_tried_again() -> None:
+def test_what_cannot_start_is_one_sentence_and_not_tried_again() -> None:
     class ParseException(Exception):
         pass
 
     said = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'. SQLSTATE: 42601 (line 1, pos 9)"
     event = events.failed(ParseException(f"\n{said}\n\n== SQL ==\nSELECT n FORM input"), "/cp")
     assert (event["message"], event["retriable"]) == (said, False)
+    java = "An error occurred while calling o7.start.\n: org.apache.spark.SparkClassNotFoundException: "
+    said = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: nope. Make sure the provider name is correct."
+    event = events.failed(Exception(f"{java}{said}\n\tat org.apache"), "/cp")
+    assert (event["message"], event["retriable"]) == (said, False)
+    said = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    assert events.explain(f"Py4JJavaError: x\n: java.lang.RuntimeException: {said}\n\tat", "/cp")[1] == said
     assert events.failed(ModuleNotFoundError("No module named 'numpy'"), "/cp")["retriable"] is False
 
 
