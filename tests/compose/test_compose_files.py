@@ -106,7 +106,7 @@ def test_spark_job_reads_what_the_agent_writes():
     job = pipeline.load(COMPOSE / "config/pipeline.toml")
     agent = AgentConfig.load(COMPOSE / "config/agent.toml")
     assert set(job.source.topics) == {i.topic for i in agent.inputs}
-    assert {o.query for o in job.outputs} == {"events", "unparsed", "rates"}
+    assert [o.name for o in job.outputs] == ["documents", "rates"]
 
 
 def test_the_web_servers_log_format_is_the_one_that_the_job_parses():

@@ -52,7 +52,7 @@ def test_the_job_is_one_that_the_driver_takes(tmp_path):
         job = spark_job("127.0.0.1:9", tmp_path, target)
         check(job)
         assert job_from_json(json.loads(json.dumps(job.to_json()))) == job
-        assert [o.name for o in job.outputs] == list(NAMES)
+        assert [o.name for o in job.outputs] == ["documents", "rates"]
 
 
 def test_every_topic_has_its_sink_connector(tmp_path):
@@ -132,6 +132,14 @@ def test_whatever_comes_is_an_event_or_unparsed_and_fails_nothing(spark, in_enve
     assert ids == sorted(f"logs-0-{n}" for n in range(len(HOSTILE)))
     assert all(row["@timestamp"] and row["service"] for row in events)
     assert len(events) <= 1
+    documents = frames["documents"].collect()
+    kinds = {row["doc_id"]: row["kind"] for row in documents}
+    assert kinds == {row["doc_id"]: "events" for row in events} | {
+        row["doc_id"]: "unparsed" for row in unparsed
+    }
+    whole = {row["doc_id"]: json.loads(row["document"]) for row in documents}
+    for row in [*events, *unparsed]:
+        assert whole[row["doc_id"]] == {k: v for k, v in row.asDict().items() if v is not None}
     # nothing is null that a reader needs
     assert all(row["message"] is not None and row["reason"] for row in unparsed)
 
@@ -145,15 +153,17 @@ def test_records_for_connect_are_read_by_its_converter(spark):
 
     converter = JsonConverter()
     converter.configure({"schemas.enable": "true"}, is_key=False)
-    values = [line.data[:-1] for line in Lines(PLAN)][:800]
-    for name, frame in logs.frames(records(spark, values), logs.Options(envelope=False)).items():
-        rows = logs.connect_records(frame).collect()
-        assert rows
-        plain = {row["doc_id"]: row.asDict() for row in frame.collect()}
+    lines = records(spark, [line.data[:-1] for line in Lines(PLAN)][:800])
+    spark.conf.set("spark.klamm.logs.envelope", "false")
+    plain = logs.logs(lines, spark)
+    sent = {name: frame.collect() for name, frame in logs.logs_for_connect(lines, spark).items()}
+    by_kind = {kind: [r for r in sent["documents"] if r["kind"] == kind] for kind in ("events", "unparsed")}
+    for name, rows in {**by_kind, "rates": sent["rates"]}.items():
+        wanted = {row["doc_id"]: row.asDict() for row in plain[name].collect()}
+        assert len(rows) == len(wanted) > 0, name
         for row in rows:
             _schema, struct = converter.to_connect_data("t", row["value"].encode())
-            found = {f: struct[f] for f in frame.columns}
-            assert found == plain[row["key"]], name
+            assert {f: struct[f] for f in plain[name].columns} == wanted[row["key"]], name
 
 
 @pytest.mark.spark

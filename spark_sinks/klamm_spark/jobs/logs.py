@@ -1,9 +1,11 @@
 """Access and application logs from topics: parsed, enriched, and counted as error rates per service and window.
 
-Input: one line a record, as the log agent writes it, bare or in its JSON envelope. Output, three frames:
+Input: one line a record, as the log agent writes it, bare or in its JSON envelope. Output:
 
 - `events`: a row for every line that was understood, columns in `EVENT_COLUMNS`;
 - `unparsed`: every other line as it came, with where it came from and why it is here. None is dropped;
+- `documents`: both of these in one frame, so that one query reads the topics: `doc_id`, `kind` (events or unparsed), and
+  the row as JSON text in `document`;
 - `rates`: lines, errors and error rate per service and window.
 
 `doc_id` is a row's identity in the target, so that what is written twice is one document. With `identity = record` it
@@ -17,7 +19,7 @@ Settings are Spark settings named `spark.klamm.logs.*`, see `Options`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -188,16 +190,36 @@ def events(df: DataFrame) -> DataFrame:
 
 def unparsed(df: DataFrame) -> DataFrame:
     """Of parsed lines, the others, whole."""
+    return df.where(F.col("ts").isNull()).select(*_unparsed_columns())
+
+
+def _unparsed_columns() -> list[Column]:
     reason = F.when(F.col("is_app"), "not a JSON document with @timestamp, level and service").otherwise(
         "not an access log line in the format expected"
     )
-    return df.where(F.col("ts").isNull()).select(
-        "doc_id",
+    return [
+        F.col("doc_id"),
         F.date_format("timestamp", _ISO).alias("@timestamp"),
         F.col("line").alias("message"),
         reason.alias("reason"),
-        *("file", "file_offset", "topic", "partition", "offset"),
-    )
+        *map(F.col, ("file", "file_offset", "topic", "partition", "offset")),
+    ]
+
+
+def documents(df: DataFrame) -> DataFrame:
+    """Of parsed lines, all: which kind of document each is, and the document."""
+    event, other = F.struct(*map(_column, EVENT_COLUMNS)), F.struct(*_unparsed_columns())
+    return df.select("doc_id", *_by_kind(F.to_json(event), F.to_json(other), "document"))
+
+
+def _by_kind(event: Column, other: Column, name: str) -> list[Column]:
+    understood = F.col("ts").isNotNull()
+    kind = F.when(understood, "events").otherwise("unparsed").alias("kind")
+    return [kind, F.when(understood, event).otherwise(other).alias(name)]
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name}`")
 
 
 def rates(df: DataFrame, options: Options) -> DataFrame:
@@ -228,11 +250,12 @@ def rates(df: DataFrame, options: Options) -> DataFrame:
 
 
 def frames(df: DataFrame, options: Options) -> dict[str, DataFrame]:
-    """All three outputs of one input."""
+    """All outputs of one input."""
     understood = parsed(lines(df, options), options)
     return {
         "events": events(understood),
         "unparsed": unparsed(understood),
+        "documents": documents(understood),
         "rates": rates(understood, options),
     }
 
@@ -244,19 +267,31 @@ def logs(df: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
 
 
 def logs_for_connect(df: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
-    """The same as records for Kafka Connect's JsonConverter, schema included: columns `key` and `value`."""
-    return {name: connect_records(frame) for name, frame in logs(df, spark).items()}
+    """`documents` and `rates` as records for Kafka Connect's JsonConverter, schema included: columns `key`, `value`,
+    and `kind` where there are two.
+    """
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    options = options_from(_settings(spark))
+    understood = parsed(lines(df, options), options)
+    event = connect_value(understood, [_column(c) for c in EVENT_COLUMNS])
+    other = connect_value(understood, _unparsed_columns())
+    counted = rates(understood, options)
+    value = connect_value(counted, [_column(c) for c in counted.columns])
+    return {
+        "documents": understood.select(F.col("doc_id").alias("key"), *_by_kind(event, other, "value")),
+        "rates": counted.select(F.col("doc_id").alias("key"), value.alias("value")),
+    }
 
 
-def connect_records(df: DataFrame) -> DataFrame:
-    """Rows as `{"schema": …, "payload": …}`, keyed by `doc_id`."""
-    columns = [
-        {"field": f.name, "type": _CONNECT_TYPES[f.dataType.typeName()], "optional": True} for f in df.schema
+def connect_value(df: DataFrame, columns: Sequence[Column]) -> Column:
+    """These columns of a row as `{"schema": …, "payload": …}`."""
+    found = [
+        {"field": f.name, "type": _CONNECT_TYPES[f.dataType.typeName()], "optional": True}
+        for f in df.select(*columns).schema
     ]
-    schema = json.dumps({"type": "struct", "optional": False, "fields": columns}, separators=(",", ":"))
-    payload = F.to_json(F.struct(*(F.col(f"`{c}`") for c in df.columns)), {"ignoreNullFields": "false"})
-    value = F.concat(F.lit(f'{{"schema":{schema},"payload":'), payload, F.lit("}"))
-    return df.select(F.col("doc_id").alias("key"), value.alias("value"))
+    schema = json.dumps({"type": "struct", "optional": False, "fields": found}, separators=(",", ":"))
+    payload = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    return F.concat(F.lit(f'{{"schema":{schema},"payload":'), payload, F.lit("}"))
 
 
 _CONNECT_TYPES: Final = {

@@ -13,6 +13,7 @@ from klamm_spark.pipeline import Job, Output, Query, Source
 WINDOW_MS: Final = 10_000
 INPUTS: Final = ("logs.access", "logs.app")
 JOB: Final = "demo-logs"
+DOCUMENTS: Final = "documents"
 PARTITIONS: Final = 2
 
 
@@ -26,7 +27,7 @@ def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
         master="local[2]",
         source=Source(bootstrap_servers=bootstrap, topics=INPUTS, starting_offsets="earliest"),
         query=Query(function=f"klamm_spark.jobs.logs:{'logs' if direct else 'logs_for_connect'}"),
-        outputs=tuple(_output(name, target) for name in NAMES),
+        outputs=(_documents(target), _rates(target)),
         spark={
             "spark.klamm.logs.window": f"{WINDOW_MS} milliseconds",
             "spark.klamm.logs.services": json.dumps(services),
@@ -36,13 +37,22 @@ def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
     )
 
 
-def _output(name: str, target: Target) -> Output:
-    # A window's row is written again while it grows
-    mode, trigger = ("update", "2 seconds") if name == "rates" else ("append", "1 second")
+def _documents(target: Target) -> Output:
+    """Events and unparsed lines, in one query: the topics are read and parsed once for both."""
     if isinstance(target, ElasticsearchTarget):
-        options = {"hosts": target.url, "index": target.index(name), "id": "doc_id"}
-        return Output(name, "elasticsearch", mode=mode, trigger=trigger, options=options)
-    return Output(name, "klamm", mode=mode, trigger=trigger, options={"topic": topic(name)})
+        query = f"SELECT doc_id, concat('{target.index('')}', kind) AS _index, document FROM {DOCUMENTS}"  # noqa: S608
+        options = {"hosts": target.url, "id": "doc_id", "document": "document"}
+        return Output(DOCUMENTS, "elasticsearch", query=query, trigger="1 second", options=options)
+    query = f"SELECT key, value, concat('{topic('')}', kind) AS topic FROM {DOCUMENTS}"  # noqa: S608
+    return Output(DOCUMENTS, "klamm", query=query, trigger="1 second")
+
+
+def _rates(target: Target) -> Output:
+    # A window's row is written again while it grows
+    if isinstance(target, ElasticsearchTarget):
+        options = {"hosts": target.url, "index": target.index("rates"), "id": "doc_id"}
+        return Output("rates", "elasticsearch", mode="update", trigger="2 seconds", options=options)
+    return Output("rates", "klamm", mode="update", trigger="2 seconds", options={"topic": topic("rates")})
 
 
 def topic(name: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from klamm.demo.logs.job import INPUTS, PARTITIONS, connectors, spark_job, topic
+from klamm.demo.logs.job import DOCUMENTS, INPUTS, PARTITIONS, connectors, spark_job, topic
 from klamm.demo.logs.lines import Plan
 from klamm.demo.logs.measure import Meter, Reading
 from klamm.demo.logs.process import StageFailed
@@ -121,7 +121,7 @@ class Pipeline:
         documents = self.target.count()
         spark, ends = self.spark.least_read(), self.topics.ends(list(INPUTS), PARTITIONS)
         agent, lines = self.agent.status(), self.generator.lines
-        batch = _batch(self.spark.progress.get("events", {}))
+        batch = _batch(self.spark.progress.get(DOCUMENTS, {}))
         if self.spark.restarts:
             batch += f" (driver restarted {self.spark.restarts} times)"
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
