@@ -261,7 +261,12 @@ class Checkpointer:
     async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
         pairs = [checkpoint.encode() for checkpoint in checkpoints]
         records = [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
-        await internal_topics.produce(self._target, self._settings.checkpoints_topic, records)
+        try:
+            await internal_topics.produce(self._target, self._settings.checkpoints_topic, records)
+        except BrokerError as e:
+            if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: made again, and all is said again
+                self._prepared, self._checkpoints = False, CheckpointStore()
+            raise
         self.counts.checkpoints += len(records)
 
     async def _sync_groups(self) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 from confluent_kafka import Consumer
-from support.broker import new_name, new_topic
+from confluent_kafka.admin import AdminClient
+from support.broker import new_name, new_topic, wait_until
 
-from klamm_broker.client import Cluster
+from klamm_broker.client import BrokerError, Cluster
 from klamm_broker.wire.batch import Record
 from klamm_mirror import groups, internal_topics
 from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
 from klamm_mirror.formats import Checkpoint, OffsetSync
 from klamm_mirror.groups import Committed
+from klamm_mirror.heartbeat import MirrorHeartbeatConnector
+from klamm_plugins.testing import MemoryDriverContext
 
 NOW_MS = 1_700_000_000_000
 
@@ -162,6 +167,50 @@ async def test_a_group_is_never_taken_back_at_the_target(pair):
     assert not await groups.commit_offsets(pair.target, pair.group, there)
     await pair.checkpointer().step(0, NOW_MS)
     assert await pair.at_target() == {(pair.remote, 0): 95}
+
+
+async def test_a_checkpoints_topic_that_was_deleted_is_made_and_filled_again(pair):
+    await pair.sync((0, 0), (100, 90), (200, 190))
+    await pair.commit(100, partition=0)
+    checkpointer = pair.checkpointer()
+    assert len(await checkpointer.step(0, NOW_MS)) == 1
+    delete_topic(pair.target_broker, pair.checkpoints_topic)
+    await pair.commit(200)
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC") as refused:
+        await checkpointer.step(60, NOW_MS)
+    assert refused.value.retriable
+    assert len(await checkpointer.step(61, NOW_MS)) == 1
+    assert [c.downstream_offset for c in await pair.checkpoints()] == [190]
+
+
+@pytest.mark.slow
+def test_heartbeats_go_on_when_their_topic_was_deleted(source, target):
+    props = {
+        "source.cluster.alias": "a",
+        "target.cluster.alias": "b",
+        "source.cluster.bootstrap.servers": source.bootstrap,
+        "target.cluster.bootstrap.servers": target.bootstrap,
+    }
+    context = MemoryDriverContext(props)
+    task = MirrorHeartbeatConnector.task_class()()
+    task.initialize(context)
+    task.start(props)
+    running = Thread(target=task.run)
+    running.start()
+    try:
+        wait_until(lambda: context.commits, "the first heartbeat")
+        before = context.said[-1]["records"]
+        delete_topic(target, "heartbeats")
+        wait_until(lambda: context.said[-1]["records"] > before + 2, "heartbeats again", timeout_s=15)
+    finally:
+        context.stop()
+        running.join(10)
+    assert not running.is_alive()
+
+
+def delete_topic(broker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(10)
 
 
 async def test_syncs_without_checkpoints(pair):
