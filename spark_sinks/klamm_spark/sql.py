@@ -134,6 +134,22 @@ def upsert(table: sa.Table, keys: tuple[str, ...], dialect: str) -> Any:
     return mine.on_duplicate_key_update({name: mine.inserted[name] for name in others or keys})
 
 
+def check_keys(inspector: sa.Inspector, target: SqlTarget) -> None:
+    """Raises ConfigError unless the table knows the keys as such: MySQL would insert a row twice, and say nothing."""
+    unique = [tuple(inspector.get_pk_constraint(target.table)["constrained_columns"])]
+    unique += [tuple(c["column_names"]) for c in inspector.get_unique_constraints(target.table)]
+    unique += [
+        tuple(str(c) for c in i["column_names"]) for i in inspector.get_indexes(target.table) if i["unique"]
+    ]
+    if not any(set(found) == set(target.keys) for found in unique):
+        there = "; ".join(sorted({", ".join(found) for found in unique if found})) or "none"
+        raise ConfigError(
+            f"keys={','.join(target.keys)}: table {target.table} has no primary key and no unique index of these columns (it "
+            f"has {there}), so a batch that is run again would write its rows twice",
+            key="keys",
+        )
+
+
 class _Writing:
     def __init__(self, target: SqlTarget, schema: StructType) -> None:
         self._target = target
@@ -191,12 +207,17 @@ class SqlDataSource(DataSource):
 
     def _prepared(self, schema: StructType) -> SqlTarget:
         target, create = sql_target(self.options, schema.names)
-        if create:
-            engine = target.engine()
-            try:
+        engine = target.engine()
+        try:
+            if create:
                 table_of(schema, target).create(engine, checkfirst=True)
-            except sa.exc.SQLAlchemyError as e:
-                raise SqlError(f"table {target.table} cannot be made: {_reason(e)}") from None
-            finally:
-                engine.dispose()
+            check_keys(sa.inspect(engine), target)
+        except sa.exc.NoSuchTableError:
+            raise ConfigError(
+                f"table={target.table}: there is no such table, and create is not true", key="table"
+            ) from None
+        except sa.exc.SQLAlchemyError as e:
+            raise SqlError(f"table {target.table} cannot be prepared: {_reason(e)}") from None
+        finally:
+            engine.dispose()
         return target

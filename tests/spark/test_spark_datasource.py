@@ -228,7 +228,9 @@ def test_a_batch_writes_to_topics_that_rows_name(
     assert [v for _, _, v in one.records()] == [b"a"]
     assert sorted(v or b"" for _, _, v in two.records()) == [b"", b"b"]
     with pytest.raises(Exception, match="column n has no place in a record"):
-        frame.selectExpr("topic", "value", "1 AS n").write.format("klamm").mode("append").options(**target).save()
+        frame.selectExpr("topic", "value", "1 AS n").write.format("klamm").mode("append").options(
+            **target
+        ).save()
 
 
 @pytest.mark.slow
@@ -242,5 +244,16 @@ def test_rows_reach_a_database_once(spark: SparkSession, tmp_path: Path) -> None
         writer.options(url=url, table="t", keys="id", create="true").save()
     with sqlite3.connect(tmp_path / "x.db") as db:
         assert db.execute("SELECT count(*), min(name), max(part) FROM t").fetchone() == (100, "n0", 24.75)
+        db.execute("CREATE TABLE loose (id INT, name TEXT UNIQUE)")
     with pytest.raises(Exception, match="keys: there is no column nope"):
         frame.write.format("klamm-sql").mode("append").options(url=url, table="t", keys="nope").save()
+    loose = (
+        frame.select("id", "name")
+        .write.format("klamm-sql")
+        .mode("append")
+        .options(url=url, table="loose", keys="id")
+    )
+    with pytest.raises(
+        Exception, match=r"loose has no primary key and no unique index of these columns \(it has name\)"
+    ):
+        loose.save()

@@ -140,7 +140,7 @@ options.path = "{directory}/out"
 """
 
 
-def test_the_command_runs_a_job_and_drains_on_sigterm(
+def test_the_command_runs_a_job_and_drains_on_ctrl_c(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
@@ -155,14 +155,16 @@ def test_the_command_runs_a_job_and_drains_on_sigterm(
     assert sorted((r["n"] or 0, r["_corrupt"] or "") for r in found) == [(0, "no json"), (1, ""), (2, "")]
 
     command = [str(Path(sys.executable).with_name("klamm")), "spark", "run", str(pipeline)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert server.stdout.readline().startswith("ready ")
     produce(broker.bootstrap, topic, [{"n": 3}])
     wait_until(
         lambda: spark.read.parquet(str(tmp_path / "out")).count() == 4, "the fourth row", timeout_s=120
     )
     processes = family(server.pid)
-    server.terminate()
+    os.killpg(server.pid, signal.SIGINT)  # as a terminal does: to the command and all that is in its group
     _, errors = server.communicate(timeout=60)
     assert server.returncode == 0, errors
     assert all_gone(processes, 30)
