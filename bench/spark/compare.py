@@ -77,7 +77,10 @@ def family_cpu_s() -> float:
     me = psutil.Process()
     total = 0.0
     for p in (me, *me.children(recursive=True)):
-        t = p.cpu_times()
+        try:
+            t = p.cpu_times()
+        except psutil.NoSuchProcess:  # its parent has counted it
+            continue
         total += t.user + t.system + (t.children_user + t.children_system if p != me else 0)
     return total
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_topic, wait_until
@@ -170,19 +169,13 @@ def test_the_command_runs_a_job_and_drains_on_ctrl_c(
     assert all_gone(processes, 30)
 
 
-def test_wrong_jobs_are_one_sentence(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_a_job_that_cannot_start_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path) -> None:
     pipeline = tmp_path / "p.toml"
     pipeline.write_text(toml(broker.bootstrap, "absent-topic", tmp_path))
     done = klamm("spark", "run", str(pipeline), timeout_s=200)
     said = [line for line in done.stderr.splitlines() if line.startswith("klamm: ")]
     assert said == [f"klamm: there is no absent-topic on {broker.bootstrap}"], done.stderr
     assert done.returncode == 2
-    events = run_now(
-        a_job(broker.bootstrap, new_topic(broker), tmp_path / "b", query=Query(sql="SELECT nope FROM input"))
-    )
-    failed = next(e for e in events if e["event"] == "failed")
-    assert "nope" in failed["message"]
-    assert not failed["retriable"]
 
 
 def test_a_function_with_several_results_goes_to_several_outputs(
@@ -242,17 +235,3 @@ def test_a_service_managers_sigterm_reaches_java_too(
     assert [e["event"] for e in events if e["event"] != "progress"] == ["stopped", "ended"]
     assert events[-1]["code"] == 0
     assert all_gone(processes, 30)
-
-
-def test_a_driver_stops_when_its_input_closes(
-    broker: EmbeddedBroker, tmp_path: Path, launch: Callable[[Job], DriverProcess]
-) -> None:
-    topic = new_topic(broker)
-    driver = launch(a_job(broker.bootstrap, topic, tmp_path))
-    wait_event(driver, "started")
-    processes = family(driver.pid)
-    assert sum("java" in p.name() for p in processes) == 1
-    driver._process.stdin.close()
-    assert until_end(driver)[-1] == {"event": "ended", "code": 0}
-    assert all_gone(processes, 30)
-    assert psutil.pid_exists(os.getpid())
