@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Generator
 
 import pytest
 from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
 from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server for all test folders
+
+# Spark's gateway says goodbye at the end of the interpreter, to a stream that is closed by then.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 
 PEERS = {
     "kafka": "Apache Kafka",
