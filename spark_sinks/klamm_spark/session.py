@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,14 @@ from klamm_spark.java import need_java
 _SECRET: Final = re.compile(r"(?i)secret|password|passphrase|token|credential|access[.]?key|api[._]?key")
 """Names of settings that nobody may see in a list of processes."""
 JAVA_ENDS_S: Final = 5.0
+_RUNNERS: Final = {
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""Spark sets these itself for the reader of every stream, in one map that all queries of a format share. Where they are
+new, the map grows while another query's tasks are serialized, which then fail (java.io.OptionalDataException)."""
 
 
 def defaults(master: str) -> dict[str, str]:
@@ -84,6 +93,8 @@ def open_session(
     with contextlib.suppress(ValueError):  # not the main thread: Spark has set no handler either
         signal.signal(signal.SIGINT, before)
     spark.sparkContext.setLogLevel("WARN")
+    for key, value in _RUNNERS.items():
+        spark.sparkContext.environment.setdefault(key, value)
     register_formats(spark)
     return spark
 
