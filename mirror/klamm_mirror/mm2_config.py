@@ -62,6 +62,22 @@ class Flow:
         return f"{self.source}->{self.target}"
 
 
+def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
+    """What runs: all three connectors, of a flow that is not enabled the heartbeats alone; nothing for checkpoints
+    where the file switches off all that they are for.
+    """
+    if not flow.enabled:
+        return {HEARTBEAT: flow.connectors[HEARTBEAT]}
+    checkpoints = flow.connectors[CHECKPOINT]
+    uses = (
+        checkpoints.get("emit.checkpoints.enabled", _TRUE),
+        checkpoints.get("sync.group.offsets.enabled", "false"),
+    )
+    if any(use.strip().lower() != "false" for use in uses):
+        return flow.connectors
+    return {name: config for name, config in flow.connectors.items() if name != CHECKPOINT}
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
     """`flows` in the order of `clusters`; `warnings` are sentences about what has no effect."""

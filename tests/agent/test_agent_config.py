@@ -95,6 +95,11 @@ def test_a_folder_with_the_signs_of_patterns_in_its_name(tmp_path):
         (GOOD + '[producer]\nbatch.sise = ["x"]\n', 8, "[producer] batch.sise must be a text"),
         (GOOD + "[agent]\nscan_interval_ms = 1\n", 8, "[agent] scan_interval_ms = 1: a whole number from 10"),
         ("queue_bytes = 5\n" + GOOD, 1, "queue_bytes = 5: a whole number from 1048576"),
+        (
+            GOOD.replace(":9092", ":abc"),
+            1,
+            "bootstrap_servers = '127.0.0.1:abc': '127.0.0.1:abc' is not host:port",
+        ),
         ("bootstrap = 5\n" + GOOD, 1, "bootstrap is not a setting; did you mean bootstrap_servers?"),
     ],
 )

@@ -229,6 +229,17 @@ class TestRotation:
         world.ack(99)
         assert len(world.delivered) == len(set(world.delivered)) == 53
 
+    def test_content_that_was_read_before_its_truncation_is_no_gap(self, tmp_path):
+        world = self.world(tmp_path)
+        world.append("a", 5)
+        world.look()
+        world.copytruncate("a")
+        world.append("a", 50)  # longer than before: only the bytes tell
+        world.look()
+        world.ack(99)
+        assert len(set(world.delivered)) == 55
+        assert world.tracker.gaps == []
+
     def test_lines_lost_by_a_truncation_are_counted(self, tmp_path):
         world = self.world(tmp_path)
         world.append("a", 3)

@@ -312,3 +312,11 @@ def test_rest_many_clients_at_once_leave_one_connector(worker: WorkerProcess) ->
     assert sorted(statuses) == [201, 409, 409, 409, 409]
     worker.wait_state("race", "RUNNING", "RUNNING")
     assert worker.request("DELETE", "/connectors/race").status == 204
+
+
+def test_rest_a_key_that_looks_like_a_typo_is_named_in_the_log(worker: WorkerProcess):
+    body = {"name": "typo", "config": {**FILE_SOURCE, "batch.sise": "100", "of.my.own": "x"}}
+    assert worker.request("POST", "/connectors", body).status == 201
+    assert "connector typo: batch.sise is not a setting of its plugin; did you mean batch.size?" in worker.log
+    assert "of.my.own" not in worker.log
+    assert worker.request("DELETE", "/connectors/typo").status == 204

@@ -134,6 +134,10 @@ def test_the_file_decides_which_connectors_run(source, target, tmp_path):
             "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\n",
             "no flow is enabled",
         ),
+        (
+            "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\nA->B.enabled=true\ngroups=(\n",
+            "mm2.properties:5: A->B: Invalid value ( for configuration groups",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used(text, said, tmp_path):
@@ -143,17 +147,6 @@ def test_a_file_that_cannot_be_used(text, said, tmp_path):
     assert result.returncode == 2
     assert said in result.stderr
     assert result.stdout == ""
-
-
-@pytest.mark.slow
-def test_a_setting_that_a_connector_refuses_ends_the_start(source, target, tmp_path):
-    a, b = new_name("a"), new_name("b")
-    flows = {f"{a}->{b}.enabled": "true", "groups": "(", "emit.heartbeats.enabled": "false"}
-    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, flows)
-    result = klamm("mirror", "start", str(path))
-    assert result.returncode == 2
-    assert "MirrorCheckpointConnector" in result.stderr
-    assert "configuration groups" in result.stderr
 
 
 @pytest.mark.kafka

@@ -89,6 +89,14 @@ class _Reader:
         self._name, self._base = name, base
         self._lines = _key_lines(text)
 
+    def _servers(self, document: dict[str, Any]) -> str:
+        text = self._text(document, "", "bootstrap_servers")
+        for item in text.split(","):
+            host, colon, port = item.strip().rpartition(":")
+            if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+                raise self._error("", "bootstrap_servers", f"= {text!r}: {item.strip()!r} is not host:port")
+        return text
+
     def agent(self, document: dict[str, Any]) -> AgentConfig:
         self._known(
             document, "", ("bootstrap_servers", "state_dir", "queue_bytes", "inputs", "producer", "agent")
@@ -101,7 +109,7 @@ class _Reader:
         self._known(agent, "agent", ("id", "scan_interval_ms"))
         config, ignored = self._producer(producer)
         return AgentConfig(
-            bootstrap_servers=self._text(document, "", "bootstrap_servers"),
+            bootstrap_servers=self._servers(document),
             state_dir=self._base / self._text(document, "", "state_dir"),
             queue_bytes=self._number(document, "", "queue_bytes", 64 * 1024 * 1024, least=1024 * 1024),
             inputs=tuple(self._input(t, f"inputs[{i}]") for i, t in enumerate(tables)),

@@ -111,6 +111,10 @@ class Tracked:
     generation: int = 0
     is_open: bool = False
     size: int = 0  # as last seen
+    before: int = (
+        0  # size when the content was last known to be what is read: at a look before the last, or at a read
+    )
+    lost: int = 0  # size that it had when it was seen to shrink
     modified: float = 0.0
     ended: tuple[int, float] | None = None  # size and time of change when a read last came to the end
     grew_at: float = 0.0  # clock time of the last change
@@ -272,10 +276,14 @@ class Tracker:
         if (size, modified) != (file.size, file.modified):
             file.grew_at = now
         file.modified = modified
+        if size < file.size:
+            file.lost = max(file.lost, file.size)
+        elif size > file.size:
+            file.before = (
+                file.size
+            )  # the growth may be of other content, until a read has shown that it is not
         if size < file.position:
-            file.ended = (
-                None  # truncated; the size known so far says what is lost, until the read that finds it out
-            )
+            file.ended = None  # truncated: the next read finds it out
         else:
             file.size = size
 
@@ -293,6 +301,7 @@ class Tracker:
         if data[:known] != file.tail:
             self._restart(file, "truncated")
             return None
+        file.before = file.size
         self._extend_head(file, data, file.position - known)
         new = len(data) - known
         at_end = len(data) < count
@@ -365,13 +374,15 @@ class Tracker:
         return [f.checkpoint() for f in self._files.values() if f.acked]
 
     def _restart(self, file: Tracked, reason: str) -> None:
-        if file.unread:
-            self._gap(file.path, file.inode, file.position, file.size, reason)
+        known = max(file.before, file.lost)
+        if known > file.position:
+            self._gap(file.path, file.inode, file.position, known, reason)
         file.generation = self._next_generation()
         file.position = file.acked = 0
         file.tail, file.acked_tail = b"", Print()
         file.head, file.head_print = b"", Print()
-        file.ended, file.long_line, file.size = None, False, 0
+        file.ended, file.long_line = None, False
+        file.size = file.before = file.lost = 0
 
     def _next_generation(self) -> int:
         self._generations += 1

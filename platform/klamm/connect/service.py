@@ -7,7 +7,7 @@ acknowledged by the broker and read back before a method returns. Nothing here k
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from klamm.connect.stores import (
 )
 from klamm.connect.supervisor import PluginCallError
 from klamm.connect.validation import PluginAnswer, config_infos, errors_of, plugin_keys
+from klamm_base.properties import suggestion
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +283,8 @@ class ConnectService:
             raise BadRequest(
                 f"Connector name configuration ({named[NAME]}) doesn't match connector name in the URL ({name})"
             )
-        errors = errors_of(await self.validate(named))
+        answer = await self.validate(named)
+        errors = errors_of(answer)
         if errors:
             raise BadRequest(
                 "\n".join(
@@ -293,7 +295,16 @@ class ConnectService:
                     ]
                 )
             )
+        _warn_of_typos(name, named, {row["value"]["name"] for row in answer["configs"]})
         return {k: v for k, v in named.items() if v is not None}
+
+
+def _warn_of_typos(name: str, config: Iterable[str], known: Set[str]) -> None:
+    """As in Kafka a key that nobody knows is no error; one that looks like a known one is worth a word."""
+    for key in config:
+        hint = "" if key in known else suggestion(key, known - set(config))
+        if hint:
+            log.warning("connector %s: %s is not a setting of its plugin%s", name, key, hint)
 
 
 def _log_change(name: str, before: Config | None, now: Config) -> None:

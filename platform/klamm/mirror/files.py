@@ -6,8 +6,9 @@ import logging
 from pathlib import Path
 
 from klamm.connect import definitions
-from klamm_base.properties import from_overrides, load_properties
-from klamm_mirror.mm2_config import MirrorConfig, parse
+from klamm_base.errors import ConfigError
+from klamm_base.properties import Properties, from_overrides, load_properties
+from klamm_mirror.mm2_config import Flow, MirrorConfig, connectors_of, parse
 from klamm_mirror.plugin import CONNECTORS
 
 log = logging.getLogger(__name__)
@@ -20,4 +21,17 @@ def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -
     config = parse(props, keys | set(definitions.SOURCE.names))
     for warning in config.warnings if warn else ():
         log.warning("%s", warning)
+    for flow in config.flows:
+        _check(flow, props)
     return config
+
+
+def _check(flow: Flow, props: Properties) -> None:
+    """Have the connectors judge their configurations before anything is started. Raises ConfigError."""
+    classes = {connector.__name__: connector for connector in CONNECTORS}
+    for name, config in connectors_of(flow).items():
+        for value in classes[name].validate(config):
+            if value.errors:
+                key = value.name
+                written = next((k for k in (f"{flow.name}.{key}", key) if k in props), key)
+                raise ConfigError(f"{flow.name}: {value.errors[0]}", key=key, source=props.source(written))

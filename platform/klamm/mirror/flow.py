@@ -28,8 +28,7 @@ from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
 from klamm_base.errors import ConfigError, KlammError
-from klamm_mirror.checkpoint import EMIT, SYNC
-from klamm_mirror.mm2_config import CHECKPOINT, HEARTBEAT, Flow
+from klamm_mirror.mm2_config import CHECKPOINT, Flow, connectors_of
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +70,8 @@ class FlowWorker(Worker):
         except ExceptionGroup as e:
             raise e.exceptions[0] from None
         wanted = connectors_of(self.flow)
+        if self.flow.enabled and CHECKPOINT not in wanted:
+            log.info("neither checkpoints nor group offsets are asked for: no %s", CHECKPOINT)
         await configure(service, wanted)
         runtime.herd()
         service.ready = True
@@ -85,20 +86,6 @@ def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:
         if key not in config.raw and values[key] > brokers:
             values[key] = brokers
     return replace(config, values=values)
-
-
-def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
-    """What runs: all three connectors, of a flow that is not enabled the heartbeats alone; nothing for checkpoints
-    where the file switches off all that they are for.
-    """
-    if not flow.enabled:
-        return {HEARTBEAT: flow.connectors[HEARTBEAT]}
-    checkpoints = flow.connectors[CHECKPOINT]
-    uses = (checkpoints.get(f"{EMIT}.enabled", "true"), checkpoints.get(f"{SYNC}.enabled", "false"))
-    if any(use.strip().lower() != "false" for use in uses):
-        return flow.connectors
-    log.info("%s: neither checkpoints nor group offsets are asked for: no %s", flow.name, CHECKPOINT)
-    return {name: config for name, config in flow.connectors.items() if name != CHECKPOINT}
 
 
 async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, str]]) -> None:

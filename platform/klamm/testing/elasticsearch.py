@@ -62,7 +62,7 @@ def find(directory: Path) -> Installation | str:
             if java_home is None:
                 return f"Elasticsearch {version} needs a JDK of version {needed} or later; none on PATH or in JAVA_HOME"
             return Installation(home, version, java_home)
-    return f"Elasticsearch is not installed (no lib/elasticsearch-VERSION.jar in {directory})"
+    return f"Elasticsearch is not installed in {directory}"
 
 
 def find_java(needed: int) -> Path | None:

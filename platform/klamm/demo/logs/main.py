@@ -85,12 +85,25 @@ def _run(settings: Settings, directory: Path) -> report.Report:
             with View(total) as view:
                 seconds = pipeline.run(view.show, settle_s=SETTLE_S)
             pipeline.stop()
-            note = choice.why if choice.kind is Kind.SQLITE else ""
+            note = "\n".join(_notes(choice, pipeline.lines_sent() - total, keep=settings.keep))
             found = report.make(pipeline.files, target, note=note, seconds=seconds)
         report.show(found)
         if settings.report is not None:
             report.write(found, settings.report)
     return found
+
+
+def _notes(choice: Choice, again: int, *, keep: bool) -> Iterator[str]:
+    """What a reader of the report may ask."""
+    if choice.kind is Kind.SQLITE:
+        yield choice.why
+    if again > 0:
+        yield (
+            f"the agent sent {again:,} lines again, among them those of copies that copytruncate made: new files to it. "
+            "Their ids make one document of each line"
+        )
+    if not keep:
+        yield "files and documents are removed now; --keep leaves them"
 
 
 def _java() -> dict[str, str]:

@@ -183,6 +183,10 @@ class Pipeline:
                     return now - began
             time.sleep(TICK_S)
 
+    def lines_sent(self) -> int:
+        """Records that the agent has written, lines that it sent twice included."""
+        return self.topics.ends(list(INPUTS), PARTITIONS)
+
     def stop(self) -> None:
         """Stop what writes, from the first stage on; broker and target stay, to be read."""
         self.generator.process.stop()
