@@ -183,10 +183,11 @@ def test_a_topic_that_does_not_exist_is_said_and_waited_for(agent, tmp_path):
         (a.folder / "logs").mkdir()
         (a.folder / "logs/x.log").write_text("".join(f"n-{i} x\n" for i in range(1000)))
         a.start()
-        wait_until(lambda: name in a.status().get("waiting_for", ""), "the agent to notice", timeout_s=30)
+        wait_until(lambda: name in a.status().get("waiting_for", ""), "the agent to notice", timeout_s=60)
         new_topic(broker, name=name)
-        wait_until(lambda: a.status()["acked"] == 1000, "all lines", timeout_s=40)
-        assert a.log.count(f"topic {name} takes no records") == 1
+        wait_until(lambda: a.status()["acked"] == 1000, "all lines", timeout_s=60)
+        # At once, and again after a minute at the earliest
+        assert 1 <= a.log.count(f"topic {name} takes no records") <= 3
         assert a.stop() == 0
         assert set(arrived(broker.bootstrap, name).values()) == {1}
 
@@ -220,6 +221,7 @@ def test_one_agent_per_state_directory(agent, broker):
     assert a.status()["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agent, broker):
     topic = new_topic(broker)
     a = agent(topic)

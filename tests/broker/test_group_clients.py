@@ -246,6 +246,7 @@ def _commits(consumer: Consumer, at: TopicPartition) -> bool:
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_acknowledged_commits_survive_kill_9(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         topic, group = new_topic(broker, 1), new_name("group")
@@ -395,6 +396,7 @@ def test_kafka_python(broker):
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_apaches_group_tool(broker):
     oracle = kafka_oracle.require()
     topic, group = new_topic(broker, 1), new_name("group")

@@ -171,6 +171,7 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_acknowledged_commits_survive_kills(tmp_path):
     check_kills(tmp_path, kills=3, seed=random.randrange(1 << 30))
 

@@ -468,6 +468,7 @@ class CallCount:
 
 
 @pytest.mark.parametrize("partitions", [50, 1000])
+@pytest.mark.slow
 def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(start, partitions):
     manager = start()
     manager.create_topic("many", partitions, now_ms=NOW)

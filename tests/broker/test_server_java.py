@@ -18,7 +18,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -164,6 +164,7 @@ def test_idle_memory_and_start(tmp_path):
         assert psutil.Process(broker.pid).memory_info().rss < 50_000_000
 
 
+@pytest.mark.slow
 def test_an_idle_connection_costs_little_memory(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, ExitStack() as stack:
         clients = [stack.enter_context(RawClient(broker.port)) for _ in range(400)]

@@ -84,6 +84,7 @@ def test_wrong_use_is_said_and_exits_2(args, code, said):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_no_broker_is_one_sentence():
     commands = [
         ["topic", "list"],

@@ -70,6 +70,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_named(tmp_path):
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_what_dies_is_started_again(tmp_path):
     with up(tmp_path / "data") as server:
         (broker,) = children(server, "broker")

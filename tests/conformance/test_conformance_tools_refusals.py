@@ -16,7 +16,7 @@ from klamm_broker.api import registry
 from klamm_broker.wire.api_keys import ApiKey
 
 Tool = Callable[..., ToolResult]
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 AT_ONCE_S = 10
 
 

@@ -13,7 +13,7 @@ from klamm.testing import EmbeddedBroker
 from klamm_broker.api import registry
 
 Tool = Callable[..., ToolResult]
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def described(result: ToolResult) -> dict[str, str]:

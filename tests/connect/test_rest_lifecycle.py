@@ -64,6 +64,7 @@ def wait_lines(directory: Path, count: int, worker: WorkerProcess) -> None:
     )
 
 
+@pytest.mark.slow
 def test_rest_worker_that_was_stopped_goes_on_where_it_was(start: Start, name: str, tmp_path: Path) -> None:
     feed(tmp_path, 0, 100)
     first = start().wait_ready()
@@ -113,6 +114,7 @@ def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: st
     assert worker.stop() == 0, worker.log
 
 
+@pytest.mark.slow
 def test_rest_second_worker_of_a_group_is_refused_and_the_first_goes_on(
     start: Start, name: str, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_rest_second_worker_of_a_group_is_refused_and_the_first_goes_on(
     assert third.stop() == 0
 
 
+@pytest.mark.slow
 def test_rest_answers_while_the_worker_waits_for_its_broker(start: Start, tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path / "late", port=free_port())
     rest = free_port()
@@ -180,6 +183,7 @@ def test_rest_worker_that_slept_too_long_gives_way_to_its_successor(
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_rest_worker_survives_its_broker(start: Start, name: str, tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", config={"num.partitions": "1"}) as broker:
         worker = start(bootstrap=broker.bootstrap).wait_ready()

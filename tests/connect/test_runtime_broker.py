@@ -282,6 +282,7 @@ async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 async def test_a_source_waits_out_a_broker_that_is_away(tmp_path):
     from klamm.testing import EmbeddedBroker
 

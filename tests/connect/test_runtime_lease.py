@@ -88,6 +88,7 @@ def test_when_the_fork_server_hangs_and_the_worker_dies_nothing_is_left(worker):
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_a_quiet_worker_keeps_its_tasks(worker):
     said = worker.wait_running()
     end = time.monotonic() + 2 * LEASE_S

@@ -5,6 +5,8 @@ import logging
 import os
 import threading
 
+import pytest
+
 from klamm.connect.output import OutputLog
 
 
@@ -19,6 +21,7 @@ def writer(fd, chunks):
     return thread
 
 
+@pytest.mark.slow
 async def test_a_flood_leaves_the_loop_to_others(caplog):
     caplog.set_level(logging.INFO, "klamm.connect.output")
     read, write = os.pipe()

@@ -104,6 +104,7 @@ async def test_a_killed_task_is_restarted_and_shows_it(number):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("behaviour", ["sleep", "spin", "close"])
+@pytest.mark.slow
 async def test_a_hung_task_is_seen_killed_and_restarted(behaviour, tmp_path):
     async with Watched() as w:
         config = {

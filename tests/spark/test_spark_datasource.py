@@ -98,6 +98,7 @@ def to_files(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.slow
 def test_a_batch_reads_what_is_in_the_topic(topic: Callable[..., Topic]) -> None:
     t = topic(3)
     t.produce(
