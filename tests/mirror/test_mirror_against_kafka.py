@@ -117,7 +117,7 @@ async def test_apaches_client_and_formatters_read_them(source, target, tmp_path)
     try:
 
         def printed(broker, name: str, formatter: str) -> list[str]:
-            flags = ["--from-beginning", "--max-messages", "1", "--timeout-ms", "15000"]
+            flags = ["--from-beginning", "--max-messages", "1", "--timeout-ms", "60000"]
             found = tools.run(
                 "kafka-console-consumer", "--bootstrap-server", broker.bootstrap, "--topic", name,
                 "--formatter", FORMATTERS + formatter, *flags,
