@@ -7,18 +7,15 @@ nothing here tries again: whoever has a loop does that. Raises ClientError.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from klamm_broker.client import ClientError, Cluster, Connection, broker_error
 from klamm_broker.wire.batch import (
-    HEADER_BYTES,
-    BatchHeader,
     Record,
     check_crc,
     decode_records,
     encode_batch,
-    read_header,
 )
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.create_topics import (
@@ -35,6 +32,7 @@ from klamm_broker.wire.messages.list_offsets import (
 )
 from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_broker.wire.struct import Message
+from klamm_mirror.raw import whole_batches
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +134,7 @@ def records_of(data: PartitionData, start: int) -> list[Record]:
     """The records of a Fetch answer from `start` on (batches are sent whole)."""
     found: list[Record] = []
     buffer = data.records or b""
-    for pos, header in _whole_batches(buffer):
+    for pos, header in whole_batches(buffer):
         check_crc(buffer, pos, header)
         if not header.is_control:
             found += (r for r in decode_records(buffer, pos) if r.offset >= start)
@@ -145,18 +143,7 @@ def records_of(data: PartitionData, start: int) -> list[Record]:
 
 def next_offset(data: PartitionData) -> int:
     """Where to go on after this answer; -1 when there was nothing in it."""
-    return max((h.last_offset + 1 for _, h in _whole_batches(data.records or b"")), default=-1)
-
-
-def _whole_batches(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Batches back to back; the last one may be cut by the size limit of the answer, and is left out then."""
-    pos = 0
-    while len(buffer) - pos >= HEADER_BYTES:
-        header = read_header(buffer, pos)
-        if pos + header.size > len(buffer):
-            return
-        yield pos, header
-        pos += header.size
+    return max((h.last_offset + 1 for _, h in whole_batches(data.records or b"")), default=-1)
 
 
 async def _ask_leader(
