@@ -20,6 +20,7 @@ from klamm_broker.server.config import BrokerConfig, Listener
 from klamm_broker.server.flusher import Flusher
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
+from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import AppendInfo
@@ -234,3 +235,15 @@ class Broker:
         if partition.waiters:
             self.waiting.advanced(partition, len(batches))
         return info
+
+    def when_committed(
+        self, partition: Partition, end_offset: int, callback: Callable[[ErrorCode], None]
+    ) -> None:
+        """Call `callback` once everything below `end_offset` is committed: the high watermark is there or beyond.
+
+        At once where that holds already. The callback gets NONE, or why it will never be: KAFKA_STORAGE_ERROR.
+        """
+        if partition.log.high_watermark >= end_offset:
+            callback(ErrorCode.NONE)
+            return
+        callback(ErrorCode.KAFKA_STORAGE_ERROR)  # a sole replica commits as it appends
