@@ -1,7 +1,7 @@
 """What a call of a coordinator asks its shell to do, and the turn in which it is collected.
 
 A coordinator does nothing by itself: each call returns a list of effects, in order. `Reply` answers a
-request that was parked under a token. `Append` writes records to a partition of `__consumer_offsets` and
+request that was parked under a token. `Append` writes records to a partition of the coordinator's topic and
 then calls `then` with the outcome; the shell must report the appends of one partition in the order in which
 it was asked, and it may do so at once or any time later.
 """
@@ -47,11 +47,15 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write `records` as one batch, then call `then(error, now)`, whose effects are to be done as well."""
+    """Write `records` as one batch, then call `then(error, now)`, whose effects are to be done as well.
+
+    With `producer` (id, epoch) the batch is part of that producer's transaction.
+    """
 
     partition: int
     records: Sequence[KeyValue]
     then: Callable[[ErrorCode, Now], list[Effect]]
+    producer: tuple[int, int] | None = None
 
 
 Effect = Reply | Append
@@ -83,7 +87,14 @@ class Turn:
     def reply(self, token: Token, response: object) -> None:
         self._effects.append(Reply(token, response))
 
-    def append(self, partition: int, records: Sequence[KeyValue], then: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        then: Callable[[ErrorCode], None],
+        *,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
         """Ask for an append; `then` runs in a turn of its own once the outcome is known."""
 
         def resume(error: ErrorCode, now: Now) -> list[Effect]:
@@ -91,4 +102,4 @@ class Turn:
             then(error)
             return self.end()
 
-        self._effects.append(Append(partition, records, resume))
+        self._effects.append(Append(partition, records, resume, producer))

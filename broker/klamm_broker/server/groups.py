@@ -1,29 +1,22 @@
-"""The shell around the coordinators: it does what they ask for.
+"""The shell around the group coordinator: its timer on the event loop, and the way to `__consumer_offsets`.
 
-It owns their timer on the event loop, the answers that wait, and the way to `__consumer_offsets`: a batch per
-`Append`, written at once (one node holds one replica, so what is written is committed). All calls come from the
-loop's thread and run to the end; effects are done in order before the next call. It decides nothing.
-
-A handler calls `ask` and returns what it gets: the message, or the Future of one that has to wait.
+Requests and effects are the `EffectRunner`'s: a handler calls `ask` and returns what it gets, the message or the
+Future of one that has to wait. All calls come from the loop's thread. It decides nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from klamm_broker.coordinator.effects import Append, Effect, Now, Token
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
 from klamm_broker.log.errors import LogError
+from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
 from klamm_broker.server.producer_id_file import open_producer_ids
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
@@ -35,23 +28,6 @@ log = logging.getLogger(__name__)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
-class _Parked:
-    """A token: turns the coordinator's answer into a message, for a handler that is there or a Future."""
-
-    __slots__ = ("_convert", "future", "message")
-
-    def __init__(self, convert: Callable[[Any], Any]) -> None:
-        self._convert = convert
-        self.message: Any = None
-        self.future: asyncio.Future[Any] | None = None
-
-    def answer(self, response: object) -> None:
-        self.message = self._convert(response)
-        # A Future that is done was given up: its connection is gone.
-        if self.future is not None and not self.future.done():
-            self.future.set_result(self.message)
-
-
 class GroupShell:
     """See the module's docstring. `coordinator` is for handlers that only read."""
 
@@ -60,6 +36,12 @@ class GroupShell:
         self._loop = broker.loop
         self.coordinator = GroupCoordinator(_group_config(broker.config, _existing_partitions(broker)))
         self.producer_ids = open_producer_ids(broker.config.log_dir)
+        self.runner = EffectRunner(
+            broker, partition=self._partition, recover=self.coordinator.tick, settled=self._set_timer
+        )
+        self.ask, self.ask_all, self.run, self.now = (
+            self.runner.ask, self.runner.ask_all, self.runner.run, self.runner.now
+        )  # fmt: skip
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._loading: asyncio.Task[None] | None = None
@@ -84,88 +66,14 @@ class GroupShell:
         if self._loading is not None:
             self._loading.cancel()
 
-    def now(self) -> Now:
-        return Now(int(self._loop.time() * 1000), int(time.time() * 1000))
-
     # Requests
-
-    def ask(
-        self, call: Callable[[Token, Now], list[Effect]], convert: Callable[[Any], Any]
-    ) -> Any | asyncio.Future[Any]:
-        """Make one call of the coordinator that may park its request.
-
-        `call` gets a token and the time; `convert` turns the answer, whenever it comes, into a message.
-        """
-        parked = _Parked(convert)
-        try:
-            effects = call(parked, self.now())
-        except Exception:
-            # `Turn` has kept what the call asked for before it failed.
-            self.run(self.coordinator.tick(self.now()))
-            raise
-        self.run(effects)
-        if parked.message is not None:
-            return parked.message
-        parked.future = self._loop.create_future()
-        return parked.future
-
-    async def ask_all(self, calls: Iterable[Callable[[Token, Now], list[Effect]]]) -> list[Any]:
-        """Several calls; their answers in the same order, once all are there."""
-        answers = [self.ask(call, lambda answer: [answer]) for call in calls]
-        return [(await a if isinstance(a, asyncio.Future) else a)[0] for a in answers]
 
     def on_partitions_deleted(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Partitions of a topic that is being deleted: their committed offsets go as well."""
         gone = [TopicPartition(topic, index) for topic, index in partitions]
         self.run(self.coordinator.on_partitions_deleted(gone, self.now()))
 
-    # Effects
-
-    def run(self, effects: Iterable[Effect]) -> None:
-        """Do these effects, in order, and those that follow from them; then set the timer."""
-        queue = deque(effects)
-        failed: Exception | None = None
-        while queue:
-            effect = queue.popleft()
-            if not isinstance(effect, Append):
-                self._answer(effect.token, effect.response)
-                continue
-            error = self._append(effect)
-            try:
-                queue.extend(effect.then(error, self.now()))
-            except Exception as e:
-                log.exception("what follows an append of the group coordinator failed; the rest is done")
-                failed = e
-        self._set_timer()
-        if failed is not None:
-            raise failed
-
-    def _answer(self, token: Token, response: object) -> None:
-        assert isinstance(token, _Parked)
-        try:
-            token.answer(response)
-        except Exception as e:
-            log.exception("an answer of the group coordinator could not be made: %r", response)
-            if token.future is not None and not token.future.done():
-                token.future.set_exception(e)
-
-    def _append(self, append: Append) -> ErrorCode:
-        partition = self._partition(append.partition)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        now_ms = int(time.time() * 1000)
-        try:
-            batch = encode_batch(
-                [Record(timestamp=now_ms, key=key, value=value) for key, value in append.records]
-            )
-            self.broker.append(partition, batch, now_ms=now_ms, origin="coordinator")
-        except LogError as e:
-            log.error("%s: %d records could not be written: %s", partition, len(append.records), e)  # noqa: TRY400
-            return e.code
-        except Exception:  # the coordinator must hear of it, or the offsets stay pending
-            log.exception("%s: %d records could not be written", partition, len(append.records))
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        return ErrorCode.NONE
+    # The topic
 
     def _partition(self, index: int) -> Partition | None:
         return self.offsets_partition(index) if self.ensure_topic() else None

@@ -1,0 +1,187 @@
+"""Does what a coordinator asks for: answers, appends, and what follows from them.
+
+A `Reply` goes to its handler at once. An `Append` is written at once as one batch; its `then` is called when the
+batch is committed (`Broker.when_committed`), which in the normal mode is before `run` goes on to the next effect, and
+may be any time later. Outcomes of one partition are told in the order of its appends, failures included. All calls come
+from the loop's thread; effects are done in order, and those that follow from an outcome after those that wait already.
+
+A handler calls `ask` and returns what it gets: the message, or the Future of one that has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from klamm_broker.coordinator.effects import Append, Effect, Now, Token
+from klamm_broker.log.errors import LogError
+from klamm_broker.wire.batch import Record, encode_batch
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.topics import Partition
+
+log = logging.getLogger(__name__)
+
+Then = Callable[[ErrorCode, Now], list[Effect]]
+
+
+class Parked:
+    """A token: turns the coordinator's answer into a message, for a handler that is there or a Future."""
+
+    __slots__ = ("_convert", "future", "message")
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self._convert = convert
+        self.message: Any = None
+        self.future: asyncio.Future[Any] | None = None
+
+    def answer(self, response: object) -> None:
+        self.message = self._convert(response)
+        # A Future that is done was given up: its connection is gone.
+        if self.future is not None and not self.future.done():
+            self.future.set_result(self.message)
+
+
+class EffectRunner:
+    """See the module's docstring. One per coordinator and internal topic.
+
+    `partition` gives a partition of the topic, creating the topic where need be. `recover` gives the effects that a
+    failed call of the coordinator has left behind. `settled` is called after each run, to set timers.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        partition: Callable[[int], Partition | None],
+        recover: Callable[[Now], list[Effect]],
+        settled: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._loop = broker.loop
+        self._partition = partition
+        self._recover = recover
+        self._settled = settled
+        self._queue: deque[Effect] = deque()
+        self._running = False
+        self._failed: Exception | None = None
+
+    def now(self) -> Now:
+        return Now(int(self._loop.time() * 1000), int(time.time() * 1000))
+
+    # Requests
+
+    def ask(
+        self, call: Callable[[Token, Now], list[Effect]], convert: Callable[[Any], Any]
+    ) -> Any | asyncio.Future[Any]:
+        """Make one call of the coordinator that may park its request.
+
+        `call` gets a token and the time; `convert` turns the answer, whenever it comes, into a message.
+        """
+        parked = Parked(convert)
+        try:
+            effects = call(parked, self.now())
+        except Exception:
+            # `Turn` has kept what the call asked for before it failed.
+            self.run(self._recover(self.now()))
+            raise
+        self.run(effects)
+        if parked.message is not None:
+            return parked.message
+        parked.future = self._loop.create_future()
+        return parked.future
+
+    async def ask_all(self, calls: Iterable[Callable[[Token, Now], list[Effect]]]) -> list[Any]:
+        """Several calls; their answers in the same order, once all are there."""
+        answers = [self.ask(call, lambda answer: [answer]) for call in calls]
+        return [(await a if isinstance(a, asyncio.Future) else a)[0] for a in answers]
+
+    # Effects
+
+    def run(self, effects: Iterable[Effect]) -> None:
+        """Do these effects, in order, and those that follow from them."""
+        self._queue.extend(effects)
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._queue:
+                self.do(self._queue.popleft())
+        finally:
+            self._running = False
+        self._settled()
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def do(self, effect: Effect) -> None:
+        """One effect. Never raises; a subclass may know more of them."""
+        if isinstance(effect, Append):
+            self._append(effect)
+        else:
+            self._answer(effect.token, effect.response)
+
+    def _answer(self, token: Token, response: object) -> None:
+        assert isinstance(token, Parked)
+        try:
+            token.answer(response)
+        except Exception as e:
+            log.exception("an answer of a coordinator could not be made: %r", response)
+            if token.future is not None and not token.future.done():
+                token.future.set_exception(e)
+
+    def _append(self, append: Append) -> None:
+        partition = self._partition(append.partition)
+        if partition is None:
+            self._tell(append.then, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        now_ms = int(time.time() * 1000)
+        producer_id, epoch = (-1, -1) if append.producer is None else append.producer
+
+        def batch() -> bytearray:
+            return encode_batch(
+                [Record(timestamp=now_ms, key=key, value=value) for key, value in append.records],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                is_transactional=append.producer is not None,
+            )
+
+        self.write(partition, batch, append.then, now_ms=now_ms, what=f"{len(append.records)} records")
+
+    def write(
+        self, partition: Partition, make: Callable[[], bytearray], then: Then, *, now_ms: int, what: str
+    ) -> None:
+        """Append what `make` gives to any partition; `then` hears the outcome once it is committed, or has failed."""
+        error = ErrorCode.NONE
+        try:
+            self._broker.append(partition, make(), now_ms=now_ms, origin="coordinator")
+        except LogError as e:
+            log.error("%s: %s could not be written: %s", partition, what, e)  # noqa: TRY400
+            error = e.code
+        except Exception:  # the coordinator must hear of it, or what it waits for stays pending
+            log.exception("%s: %s could not be written", partition, what)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+
+        def committed(late: ErrorCode) -> None:
+            self._tell(then, error if error is not ErrorCode.NONE else late)
+
+        # A failure waits for the appends before it too: outcomes come in order.
+        self._broker.when_committed(partition, partition.log.log_end_offset, committed)
+
+    def _tell(self, then: Then, error: ErrorCode) -> None:
+        try:
+            effects = then(error, self.now())
+        except Exception as e:
+            log.exception("what follows an append of a coordinator failed; the rest is done")
+            if not self._running:
+                self.run(self._recover(self.now()))
+                return
+            self._failed = e
+            effects = self._recover(self.now())
+        self.run(effects)
