@@ -75,12 +75,17 @@ def append(
             index, ErrorCode.INVALID_RECORD, error_message="the request holds no batch for the partition"
         )
     partition = topic.partitions[index]
+    metrics = topic.metrics
+    metrics.produces += 1
     try:
         info = partition.log.append(records, now_ms=now_ms)
     except (LogError, ProtocolError) as e:
+        metrics.failed_produces += 1
         if e.code not in _EXPECTED:
             log.error("append to %s failed: %s", partition, e)  # noqa: TRY400 - the sentence says it
         return ProduceResult(index, e.code, error_message=str(e))
+    if not info.duplicate:
+        metrics.note_append(info.last_offset - info.first_offset + 1, len(records))
     if partition.waiters:
         broker.waiting.advanced(partition, len(records))
     return ProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)

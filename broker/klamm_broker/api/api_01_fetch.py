@@ -104,7 +104,15 @@ class Fetch:
         if not urgent and total < self._min_bytes:
             self.missing = self._min_bytes - total
             return None
+        self._count(answer)
         return encode_fetch_response(self._correlation_id, self._version, answer)
+
+    def _count(self, answer: list[tuple[TopicKey, list[FetchResult]]]) -> None:
+        for topic, (_, results) in zip(self._topics, answer, strict=True):
+            for (_, partition), result in zip(topic.partitions, results, strict=True):
+                if partition is not None:
+                    size = 0 if result.records is None else result.records.size  # type: ignore[union-attr]
+                    partition.topic.metrics.note_fetch(result.error_code, size)
 
     def _read(self, partition: Partition, asked: FetchPartition, total: int) -> FetchResult:
         log = partition.log

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
+from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.server.config import BrokerConfig, Listener
 from klamm_broker.server.flusher import Flusher
 from klamm_broker.server.topics import Partition, Topic, TopicTable
@@ -49,6 +51,7 @@ class Broker:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._jobs: dict[str, asyncio.Future[None]] = {}
         self.logs: LogManager
+        self.cluster_config: ClusterConfig
         self._flusher: Flusher
         self.groups: GroupShell
 
@@ -76,6 +79,7 @@ class Broker:
             cluster_id=config["cluster.id"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
         )
+        self.cluster_config = ClusterConfig.load(config.log_dir / CLUSTER_FILE)
         for name in self.logs.topics:
             self._serve_topic(name)
         self.groups = GroupShell(self)
@@ -232,6 +236,7 @@ class Broker:
     ) -> AppendInfo:
         """Append and wake the fetches that wait for it. Raises LogError."""
         info = partition.log.append(batches, now_ms=now_ms, origin=origin)
+        partition.topic.metrics.note_append(info.last_offset - info.first_offset + 1, len(batches))
         if partition.waiters:
             self.waiting.advanced(partition, len(batches))
         return info

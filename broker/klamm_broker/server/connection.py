@@ -14,6 +14,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import REQUEST_MAX
@@ -23,6 +24,7 @@ from klamm_broker.server.outgoing import Cold, Piece, Reply
 
 if TYPE_CHECKING:
     from klamm_broker.server.listener import Server
+    from klamm_broker.server.metrics import ApiMetrics
     from klamm_broker.server.waiting import WaitingRoom
 
 log = logging.getLogger(__name__)
@@ -51,29 +53,32 @@ class Slot:
     `abandoned` is called when the connection closes before the answer has come.
     """
 
-    __slots__ = ("_connection", "abandoned", "reply")
+    __slots__ = ("_handling", "abandoned", "connection", "reply")
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
+        self._handling = connection.handling
         self.reply: Reply | None = None
         self.abandoned: Callable[[], None] | None = None
 
     @property
     def waiting_room(self) -> WaitingRoom:
-        return self._connection.broker.waiting
+        return self.connection.broker.waiting
 
     @property
     def closed(self) -> bool:
         """The connection is gone, nobody waits for the answer."""
-        return self._connection.closed
+        return self.connection.closed
 
     def resolve(self, reply: Reply) -> None:
         """Hand in the answer, once; it leaves when every earlier request has been answered."""
-        self._connection.resolve(self, reply)
+        metrics, begin = self._handling
+        metrics.latency.observe(perf_counter() - begin)
+        self.connection.resolve(self, reply)
 
     def fail(self, why: str) -> None:
         """There will be no answer: the connection closes."""
-        self._connection.close(why)
+        self.connection.close(why)
 
 
 class Connection:
@@ -81,7 +86,7 @@ class Connection:
 
     __slots__ = (
         "_buf", "_end", "_fd", "_need", "_out", "_parked", "_peak", "_processing", "_quiet", "_reading", "_start", "_view",
-        "_writing", "broker", "closed", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
+        "_writing", "broker", "closed", "handling", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
         "sock",
     )  # fmt: skip
 
@@ -104,6 +109,7 @@ class Connection:
         self._out: list[Piece] = []
         self._writing = self._processing = self._quiet = False
         self._reading = True
+        self.handling: tuple[ApiMetrics, float]  # the request that is being handled, and when that began
         self.loop.add_reader(self._fd, self._on_readable)
 
     def __str__(self) -> str:
@@ -156,6 +162,8 @@ class Connection:
                 self._start = end
                 self._need = 4
                 if reply is not None:
+                    metrics, begin = self.handling
+                    metrics.latency.observe(perf_counter() - begin)
                     self._answer(reply, cork)
         except BadRequest as e:
             self._flush(cork)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import REQUEST_MAX, Api, RequestContext
@@ -44,11 +45,14 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
     api = conn.server.apis.get(key)
     if api is None:
         raise BadRequest(f"api key {key} version {version} is not served ({end - pos} bytes)")
+    metrics = conn.server.metrics.of(key)
+    conn.handling = metrics, perf_counter()
     if not api.min_version <= version <= api.max_version:
         if key == ApiKey.API_VERSIONS:
             return conn.server.unsupported_api_versions(correlation_id)
         served = f"{api.min_version} to {api.max_version}"
         raise BadRequest(f"{api.name} version {version} is not served, {served} are ({end - pos} bytes)")
+    metrics.requests[version] = metrics.requests.get(version, 0) + 1
     try:
         if api.raw is not None:
             body = pos + _HEAD.size + (max(0, client_len))
@@ -81,6 +85,7 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
     if result is None:
         return None
     if not isinstance(result, asyncio.Future):
+        count_error(conn, api, result)
         return frame(api, context, result)
     slot = conn.park()
     result.add_done_callback(lambda done: _settle(slot, api, context, done))
@@ -96,7 +101,16 @@ def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[
         log.error("%s version %d failed", api.name, context.api_version, exc_info=error)
         slot.fail(f"{api.name} version {context.api_version} failed here: {error!r}")
     elif not slot.closed:
+        count_error(slot.connection, api, done.result())
         slot.resolve(frame(api, context, done.result()))
+
+
+def count_error(conn: Connection, api: Api, message: Any) -> None:
+    """Take note of the error code of an answer as a whole; those of its parts are the parts' business."""
+    code = getattr(message, "error_code", 0)
+    if code:
+        errors = conn.server.metrics.of(api.key).errors
+        errors[code] = errors.get(code, 0) + 1
 
 
 def frame(api: Api, context: RequestContext, message: Any) -> Reply:

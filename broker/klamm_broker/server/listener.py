@@ -17,6 +17,7 @@ from klamm_base.errors import KlammError
 from klamm_broker.api import registry
 from klamm_broker.server.config import Listener
 from klamm_broker.server.connection import Connection
+from klamm_broker.server.metrics import RequestMetrics
 from klamm_broker.server.outgoing import Reply
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Server:
         self.loop = loop
         self.apis = registry.load()
         self.connections: set[Connection] = set()
+        self.metrics = RequestMetrics()
         self._per_ip: Counter[str] = Counter()
         self._sockets: list[tuple[socket.socket, Listener]] = []
         config = broker.config
@@ -144,6 +146,7 @@ class Server:
             limit = f"max.connections.per.ip={self._max_per_ip}"
         if limit is not None:
             log.warning("connection %s:%d refused: %s reached", *peer, limit)
+            self.metrics.connections_refused += 1
             sock.close()
             return
         sock.setblocking(False)
@@ -152,6 +155,7 @@ class Server:
         self._set_buffer(sock, socket.SO_SNDBUF, "socket.send.buffer.bytes")
         self._set_buffer(sock, socket.SO_RCVBUF, "socket.receive.buffer.bytes")
         self._per_ip[peer[0]] += 1
+        self.metrics.connections_made += 1
         self.connections.add(Connection(self, sock, peer, listener.name))
 
     def _set_buffer(self, sock: socket.socket, option: int, key: str) -> None:
@@ -163,6 +167,7 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """A connection has closed."""
         self.connections.discard(connection)
+        self.metrics.connections_closed += 1
         self._per_ip[connection.host] -= 1
         if self._per_ip[connection.host] <= 0:
             del self._per_ip[connection.host]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.server.metrics import TopicMetrics
+
 if TYPE_CHECKING:
     from klamm_broker.log.config import LogConfig
     from klamm_broker.log.partition_log import PartitionLog
@@ -49,6 +51,7 @@ class Topic:
     id: bytes
     entry: Entry
     partitions: list[Partition] = field(default_factory=list)
+    metrics: TopicMetrics = field(default_factory=TopicMetrics)
 
     @property
     def overrides(self) -> Mapping[str, str]:
@@ -72,6 +75,7 @@ class TopicTable:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self._by_metric: dict[str, set[str]] = {}
+        self.gone = TopicMetrics()  # what topics counted that are deleted
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -87,6 +91,7 @@ class TopicTable:
     def remove(self, topic: Topic) -> None:
         del self.by_name[topic.name]
         del self.by_id[topic.id]
+        self.gone.add(topic.metrics)
         namesakes = self._by_metric[metric_name(topic.name)]
         namesakes.discard(topic.name)
         if not namesakes:
