@@ -3,8 +3,9 @@
 Behaviour: lists what the registry has. Produce is advertised from version 0, because librdkafka turns compression
 off when 0 is missing (KAFKA-18659); versions 0 to 2 are refused when sent. A version that we do not have is
 answered in version 0 with error 35 (`Server.unsupported_api_versions`), from which the client learns ours. From
-version 3 the client names its software; names that Kafka refuses get INVALID_REQUEST.
-Not supported: feature levels (`supported_features` is empty: no transactions version 2, no share groups).
+version 3 the client names its software; names that Kafka refuses get INVALID_REQUEST, and the answer has the features and
+their finalized levels (`server/features.py`). Features that begin at level 0 are shown from version 4 on: older
+clients cannot read a lowest level of 0.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles, table
+from klamm_broker.server.features import SUPPORTED
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm_broker.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
@@ -32,4 +40,19 @@ def api_versions(broker: Broker, ctx: RequestContext, request: ApiVersionsReques
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in table().values()
     ]
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys)
+    cluster = broker.cluster_config
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=keys,
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in SUPPORTED.items()
+            if lowest > 0 or ctx.api_version >= 4
+        ],
+        finalized_features_epoch=cluster.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in cluster.features.items()
+            if level > 0
+        ],
+    )

@@ -1,0 +1,64 @@
+"""UpdateFeatures, key 57: versions 0 to 2.
+
+Behaviour: sets finalized feature levels, all or none, with Kafka's rules (`server/features.py`); the levels are on
+the disk when it is answered, and ApiVersions tells them. `validate_only` (from version 1) checks without storing.
+What a level of `metadata.version` or `kraft.version` means to Kafka's controllers has no counterpart here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.features import FeatureRefused, FeatureUpdate, UpgradeType, updated
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+@handles(ApiKey.UPDATE_FEATURES, versions=(0, 2))
+def update_features(
+    broker: Broker, ctx: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    cluster = broker.cluster_config
+    updates = _updates(request, ctx.api_version)
+    try:
+        levels = updated(cluster.features, updates, node_id=broker.node_id)
+        if not request.validate_only and levels != cluster.features:
+            cluster.update_features(levels)
+            log.info("feature levels are now %s", levels)
+    except FeatureRefused as e:
+        why = f"The update failed for all features since the following feature had an error: {e}"
+        return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=why)
+    except OSError as e:
+        log.exception("feature levels could not be stored")
+        return UpdateFeaturesResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(e))
+    return UpdateFeaturesResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=name, error_code=ErrorCode.NONE, error_message="NONE")
+            for name in dict.fromkeys(update.name for update in updates)
+        ],
+    )
+
+
+def _updates(request: UpdateFeaturesRequest, version: int) -> list[FeatureUpdate]:
+    """What is asked for. Version 0 says only whether a downgrade is allowed."""
+    result = []
+    for asked in request.feature_updates:
+        kind = asked.upgrade_type
+        if version == 0:
+            kind = UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE
+        result.append(FeatureUpdate(asked.feature, asked.max_version_level, kind))
+    return result

@@ -1,0 +1,134 @@
+"""What holds for the cluster and can be changed while it runs: `klamm-cluster.json` in the first log directory.
+
+Dynamic configurations of resources (brokers, groups, client metrics) and the finalized feature levels; topics have
+theirs in the topic registry. Kafka keeps this in its metadata log; a single node needs no more than a small file
+that is replaced as a whole. Every change is on the disk when its method returns; one that raises has changed
+nothing. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from klamm_broker.log.errors import DirectoryError
+from klamm_broker.log.files import write_atomically
+from klamm_broker.server import features
+
+FILE_NAME: Final = "klamm-cluster.json"
+VERSION: Final = 1
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class ResourceType(StrEnum):
+    """Whose configurations are kept here. The name of the broker resource is an id, or "" for all brokers."""
+
+    BROKER = "BROKER"
+    GROUP = "GROUP"
+    CLIENT_METRICS = "CLIENT_METRICS"
+
+
+Listener = Callable[[ResourceType, str], None]
+Resource = tuple[ResourceType, str]
+
+
+class ClusterConfig:
+    """The file's content. `epoch` counts its changes: clients take the newer of two sets of features by it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._configs: dict[Resource, dict[str, str]] = {}
+        self._listeners: list[Listener] = []
+        self.features: Mapping[str, int] = dict(features.LATEST)
+        self.epoch = 1
+
+    @classmethod
+    def load(cls, path: Path) -> ClusterConfig:
+        """Read the file; what a new cluster has when there is none. Raises DirectoryError."""
+        found = cls(path)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return found
+        except ValueError as e:
+            raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
+        if not isinstance(document, dict) or document.get("version") != VERSION:
+            raise DirectoryError(f"{path}: no document of version {VERSION}")
+        try:
+            found._take(document)
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
+        return found
+
+    def _take(self, document: Mapping[str, Any]) -> None:
+        self.epoch = int(document["epoch"])
+        stored = {str(name): int(level) for name, level in document["features"].items()}
+        self.features = {name: stored.get(name, level) for name, level in features.LATEST.items()}
+        for kind, resources in document["configs"].items():
+            for name, configs in resources.items():
+                own = {str(key): str(value) for key, value in configs.items()}
+                self._configs[ResourceType(kind), str(name)] = own
+
+    # ---- configurations
+
+    def get(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
+        """A resource's own configurations, as texts; empty when it has none."""
+        own = self._configs.get((resource_type, name))
+        return _NOTHING if own is None else MappingProxyType(own)
+
+    def names(self, resource_type: ResourceType) -> list[str]:
+        """The resources of a type that have configurations of their own, sorted."""
+        return sorted(name for kind, name in self._configs if kind is resource_type)
+
+    def alter(self, resource_type: ResourceType, name: str, configs: Mapping[str, str]) -> None:
+        """Replace a resource's own configurations; none at all forgets it. Raises OSError."""
+        resource = (resource_type, name)
+        before = self._configs
+        changed = {**before, resource: dict(configs)}
+        if not configs:
+            del changed[resource]
+        self._configs = changed
+        try:
+            self._save()
+        except OSError:
+            self._configs = before
+            raise
+        for listener in self._listeners:
+            listener(resource_type, name)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(resource_type, name)` after every change of configurations."""
+        self._listeners.append(listener)
+
+    # ---- features
+
+    def update_features(self, levels: Mapping[str, int]) -> None:
+        """Replace the finalized levels; `features.updated` has checked them. Raises OSError."""
+        before = self.features
+        self.features = dict(levels)
+        try:
+            self._save()
+        except OSError:
+            self.features = before
+            raise
+
+    def _save(self) -> None:
+        configs: dict[str, dict[str, Mapping[str, str]]] = {}
+        for (kind, name), own in _sorted(self._configs.items()):
+            configs.setdefault(kind, {})[name] = own
+        document = {
+            "version": VERSION,
+            "epoch": self.epoch + 1,
+            "features": dict(self.features),
+            "configs": configs,
+        }
+        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
+        self.epoch += 1
+
+
+def _sorted(items: Iterable[tuple[Resource, dict[str, str]]]) -> list[tuple[Resource, dict[str, str]]]:
+    return sorted(items, key=lambda item: item[0])
