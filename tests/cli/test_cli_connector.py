@@ -14,7 +14,9 @@ from support.klamm import Server, klamm
 @pytest.fixture(scope="module")
 def rest(tmp_path_factory):
     data = tmp_path_factory.mktemp("up")
-    with Server("up", "--data-dir", str(data), "--broker-port", "0", "--rest-port", "0") as server:
+    with Server(
+        "up", "--data-dir", str(data), "--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"
+    ) as server:
         yield server.ready["rest"]
 
 

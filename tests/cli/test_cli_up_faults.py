@@ -21,7 +21,9 @@ from klamm_base.errors import KlammError
 
 
 def up(data_dir):
-    return Server("up", "--data-dir", str(data_dir), "--broker-port", "0", "--rest-port", "0")
+    return Server(
+        "up", "--data-dir", str(data_dir), "--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"
+    )
 
 
 def test_the_environment_does_not_move_a_server_away_from_its_ready_line(tmp_path, monkeypatch):

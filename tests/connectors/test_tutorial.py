@@ -22,7 +22,15 @@ def test_the_blocks_of_the_tutorial_do_what_it_says(mariadb, elasticsearch_serve
     assert len(blocks) >= 5
     try:
         with Server(
-            "up", "--data-dir", str(tmp_path / "data"), "--broker-port", "0", "--rest-port", "0"
+            "up",
+            "--data-dir",
+            str(tmp_path / "data"),
+            "--broker-port",
+            "0",
+            "--rest-port",
+            "0",
+            "--metrics-port",
+            "0",
         ) as up:
             env = os.environ | {
                 "PATH": f"{KLAMM.parent}:{os.environ['PATH']}",

@@ -20,6 +20,7 @@ from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.server.config import BrokerConfig, Listener
 from klamm_broker.server.flusher import Flusher
+from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
 from klamm_broker.wire.errors import ErrorCode
@@ -48,6 +49,8 @@ class Broker:
         self.listeners: dict[str, Listener] = {}
         self.topics = TopicTable()
         self.waiting = WaitingRoom(loop)
+        self.started_s = time.time()
+        self.idle = IdleMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._jobs: dict[str, asyncio.Future[None]] = {}
         self.logs: LogManager

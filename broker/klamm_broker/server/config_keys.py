@@ -152,13 +152,21 @@ def _identity_keys(key: Any) -> None:
 
 def _data_keys(key: Any) -> None:
     high = Importance.HIGH
-    key("log.dirs", Type.LIST, None, None, "Data directory. One directory is supported.", importance=high)
+    key("log.dirs", Type.LIST, None, None, "Data directories, comma separated. New partitions go to the one with the fewest; the first also holds what there is once for the broker.", importance=high)
     key(
         "log.dir",
         Type.STRING,
         "klamm-data",
         _unless_none(non_empty),
         "Data directory where `log.dirs` is not set.",
+        importance=high,
+    )
+    key(
+        "durability",
+        Type.STRING,
+        "process",
+        one_of("process", "fsync"),
+        "What an acknowledgement outlives: `process`, that the broker is killed (records are with the operating system); `fsync`, that the machine loses power (records are on the disk, one fsync for all that wait).",
         importance=high,
     )
 
@@ -306,6 +314,20 @@ def _producer_keys(key: Any) -> None:
         one_of("auto", "asyncio", "uvloop"),
         "Event loop: `auto` takes asyncio's, which is as fast here (raw sockets, no streams) and starts sooner.",
         importance=Importance.LOW,
+    )
+    key(
+        "klamm.metrics.port",
+        Type.INT,
+        -1,
+        between(-1, 65535),
+        "Port of `GET /metrics` (Prometheus' text format); 0 takes a free one, -1 serves none.",
+    )
+    key(
+        "klamm.metrics.host",
+        Type.STRING,
+        "localhost",
+        non_empty,
+        "Address that `klamm.metrics.port` is on. The metrics name topics and groups: do not open it to everybody.",
     )
 
 

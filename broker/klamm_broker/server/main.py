@@ -18,6 +18,8 @@ from klamm_base.errors import ConfigError
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig, Listener
 from klamm_broker.server.listener import Server
+from klamm_broker.server.metrics_families import families
+from klamm_broker.server.metrics_server import MetricsServer
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +46,12 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     broker = Broker(config, loop)
     server = Server(broker, loop)
     bound = server.bind()  # before recovery: a taken port must not cost a minute of it
+    metrics: MetricsServer | None = None
     try:
         broker.listeners = _advertise(config, bound)
+        if config["klamm.metrics.port"] >= 0:
+            metrics = MetricsServer(lambda: families(broker, server))
+            metrics_url = await _bind_metrics(metrics, config)
         broker.open()
         gc.collect()
         gc.freeze()  # topics, codecs and modules stay: collections need not look at them again
@@ -55,7 +61,11 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     try:
         server.serve()
         first = bound[0]
-        ready(f"ready broker={_address(first)}")
+        line = f"ready broker={_address(first)}"
+        if metrics is not None:
+            await metrics.serve()
+            line += f" metrics={metrics_url}"
+        ready(line)
         log.info("broker %d serves %s, cluster %s", broker.node_id, _address(first), broker.cluster_id)
         await stop.wait()
         log.info("stopping")
@@ -64,9 +74,18 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         broker.waiting.finish_all()
         await server.drain(DRAIN_S)
     finally:
+        if metrics is not None:
+            metrics.close()
         server.close_listeners()
         await broker.close()
     log.info("stopped")
+
+
+async def _bind_metrics(metrics: MetricsServer, config: BrokerConfig) -> str:
+    host = config["klamm.metrics.host"]
+    port = await metrics.bind(host, config["klamm.metrics.port"])
+    shown = "127.0.0.1" if host == "localhost" else host
+    return f"http://[{shown}]:{port}/metrics" if ":" in shown else f"http://{shown}:{port}/metrics"
 
 
 def _raise_file_limit() -> None:

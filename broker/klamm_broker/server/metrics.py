@@ -6,6 +6,7 @@ additions. `metrics_families` turns these into Prometheus families. Event loop's
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from typing import Final
 
@@ -111,6 +112,20 @@ class RequestMetrics:
         if found is None:
             found = self.apis[key] = ApiMetrics(api_name(key))
         return found
+
+
+class IdleMeter:
+    """How much of the time the process used no CPU, from one asking to the next."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def share(self) -> float:
+        """0 to 1 since the last call."""
+        wall, cpu = time.monotonic(), time.process_time()
+        passed, used = wall - self._wall, cpu - self._cpu
+        self._wall, self._cpu = wall, cpu
+        return max(0.0, min(1.0, 1 - used / passed)) if passed > 0 else 1.0
 
 
 def api_name(key: int) -> str:

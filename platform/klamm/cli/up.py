@@ -11,6 +11,7 @@ from klamm.cli.common import EXIT_USAGE, reported
 
 BROKER_PORT: Final = 9092
 REST_PORT: Final = 8083
+METRICS_PORT: Final = 9404
 
 
 def up(
@@ -27,10 +28,19 @@ def up(
             "--rest-port", min=0, max=65535, help=f"Connect's REST; default {REST_PORT}, 0: any free."
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            help=f"The broker's /metrics; default {METRICS_PORT}, 0: any free.",
+        ),
+    ] = None,
 ) -> None:
     """Run a broker and a Connect worker on loopback until Ctrl-C, which stops both cleanly.
 
-    Prints `ready broker=… rest=… data-dir=…` once both serve. A default port that is taken is replaced by a free
+    Prints `ready broker=… rest=… metrics=… data-dir=…` once both serve. A default port that is taken is replaced by a free
     one, and said; a port that was asked for must be free.
     """
     import asyncio
@@ -41,10 +51,15 @@ def up(
     with reported(server=True), embedded.locked(data_dir):
         broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
         rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))
-        for said in filter(None, (said_broker, said_rest)):
+        taken = frozenset({broker, rest})
+        metrics, said_metrics = ports.choose(metrics_port, METRICS_PORT, "--metrics-port", taken)
+        for said in filter(None, (said_broker, said_rest, said_metrics)):
             typer.echo(said, err=True)
-        specs = embedded.children(data_dir, broker, rest)
-        line = f"ready broker=127.0.0.1:{broker} rest=http://127.0.0.1:{rest} data-dir={data_dir}"
+        specs = embedded.children(data_dir, broker, rest, metrics)
+        line = (
+            f"ready broker=127.0.0.1:{broker} rest=http://127.0.0.1:{rest} "
+            f"metrics=http://127.0.0.1:{metrics}/metrics data-dir={data_dir}"
+        )
         try:
             asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))
         except supervisor.NotReadyError as e:

@@ -74,7 +74,7 @@ class Embedded:
                 [
                     sys.executable, "-m", "klamm.up.child", str(watched),
                     "up", "--data-dir", str(self._directory / "data"),
-                    "--broker-port", str(broker), "--rest-port", str(rest),
+                    "--broker-port", str(broker), "--rest-port", str(rest), "--metrics-port", "0",
                 ],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment(),
                 pass_fds=(watched,), start_new_session=True,

@@ -50,6 +50,8 @@ class EmbeddedBroker:
         self.config = {**TEST_DEFAULTS, **(config or {})}
         self._log_path = self.data_dir.parent / f"{self.data_dir.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self.metrics_url: str | None = None
+        """Where its metrics are, with `klamm.metrics.port` in `config`; known once it runs."""
 
     @property
     def bootstrap(self) -> str:
@@ -93,7 +95,9 @@ class EmbeddedBroker:
             code = self._exit_code(self._process)
             self.kill()
             raise BrokerFailed(f"the broker did not start (exit code {code}):\n{self._log_tail()}")
-        self.port = int(line.rpartition(":")[2])
+        said = dict(word.partition("=")[::2] for word in line.split()[1:])
+        self.port = int(said["broker"].rpartition(":")[2])
+        self.metrics_url = said.get("metrics")
         return self
 
     def stop(self) -> int:

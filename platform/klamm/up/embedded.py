@@ -33,7 +33,7 @@ WORKER: Final = {
 }
 
 
-def children(data_dir: Path, broker_port: int, rest_port: int) -> list[ChildSpec]:
+def children(data_dir: Path, broker_port: int, rest_port: int, metrics_port: int) -> list[ChildSpec]:
     """Broker first, then worker. Their settings are written beside the data, to be read and reused.
 
     Addresses and directories are given as overrides too: a KLAMM_LISTENERS in the environment, which beats a file,
@@ -41,6 +41,8 @@ def children(data_dir: Path, broker_port: int, rest_port: int) -> list[ChildSpec
     """
     broker = {
         "listeners": f"PLAINTEXT://{HOST}:{broker_port}",
+        "klamm.metrics.host": HOST,
+        "klamm.metrics.port": str(metrics_port),
         "log.dirs": str((data_dir / "broker").absolute()),
     }
     worker = {

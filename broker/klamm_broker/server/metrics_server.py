@@ -1,0 +1,105 @@
+"""`GET /metrics` on a port of its own: a few lines of HTTP/1.1, since the broker imports no web framework.
+
+One answer a connection. The text is made in slices between which the event loop serves requests, so that a scrape of ten
+thousand partitions costs each of them a millisecond at most; a peer that does not read is given up after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from klamm_base.errors import KlammError
+from klamm_broker.server.metrics_text import CONTENT_TYPE, Family, lines
+
+log = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX: Final = 16 * 1024
+REQUEST_S: Final = 5.0
+ANSWER_S: Final = 30.0
+SCRAPES_MAX: Final = 8
+LINES_A_SLICE: Final = 250
+"""About half a millisecond."""
+
+
+class MetricsServer:
+    """Serves the text of `families`, which is called at each request."""
+
+    def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
+        self._families = families
+        self._server: asyncio.Server | None = None
+        self._scrapes = 0
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port and return it (0 asks for any free one); nothing is answered before `serve`. Raises KlammError."""
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, host, port, limit=REQUEST_BYTES_MAX, start_serving=False
+            )
+        except OSError as e:
+            raise KlammError(
+                f"klamm.metrics.port={port}: cannot listen on {host}: {e.strerror or e}; give another port, or -1 for none"
+            ) from e
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def serve(self) -> None:
+        """Begin to answer."""
+        assert self._server is not None, "bind comes first"
+        await self._server.start_serving()
+
+    def close(self) -> None:
+        """Take no more; an answer that is under way ends with the loop."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(ANSWER_S):
+                await self._answer(head, writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as e:
+            log.debug("a scrape was given up: %r", e)
+        except Exception:
+            log.exception("a scrape failed")
+        finally:
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in {"GET", "HEAD"}:
+            await _say(
+                writer, "405 Method Not Allowed", "GET /metrics is what there is\n", "Allow: GET, HEAD\r\n"
+            )
+        elif path != "/metrics":
+            await _say(writer, "404 Not Found", "the metrics are at /metrics\n")
+        elif self._scrapes >= SCRAPES_MAX:
+            await _say(writer, "503 Service Unavailable", f"{SCRAPES_MAX} scrapes are under way\n")
+        else:
+            self._scrapes += 1
+            try:
+                await self._scrape(writer, body=method == "GET")
+            finally:
+                self._scrapes -= 1
+
+    async def _scrape(self, writer: asyncio.StreamWriter, *, body: bool) -> None:
+        writer.write(_head("200 OK", CONTENT_TYPE).encode())
+        text = lines(self._families()) if body else iter(())
+        while part := "".join(islice(text, LINES_A_SLICE)):
+            writer.write(part.encode())
+            await writer.drain()
+            await asyncio.sleep(0)  # requests come first
+        await writer.drain()
+
+
+async def _say(writer: asyncio.StreamWriter, status: str, text: str, headers: str = "") -> None:
+    writer.write((_head(status, "text/plain; charset=utf-8", headers) + text).encode())
+    await writer.drain()
+
+
+def _head(status: str, content_type: str, headers: str = "") -> str:
+    return f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{headers}Connection: close\r\n\r\n"
