@@ -1,0 +1,228 @@
+"""The right broker for each request, and patience: retriable answers are repeated until the timeout.
+
+An `Admin` lives for one command. A partition's leader and a coordinator may move at any time: what they refuse for that
+reason is asked again, of the new one. An unknown topic is not waited for: who mistypes a name wants to know at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Self, TypeVar
+
+from klamm.admin.errors import AdminError
+from klamm.admin.model import Node, TopicPartition
+from klamm_broker.client import ClientError, Cluster, Connection, ConnectionLost, UnsupportedApi
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from klamm_broker.wire.struct import Message
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+CONNECT_S: Final = 5.0  # to a first broker; who waits longer has the wrong address
+TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 0.1
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+T = TypeVar("T")
+LeaderCall = Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, Any]]]
+"""Ask broker `int` about these partitions: a value for each, or the AdminError that it answered with."""
+
+
+def passing(code: int) -> bool:
+    """Whether the same question may be answered otherwise a moment later."""
+    return code in _PASSING
+
+
+class Admin:
+    """Use as `async with Admin(bootstrap, timeout_s=30) as admin`. Raises AdminError and ClientError."""
+
+    def __init__(
+        self, bootstrap: str, *, timeout_s: float = TIMEOUT_S, client_id: str = "klamm-admin"
+    ) -> None:
+        self._cluster = Cluster(bootstrap, client_id=client_id, timeout_s=min(CONNECT_S, timeout_s))
+        self.timeout_s = timeout_s
+        self._coordinators: dict[tuple[int, str], Node] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._cluster.close()
+
+    @property
+    def timeout_ms(self) -> int:
+        """What requests tell the broker: how long it may take itself."""
+        return int(self.timeout_s * 1000)
+
+    # ---- one request
+
+    async def ask(self, request: Message, *, cap: int | None = None) -> Any:
+        """Send to some broker. `cap`: no newer version of the request than this."""
+        return await self._send(await self._cluster.any_broker(), request, cap)
+
+    async def ask_broker(
+        self, node_id: int, request: Message, *, cap: int | None = None, floor: int = 0
+    ) -> Any:
+        """Send to one broker. `floor`: an older version cannot say it; raises UnsupportedApi."""
+        return await self._send(await self._cluster.broker(node_id), request, cap, floor)
+
+    async def _send(self, connection: Connection, request: Message, cap: int | None, floor: int = 0) -> Any:
+        version = connection.version_for(type(request))
+        if cap is not None:
+            version = min(version, cap)
+        if version < floor:
+            name = ApiKey(request.API_KEY).name
+            raise UnsupportedApi(f"the broker serves {name} up to version {version}, this needs {floor}")
+        return await connection.request(request, version, timeout_s=self.timeout_s)
+
+    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat `attempt` while it fails for a reason that may pass, until the timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        while True:
+            try:
+                return await attempt()
+            except AdminError as e:
+                if not passing(e.code) or loop.time() >= deadline:
+                    raise
+            except ConnectionLost:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    # ---- the cluster
+
+    async def brokers(self) -> dict[int, Node]:
+        """The live brokers, by id in ascending order."""
+        answer = await self.metadata([])
+        nodes = (Node(id=b.node_id, host=b.host, port=b.port) for b in answer.brokers)
+        return {n.id: n for n in sorted(nodes, key=lambda n: n.id)}
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
+        """Metadata of these topics (None: all). What does not exist carries its error code; nothing is created."""
+        await self._cluster.any_broker()
+        answer: MetadataResponse = await self._cluster.refresh(topics)
+        return answer
+
+    async def metadata_of_ids(self, ids: Collection[bytes]) -> MetadataResponse:
+        """Metadata of topics by their ids."""
+        asked = [MetadataRequestTopic(topic_id=i, name=None) for i in ids]
+        answer: MetadataResponse = await self.ask(
+            MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        )
+        return answer
+
+    # ---- partitions' leaders
+
+    async def by_leader(
+        self, partitions: Collection[TopicPartition], call: LeaderCall
+    ) -> dict[TopicPartition, Any]:
+        """Ask each partition's leader. Values, or AdminErrors where there is no value (an unknown partition too)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        results: dict[TopicPartition, Any] = {}
+        left = set(partitions)
+        while left:
+            leaders, failed = await self._leaders(left)
+            for node_id in sorted(set(leaders.values())):
+                mine = sorted(tp for tp, n in leaders.items() if n == node_id)
+                try:
+                    results.update(await call(node_id, mine))
+                except ConnectionLost:
+                    results.update({tp: AdminError(ErrorCode.NETWORK_EXCEPTION, str(tp)) for tp in mine})
+            results.update(failed)
+            late = loop.time() >= deadline
+            left = {tp for tp in left if not late and _again(results.get(tp))}
+            if left:
+                await asyncio.sleep(_PAUSE_S)
+        return results
+
+    async def _leaders(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, AdminError]]:
+        answer = await self.metadata(sorted({tp.topic for tp in partitions}))
+        codes = {t.name: t.error_code for t in answer.topics}
+        found = {
+            TopicPartition(t.name or "", p.partition_index): p for t in answer.topics for p in t.partitions
+        }
+        leaders, failed = {}, {}
+        for tp in partitions:
+            code = codes.get(tp.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if code or tp not in found:
+                failed[tp] = AdminError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+            elif found[tp].leader_id < 0:
+                failed[tp] = AdminError(ErrorCode.LEADER_NOT_AVAILABLE, str(tp))
+            else:
+                leaders[tp] = found[tp].leader_id
+        return leaders, failed
+
+    # ---- coordinators
+
+    async def coordinator(self, key: str, key_type: int = GROUP) -> Node:
+        """The coordinator of a group or a transactional id, found again after `forget`."""
+        known = self._coordinators.get((key_type, key))
+        if known is None:
+            known = self._coordinators[key_type, key] = await self._find(key, key_type)
+        return known
+
+    async def ask_coordinator(
+        self, key: str, request: Message, *, key_type: int = GROUP, cap: int | None = None
+    ) -> Any:
+        """Send to a coordinator; it is looked for again when it answers or fails like one that has moved."""
+        node = await self.coordinator(key, key_type)
+        try:
+            return await self.ask_broker(node.id, request, cap=cap)
+        except ClientError:
+            self.forget(key, key_type)
+            raise
+
+    def forget(self, key: str, key_type: int = GROUP) -> None:
+        """Look for this coordinator again next time."""
+        self._coordinators.pop((key_type, key), None)
+
+    def refused(self, key: str, code: int, what: str, text: str | None = None, key_type: int = GROUP) -> None:
+        """Raise the error that a coordinator answered with; nothing for NONE."""
+        if code:
+            if passing(code):
+                self.forget(key, key_type)
+            raise AdminError(code, what, text)
+
+    async def _find(self, key: str, key_type: int) -> Node:
+        what = f"the coordinator of {'group' if key_type == GROUP else 'transactional id'} {key!r}"
+
+        async def attempt() -> Node:
+            connection = await self._cluster.any_broker()
+            version = connection.version_for(FindCoordinatorRequest)
+            if version >= 4:
+                request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+                answer = (await connection.request(request, version)).coordinators[0]
+            else:
+                request = FindCoordinatorRequest(key=key, key_type=key_type)
+                answer = await connection.request(request, version)
+            if answer.error_code:
+                raise AdminError(answer.error_code, what, answer.error_message)
+            return Node(id=answer.node_id, host=answer.host, port=answer.port)
+
+        return await self.patiently(attempt)
+
+
+def _again(result: object) -> bool:
+    return isinstance(result, AdminError) and passing(result.code)

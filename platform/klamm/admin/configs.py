@@ -1,0 +1,150 @@
+"""Settings of topics, brokers, their loggers, groups and client metrics: DescribeConfigs (32), IncrementalAlterConfigs (44)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
+from klamm_broker.client import UnsupportedApi
+from klamm_broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from klamm_broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from klamm_broker.wire.messages.list_config_resources import ListConfigResourcesRequest
+
+
+class Resource(IntEnum):
+    """Kinds of things that have settings, as the protocol numbers them."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+"""Where a value comes from."""
+DEFAULT: Final = "DEFAULT_CONFIG"
+_SET: Final = 0
+_DELETE: Final = 1
+_SELF_ANSWERED: Final = (Resource.BROKER, Resource.BROKER_LOGGER)  # that broker alone knows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synonym:
+    """A value that lies below, and would count without the ones before it."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A setting. The value of a sensitive one is None: brokers do not tell it."""
+
+    name: str
+    value: str | None
+    source: str
+    sensitive: bool
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+async def describe_config(
+    admin: Admin, resource: Resource, name: str, *, keys: Collection[str] | None = None
+) -> list[Entry]:
+    """The settings of one thing, by name. Raises AdminError."""
+    asked = DescribeConfigsResource(
+        resource_type=int(resource),
+        resource_name=name,
+        configuration_keys=None if keys is None else sorted(keys),
+    )
+    request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+
+    async def attempt() -> list[Entry]:
+        if resource in _SELF_ANSWERED and name:
+            answer = await admin.ask_broker(int(name), request)
+        else:
+            answer = await admin.ask(request)
+        found = answer.results[0]
+        if found.error_code:
+            raise AdminError(
+                found.error_code, f"cannot describe {_title(resource, name)}", found.error_message
+            )
+        return sorted((_entry(c) for c in found.configs), key=lambda e: e.name)
+
+    return await admin.patiently(attempt)
+
+
+async def alter_config(
+    admin: Admin, resource: Resource, name: str, *, put: Mapping[str, str], delete: Sequence[str]
+) -> None:
+    """Set and delete settings at once; a broker refuses all or none. Raises AdminError."""
+    changes = [AlterableConfig(name=k, config_operation=_DELETE, value="") for k in delete]
+    changes += [AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in put.items()]
+    wanted = AlterConfigsResource(resource_type=int(resource), resource_name=name, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=[wanted])
+
+    async def attempt() -> None:
+        if resource in _SELF_ANSWERED and name:
+            answer = await admin.ask_broker(int(name), request)
+        else:
+            answer = await admin.ask(request)
+        found = answer.responses[0]
+        if found.error_code:
+            raise AdminError(found.error_code, f"cannot alter {_title(resource, name)}", found.error_message)
+
+    await admin.patiently(attempt)
+
+
+async def list_resources(admin: Admin, resource: Resource) -> list[str] | None:
+    """Names of the groups or client metrics that have settings (74); None where the broker cannot say."""
+    try:
+        answer = await admin.ask(ListConfigResourcesRequest(resource_types=[int(resource)]))
+    except UnsupportedApi:
+        return None
+    if answer.error_code:
+        raise AdminError(answer.error_code, f"cannot list {resource.name.lower()} resources")
+    return sorted(
+        r.resource_name
+        for r in answer.config_resources
+        if getattr(r, "resource_type", int(resource)) == int(resource)
+    )
+
+
+def _title(resource: Resource, name: str) -> str:
+    return f"{resource.name.lower().replace('_', ' ')} {name!r}" if name else "the brokers' default settings"
+
+
+def _entry(c: DescribeConfigsResourceResult) -> Entry:
+    return Entry(
+        name=c.name,
+        value=c.value,
+        source=SOURCES.get(c.config_source, "UNKNOWN"),
+        sensitive=c.is_sensitive,
+        read_only=c.read_only,
+        synonyms=tuple(
+            Synonym(name=s.name, value=s.value, source=SOURCES.get(s.source, "UNKNOWN")) for s in c.synonyms
+        ),
+    )

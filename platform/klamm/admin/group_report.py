@@ -1,0 +1,59 @@
+"""A group's positions and its lag: which member reads which partition, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from klamm.admin.client import Admin
+from klamm.admin.groups import Committed, Group, Member, committed
+from klamm.admin.model import TopicPartition
+from klamm.admin.offsets import log_ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A partition of a group. None: no offset is committed, the log's end is not known, nobody reads it."""
+
+    group: str
+    partition: TopicPartition
+    current: int | None
+    end: int | None
+    leader_epoch: int | None
+    member: Member | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the committed offset and the log's end."""
+        if self.current is None or self.end is None or self.current == -1:
+            return None
+        return self.end - self.current
+
+
+async def positions(admin: Admin, group: Group) -> list[Position]:
+    """Members with most partitions first, then what nobody is assigned; partitions of each in order."""
+    offsets = await committed(admin, group.group)
+    wanted = {tp for m in group.members for tp in m.assignment} | set(offsets)
+    return arrange(group, offsets, await log_ends(admin, wanted))
+
+
+def arrange(
+    group: Group, offsets: Mapping[TopicPartition, Committed], ends: Mapping[TopicPartition, int | None]
+) -> list[Position]:
+    """The rows of `positions`, in its order."""
+
+    def row(tp: TopicPartition, member: Member | None) -> Position:
+        found = offsets.get(tp)
+        return Position(
+            group=group.group,
+            partition=tp,
+            current=found.offset if found else None,
+            end=ends.get(tp),
+            leader_epoch=found.leader_epoch if found else None,
+            member=member,
+        )
+
+    members = sorted((m for m in group.members if m.assignment), key=lambda m: -len(m.assignment))
+    taken = {tp for m in members for tp in m.assignment}
+    rows = [row(tp, m) for m in members for tp in sorted(m.assignment)]
+    return rows + [row(tp, None) for tp in sorted(set(offsets) - taken)]

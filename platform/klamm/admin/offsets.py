@@ -1,0 +1,81 @@
+"""ListOffsets (API key 2): where logs begin and end, and the first record of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
+from klamm.admin.model import TopicPartition, by_topic
+from klamm_broker.client import UnsupportedApi
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+SPECS: Final[Mapping[str, int]] = {
+    "latest": LATEST,
+    "earliest": EARLIEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+    "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
+}
+"""The special times; any number from 0 on is a timestamp in ms."""
+_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""The version of the request from which on a special time is understood."""
+NONE: Final = -1
+
+
+async def list_offsets(
+    admin: Admin, partitions: Collection[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int | AdminError]:
+    """The offset of a time in each partition: `NONE` where no record is that late, an AdminError where it failed."""
+
+    async def call(node_id: int, mine: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
+        topics = [
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[ListOffsetsPartition(partition_index=p, timestamp=timestamp) for p in ids],
+            )
+            for topic, ids in by_topic(mine).items()
+        ]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=admin.timeout_ms)
+        try:
+            answer = await admin.ask_broker(node_id, request, floor=_SINCE.get(timestamp, 0))
+        except UnsupportedApi as e:
+            return {tp: AdminError(ErrorCode.UNSUPPORTED_VERSION, str(tp), str(e)) for tp in mine}
+        return {
+            tp: AdminError(p.error_code, str(tp)) if p.error_code else p.offset
+            for t in answer.topics
+            for p in t.partitions
+            for tp in [TopicPartition(t.name, p.partition_index)]
+        }
+
+    return await admin.by_leader(partitions, call)
+
+
+async def known_offsets(
+    admin: Admin, partitions: Collection[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    """As `list_offsets`, for partitions that must have an answer. Raises the first AdminError."""
+    found = await list_offsets(admin, partitions, timestamp)
+    for offset in found.values():
+        if isinstance(offset, AdminError):
+            raise offset
+    return {tp: o for tp, o in found.items() if isinstance(o, int)}
+
+
+async def log_ends(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+    """Log end offsets; None for partitions without a leader, or that are gone."""
+    found = await list_offsets(admin, partitions, LATEST)
+    return {tp: o if isinstance(o, int) else None for tp, o in found.items()}
