@@ -1,7 +1,7 @@
 """OffsetFetch, key 9: versions 1 to 10.
 
 Behaviour: offset -1 where nothing is committed, also for groups that do not exist. Null topics mean all of the
-group's. Offsets are stable always, as there are no transactions yet.
+group's. With `require_stable` an offset that an open transaction may still change is UNSTABLE_OFFSET_COMMIT.
 Versions: 8 asks for several groups; 10 names topics by id (a topic that was deleted is left out of "all").
 Not supported: member ids and epochs of KIP-848 groups (version 9) are ignored, as Kafka does for classic groups.
 """
@@ -38,13 +38,16 @@ _NOTHING: Final = CommittedOffset(offset=INVALID_OFFSET, commit_timestamp_ms=-1)
 def offset_fetch(broker: Broker, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if ctx.api_version >= GROUPS_FROM:
         distinct = {group.group_id: group for group in request.groups}.values()
-        groups = [_group(broker, group, by_id=ctx.api_version >= TOPIC_IDS_FROM) for group in distinct]
+        by_id, stable = ctx.api_version >= TOPIC_IDS_FROM, request.require_stable
+        groups = [_group(broker, group, by_id=by_id, require_stable=stable) for group in distinct]
         return OffsetFetchResponse(groups=groups)
     return _single(broker, ctx.api_version, request)
 
 
-def _group(broker: Broker, asked: OffsetFetchRequestGroup, *, by_id: bool) -> OffsetFetchResponseGroup:
-    result = broker.groups.coordinator.fetch(asked.group_id)
+def _group(
+    broker: Broker, asked: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    result = broker.groups.coordinator.fetch(asked.group_id, require_stable=require_stable)
     group = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=result.error)
     if result.error is not ErrorCode.NONE:
         return group
@@ -73,17 +76,23 @@ def _topic(
 ) -> OffsetFetchResponseTopics:
     topic = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
     for index in indexes:
-        found = result.offsets.get(TopicPartition(name, index), _NOTHING)
+        found, error = _find(result, TopicPartition(name, index))
         topic.partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=index,
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
                 metadata=found.metadata,
-                error_code=ErrorCode.NONE,
+                error_code=error,
             )
         )
     return topic
+
+
+def _find(result: FetchResult, at: TopicPartition) -> tuple[CommittedOffset, ErrorCode]:
+    if at in result.unstable:
+        return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
+    return result.offsets.get(at, _NOTHING), result.error
 
 
 def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
@@ -102,7 +111,7 @@ def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseT
 
 
 def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    result = broker.groups.coordinator.fetch(request.group_id)
+    result = broker.groups.coordinator.fetch(request.group_id, require_stable=request.require_stable)
     if request.topics is None:
         asked = _all(result)
     else:
@@ -114,8 +123,7 @@ def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> Offset
             OffsetFetchResponseTopic(
                 name=name,
                 partitions=[
-                    _partition(result.offsets.get(TopicPartition(name, index), _NOTHING), index, result.error)
-                    for index in indexes
+                    _partition(index, *_find(result, TopicPartition(name, index))) for index in indexes
                 ],
             )
             for name, indexes in asked
@@ -123,7 +131,7 @@ def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> Offset
     )
 
 
-def _partition(found: CommittedOffset, index: int, error: ErrorCode) -> OffsetFetchResponsePartition:
+def _partition(index: int, found: CommittedOffset, error: ErrorCode) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=found.offset,

@@ -44,6 +44,7 @@ from klamm_broker.coordinator.model import (
 )
 from klamm_broker.coordinator.offsets import Offsets, mark_removed
 from klamm_broker.coordinator.partitioning import partition_for
+from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
 from klamm_broker.coordinator.timers import Timers
 from klamm_broker.wire.errors import ErrorCode
@@ -166,13 +167,38 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION, None
         return self._found_or_made(request.group_id)
 
-    def fetch(self, group_id: str) -> FetchResult:
-        """OffsetFetch: all committed offsets of a group, as a view that the next call may change."""
+    def fetch(self, group_id: str, *, require_stable: bool = False) -> FetchResult:
+        """OffsetFetch: all committed offsets of a group, as a view that the next call may change.
+
+        `require_stable` asks as well which of them an open transaction may still change.
+        """
         error = self._unavailable(group_id)
         if error is not ErrorCode.NONE:
             return FetchResult(error=error)
         group = self.groups.get(group_id)
-        return FetchResult() if group is None else FetchResult(offsets=MappingProxyType(group.offsets))
+        if group is None:
+            return FetchResult()
+        offsets = MappingProxyType(group.offsets)
+        if not require_stable:
+            return FetchResult(offsets=offsets)
+        pending = self._offsets.in_transactions[group.partition]
+        return FetchResult(offsets=offsets, unstable=pending.of_group(group_id))
+
+    def on_marker(self, partition: int, producer_id: int, *, committed: bool, now: Now) -> list[Effect]:
+        """A transaction's marker is in this partition of `__consumer_offsets`: its offsets are decided."""
+        self._turn.begin(now)
+        closed, visible = self._offsets.complete(partition, producer_id, committed=committed)
+        for group_id, offsets in visible.items():
+            self.groups[group_id].offsets.update(offsets)
+        for group_id, at in closed:
+            self._offsets.settle(self.groups[group_id], at)
+        for group_id in {group_id for group_id, _ in closed}:
+            self._drop_if_void(self.groups[group_id])
+        return self._turn.end()
+
+    def is_loading(self, partition: int) -> bool:
+        """Whether this partition of `__consumer_offsets` is being replayed."""
+        return partition in self._loading
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], token: Token, now: Now
@@ -340,19 +366,30 @@ class GroupCoordinator:
         """Records of this partition are going to be replayed; its groups are unavailable until that is over."""
         self._loading[partition] = Loader()
 
-    def replay(self, partition: int, batch: Iterable[KeyValue]) -> None:
-        """Take in records of a partition that is being loaded, in the order of its log."""
-        self._loading[partition].replay(batch)
+    def replay(self, partition: int, batch: Iterable[KeyValue], *, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Take in records of a partition that is being loaded, in the order of its log.
+
+        Those of a transaction come with its producer's id.
+        """
+        self._loading[partition].replay(batch, producer_id)
+
+    def replay_marker(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """Take in the end of a transaction in a partition that is being loaded."""
+        self._loading[partition].complete(producer_id, committed=committed)
 
     def finish_loading(self, partition: int, now: Now) -> list[Effect]:
         """All records were replayed: the partition's groups are available, their members' sessions start."""
         self._turn.begin(now)
-        for group in self._loading.pop(partition).groups(partition):
+        loader = self._loading.pop(partition)
+        for group in loader.groups(partition):
             self.groups[group.group_id] = group
             for member in group.members.values():
                 self._rebalancer.restart_session(group, member)
             if len(group.members) > self.config.max_size:
                 self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+        for producer_id, group_id, at, offset in loader.in_transactions():
+            opened = self._offsets.in_transactions[partition].add(producer_id, group_id, {at: offset})
+            (self.groups.get(group_id) or self._make(group_id)).pending_offsets.update(opened)
         return self._turn.end()
 
     def close(self, now: Now) -> list[Effect]:
@@ -391,11 +428,13 @@ class GroupCoordinator:
             if len(self.groups) >= self.config.max_groups:
                 # Not retriable on purpose: waiting does not help, and the client's log should say so.
                 return ErrorCode.POLICY_VIOLATION, None
-            group = ClassicGroup(
-                group_id, partition=self.partition_for(group_id), wall_ms=self._turn.now.wall_ms
-            )
-            self.groups[group_id] = group
+            group = self._make(group_id)
         return ErrorCode.NONE, group
+
+    def _make(self, group_id: str) -> ClassicGroup:
+        group = ClassicGroup(group_id, partition=self.partition_for(group_id), wall_ms=self._turn.now.wall_ms)
+        self.groups[group_id] = group
+        return group
 
     def _drop_if_void(self, group: ClassicGroup) -> None:
         if group.is_void and self.groups.get(group.group_id) is group:

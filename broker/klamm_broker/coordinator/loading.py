@@ -7,14 +7,15 @@ survivors are decoded: a log of a million commits to a hundred partitions costs 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from sys import intern
 
 from klamm_broker.coordinator import records
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup, Member
 from klamm_broker.coordinator.group_state import GroupState
-from klamm_broker.coordinator.model import Protocol, TopicPartition
+from klamm_broker.coordinator.model import CommittedOffset, Protocol, TopicPartition
+from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
 from klamm_broker.wire.errors import ProtocolError
 from klamm_broker.wire.messages.group_records import GroupMetadataValue, MemberMetadata
@@ -27,14 +28,65 @@ class Loader:
 
     def __init__(self) -> None:
         self._live: dict[bytes, bytes] = {}
+        self._transactions: dict[int, dict[bytes, tuple[int, bytes] | None]] = {}
+        """By producer: order and value of offsets that wait for a marker; None where a later commit superseded one."""
+        self._order = 0
 
-    def replay(self, batch: Iterable[KeyValue]) -> None:
+    def replay(self, batch: Iterable[KeyValue], producer_id: int = NO_PRODUCER_ID) -> None:
         """Take in records; a tombstone forgets its key."""
+        if producer_id != NO_PRODUCER_ID:
+            self._order += 1
+            pending = self._transactions.setdefault(producer_id, {})
+            pending.update({key: (self._order, value) for key, value in batch if value is not None})
+            return
+        if self._transactions:
+            batch = list(batch)
+            self._supersede(batch)
         for key, value in batch:
             if value is None:
                 self._live.pop(key, None)
             else:
                 self._live[key] = value
+
+    def _supersede(self, batch: Iterable[KeyValue]) -> None:
+        for key, value in batch:
+            for pending in self._transactions.values():
+                if key in pending and value is None:
+                    del pending[key]
+                elif key in pending:
+                    pending[key] = None
+
+    def complete(self, producer_id: int, *, committed: bool) -> None:
+        """Take in a marker: what waited for it counts from now on, unless something later has come, or is dropped."""
+        done = self._transactions.pop(producer_id, {})
+        if not committed:
+            return
+        for key, entry in done.items():
+            if entry is None:
+                continue
+            self._live[key] = entry[1]
+            for pending in self._transactions.values():
+                other = pending.get(key)
+                if other is not None and other[0] < entry[0]:
+                    pending[key] = None
+
+    def in_transactions(self) -> Iterator[tuple[int, str, TopicPartition, CommittedOffset | None]]:
+        """What still waits, in the order of the log: producer, group, partition and offset (None: superseded)."""
+        waiting = [
+            (entry or (-1, b""), producer_id, key)
+            for producer_id, pending in self._transactions.items()
+            for key, entry in pending.items()
+        ]
+        for (order, value), producer_id, key in sorted(waiting, key=lambda item: item[0][0]):
+            record = records.decode(key, value if order >= 0 else None)
+            if isinstance(record, OffsetRecord):
+                at = record.topic_partition
+                yield (
+                    producer_id,
+                    record.group_id,
+                    TopicPartition(intern(at.topic), at.partition),
+                    record.value,
+                )
 
     def groups(self, partition: int) -> list[ClassicGroup]:
         """The groups as they were stored: with members Stable, without Empty. The loader is empty then."""

@@ -5,7 +5,7 @@ The handlers in `api/` translate between these and the messages of each version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -177,6 +177,8 @@ class FetchResult:
     error: ErrorCode = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     """Only partitions that have a committed offset. A view: read it before the coordinator goes on."""
+    unstable: Container[TopicPartition] = ()
+    """Partitions whose offset an open transaction may still change. A view as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ seen. Partitions with an append under way are in `group.pending_offsets` and do 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -24,6 +25,7 @@ from klamm_broker.coordinator.model import (
     TopicPartition,
 )
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.txn_offsets import Completed, PendingOffsets, TxnCommitRequest
 from klamm_broker.wire.errors import ErrorCode
 
 _TOMBSTONES_PER_APPEND: Final = 1_000
@@ -41,17 +43,20 @@ class Offsets:
         self._config = config
         self._rebalancer = rebalancer
         self._turn = turn
+        self.in_transactions: defaultdict[int, PendingOffsets] = defaultdict(PendingOffsets)
+        """By partition of the log: what open transactions have committed there."""
 
     # Commit
 
     def commit(self, group: ClassicGroup, request: CommitRequest, token: Token) -> None:
         """Handle an OffsetCommit whose group exists (it may have been made for this request)."""
-        error = self._validate_commit(group, request)
+        in_txn = isinstance(request, TxnCommitRequest)
+        error = (self._validate_txn_commit if in_txn else self._validate_commit)(group, request)
         if error is not ErrorCode.NONE:
             self._turn.reply(token, CommitResult(error=error))
             return
         member = group.members.get(request.member_id)
-        if member is not None:
+        if member is not None and not in_txn:
             self._rebalancer.restart_session(group, member)  # a commit is as good as a heartbeat
         results: CommitResults = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
@@ -61,10 +66,12 @@ class Offsets:
             else:
                 results[at] = ErrorCode.NONE
                 accepted[at] = self._committed(request, offset)
-        if accepted:
-            self._store(group, accepted, results, token)
-        else:
+        if not accepted:
             self._turn.reply(token, CommitResult(partitions=results))
+        elif isinstance(request, TxnCommitRequest):
+            self._store_in_txn(group, request, accepted, results, token)
+        else:
+            self._store(group, accepted, results, token)
 
     def _is_too_large(self, metadata: str) -> bool:
         """Kafka counts characters, whatever the property's name says; the record's field counts bytes."""
@@ -89,6 +96,18 @@ class Offsets:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
+    def _validate_txn_commit(self, group: ClassicGroup, request: CommitRequest) -> ErrorCode:
+        """Milder than for an ordinary commit: older versions say nothing of members, and a rebalance does not matter."""
+        generation_id, nobody = request.generation_id, request.member_id == UNKNOWN_MEMBER_ID
+        if generation_id < 0 and group.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation_id < 0 and nobody and request.group_instance_id is None:
+            return ErrorCode.NONE
+        error = group.validate_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        return ErrorCode.NONE if generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION
+
     def _committed(self, request: CommitRequest, offset: OffsetToCommit) -> CommittedOffset:
         now_ms = self._turn.now.wall_ms
         return CommittedOffset(
@@ -111,6 +130,7 @@ class Offsets:
             self._settle(group, accepted)
             if error is ErrorCode.NONE:
                 group.offsets.update(accepted)
+                self.in_transactions[group.partition].supersede(group.group_id, accepted)
             else:
                 told = append_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                 results.update(dict.fromkeys(accepted, told))
@@ -119,6 +139,39 @@ class Offsets:
         batch = [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()]
         group.pending_offsets.update(accepted.keys())
         self._turn.append(group.partition, batch, then)
+
+    def _store_in_txn(
+        self,
+        group: ClassicGroup,
+        request: TxnCommitRequest,
+        accepted: dict[TopicPartition, CommittedOffset],
+        results: CommitResults,
+        token: Token,
+    ) -> None:
+        """As `_store`, but the offsets stay pending until the transaction is decided: see `complete`."""
+
+        def then(error: ErrorCode) -> None:
+            self._settle(group, accepted)
+            if error is ErrorCode.NONE:
+                pending = self.in_transactions[group.partition]
+                group.pending_offsets.update(pending.add(request.producer_id, group.group_id, accepted))
+            else:
+                told = append_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                results.update(dict.fromkeys(accepted, told))
+            self._turn.reply(token, CommitResult(partitions=results))
+
+        batch = [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()]
+        group.pending_offsets.update(accepted.keys())
+        producer = request.producer_id, request.producer_epoch
+        self._turn.append(group.partition, batch, then, producer=producer)
+
+    def complete(self, partition: int, producer_id: int, *, committed: bool) -> Completed:
+        """A transaction's marker is in this partition of the log; the caller applies what became visible."""
+        return self.in_transactions[partition].complete(producer_id, committed=committed)
+
+    def settle(self, group: ClassicGroup, at: TopicPartition) -> None:
+        """An open transaction has ended for this partition of the group."""
+        self._settle(group, (at,))
 
     def _settle(self, group: ClassicGroup, partitions: Iterable[TopicPartition]) -> None:
         for at in partitions:
@@ -165,6 +218,7 @@ class Offsets:
             if error is ErrorCode.NONE:
                 for at in chunk:
                     group.offsets.pop(at, None)
+                self._settle(group, self.in_transactions[group.partition].forget(group.group_id, chunk))
             elif outcome[0] is ErrorCode.NONE:
                 outcome[0] = error
             if done is not None:

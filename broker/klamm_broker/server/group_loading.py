@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.server.topic_loading import read_partitions
-from klamm_broker.wire.batch import BatchHeader, Record
+from klamm_broker.wire.batch import BatchHeader, Record, read_end_txn_marker
 
 if TYPE_CHECKING:
     from klamm_broker.server.groups import GroupShell
@@ -40,7 +41,11 @@ async def _load_all(shell: GroupShell, partitions: Sequence[Partition]) -> None:
 
     def take(partition: int, header: BatchHeader, batch: Sequence[Record]) -> None:
         if not header.is_control:
-            coordinator.replay(partition, [KeyValue(r.key, r.value) for r in batch if r.key is not None])
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+            values = [KeyValue(r.key, r.value) for r in batch if r.key is not None]
+            coordinator.replay(partition, values, producer_id=producer_id)
+        elif batch and (marker := read_end_txn_marker(batch[0])) is not None:
+            coordinator.replay_marker(partition, header.producer_id, committed=marker.committed)
 
     def loaded(partition: Partition) -> None:
         shell.run(coordinator.finish_loading(partition.index, shell.now()))
