@@ -101,10 +101,11 @@ class Server(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def cpu_s(self) -> float:
-        """User and system seconds of the process so far."""
+        """User and system seconds of the process and its children so far."""
         assert self.process is not None
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+        process = psutil.Process(self.process.pid)
+        times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
+        return float(sum(t.user + t.system for t in times))
 
     def rss_mb(self) -> float:
         assert self.process is not None

@@ -1,16 +1,17 @@
-"""Klamm's broker against Apache Kafka, alternating in one run, the same C client and settings for both.
+"""Klamm's broker against Apache Kafka in sixteen cells, the same C client and settings for both.
 
-    python -m bench.broker.compare [--runs 3] [--mb 512] [--record-size 1024] [--partitions 4] [--write]
+    python -m bench.broker.compare [--runs 3] [--cells produce-1k,ping-100b] [--share 1.0] [--write]
 
-Measures produce and consume MB/s (1 MB = 1e6 bytes of record values) and broker CPU seconds per GB,
-p50 and p99 of single 100-byte acknowledged messages, seconds from exec to the first Metadata answer, and RSS
-idle and after the load. Prints medians and ratios; `--write` puts them into docs/performance.md. Machines are
-noisy: read the ratios, and CPU seconds before MB/s.
+Both brokers run all the time and take turns in each cell, so that both are warm and meet the same machine; each cell
+begins with a run of each that does not count. Measured: MB/s (1 MB = 1e6 bytes of record values), CPU seconds of the
+broker per GB, p50 and p99 of single acknowledged messages; first of all seconds from exec to the first Metadata answer
+and RSS. Machines are noisy: read the ratios, and CPU seconds before MB/s. Client and brokers share the cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
@@ -18,59 +19,104 @@ from pathlib import Path
 
 import confluent_kafka
 from bench import report
-from bench.broker import load
+from bench.broker import cells
+from bench.broker.cells import CELLS, Cell
 from bench.report import Row
 from bench.servers import Kafka, Klamm, Server
 
 IDLE_S = 3
-ROWS = [
-    Row("produce_mb_s", "produce, MB/s", 0),
-    Row("produce_cpu", "produce, broker CPU s/GB", 2),
-    Row("consume_mb_s", "consume, MB/s", 0),
-    Row("consume_cpu", "consume, broker CPU s/GB", 2),
-    Row("p50_us", "100-byte message, p50, µs", 0),
-    Row("p99_us", "100-byte message, p99, µs", 0),
+WARM_SHARE = 0.4
+PROCESS_ROWS = [
     Row("start_s", "start to first Metadata answer, s", 2),
     Row("rss_idle_mb", "RSS idle, MB", 0),
-    Row("rss_loaded_mb", "RSS after load, MB", 0),
+    Row("rss_loaded_mb", "RSS after all cells, MB", 0),
 ]
+CellResults = dict[str, dict[str, list[dict[str, float]]]]
+"""Runs by cell and server name."""
 
 
-def measure(server: Server, args: argparse.Namespace) -> dict[str, float]:
-    result = {"start_s": server.start()}
-    try:
-        time.sleep(IDLE_S)
-        result["rss_idle_mb"] = server.rss_mb()
-        warm = load.create_topic(server.bootstrap, args.partitions)
-        throughput(server, warm, args, mb=args.warm_mb)  # lets the JVM compile what it will run
-        load.delete_topic(server.bootstrap, warm)
-        topic = load.create_topic(server.bootstrap, args.partitions)
-        result |= throughput(server, topic, args, mb=args.mb)
-        took = sorted(load.latency_us(server.bootstrap, topic, messages=args.messages))
-        result["p50_us"] = took[len(took) // 2]
-        result["p99_us"] = took[len(took) * 99 // 100]
-        result["rss_loaded_mb"] = server.rss_mb()
-    finally:
-        server.stop()
-    return result
+def start(kinds: list[type[Server]], root: Path, runs: int) -> tuple[dict[str, Server], report.Results]:
+    """Start each broker `runs` times, in turn; the last start of each stays."""
+    results: report.Results = {kind.name: [] for kind in kinds}
+    servers: dict[str, Server] = {}
+    for n in range(runs):
+        for kind in kinds if n % 2 == 0 else kinds[::-1]:
+            server = kind(root / f"{kind.name}-{n}")
+            took = server.start()
+            time.sleep(IDLE_S)
+            results[kind.name].append({"start_s": took, "rss_idle_mb": server.rss_mb()})
+            if n < runs - 1:
+                server.stop()
+            else:
+                servers[kind.name] = server
+    return servers, results
 
 
-def throughput(server: Server, topic: str, args: argparse.Namespace, *, mb: int) -> dict[str, float]:
-    records = mb * 1_000_000 // args.record_size
-    gb = records * args.record_size / 1e9
-    before = server.cpu_s()
-    written = load.produce(
-        server.bootstrap, topic, records=records, size=args.record_size, partitions=args.partitions
-    )
-    between = server.cpu_s()
-    read = load.consume(server.bootstrap, topic, records=records, partitions=args.partitions)
-    after = server.cpu_s()
-    return {
-        "produce_mb_s": gb * 1e3 / written,
-        "produce_cpu": (between - before) / gb,
-        "consume_mb_s": gb * 1e3 / read,
-        "consume_cpu": (after - between) / gb,
-    }
+def measure(cell: Cell, servers: list[Server], runs: int, share: float) -> dict[str, list[dict[str, float]]]:
+    for server in servers:
+        cells.run(cell, server, share=WARM_SHARE * share)
+    results: dict[str, list[dict[str, float]]] = {server.name: [] for server in servers}
+    for n in range(runs):
+        for server in servers if n % 2 == 0 else servers[::-1]:  # neither is always first
+            result = cells.run(cell, server, share=share)
+            results[server.name].append(result)
+            shown = ", ".join(f"{key}={value:.2f}" for key, value in result.items())
+            print(f"{cell.name} run {n + 1}/{runs} {server.name}: {shown}", flush=True)
+    return results
+
+
+def table(
+    results: CellResults, keys: tuple[str, str], heads: tuple[str, str], digits: tuple[int, int]
+) -> str:
+    """A row for each cell that has these two figures: ours, the peer's, ratio, and the spread of both."""
+    chosen = [cell for cell in CELLS if cell.name in results and cell.kind_of_figure == keys[0]]
+    names = list(next(iter(results.values())))
+    lines = [
+        "| cell | | " + " | ".join(f"{h}: {', '.join(names)} | ratio" for h in heads) + " |",
+        "|---|---|" + "---|---|" * len(heads),
+    ]
+    for cell in chosen:
+        columns = []
+        for key, d in zip(keys, digits, strict=True):
+            runs = [[r[key] for r in results[cell.name][name]] for name in names]
+            medians = [statistics.median(values) for values in runs]
+            shown = ", ".join(
+                f"{m:,.{d}f} ({min(v):,.{d}f}-{max(v):,.{d}f})" for m, v in zip(medians, runs, strict=True)
+            )
+            columns.append(
+                f"{shown} | {medians[0] / medians[1]:.2f}" if len(medians) == 2 else f"{shown} | no peer"
+            )
+        lines.append(f"| {cell.name} | {cell.about} | " + " | ".join(columns) + " |")
+    return "\n".join(lines) if chosen else ""
+
+
+def verdict(results: CellResults) -> str:
+    """How the aims stand: half of the CPU in every cell, at least the MB/s, 1.5 times in half, p99 at most half."""
+    ratios: dict[str, dict[str, float]] = {}
+    for name, by_server in results.items():
+        if len(by_server) == 2:
+            ours, peers = by_server.values()
+            ratios[name] = {
+                key: statistics.median(r[key] for r in ours) / statistics.median(r[key] for r in peers)
+                for key in ours[0]
+            }
+    rated = {n: r for n, r in ratios.items() if "mb_s" in r}
+    pings = {n: r["p99_us"] for n, r in ratios.items() if "p99_us" in r}
+    if not ratios:
+        return "No peer: no verdict."
+    return "\n".join([
+        f"- CPU per GB at most half: {sum(r['cpu_s_gb'] <= 0.5 for r in rated.values())} of {len(rated)} cells"
+        + _missed({n: r["cpu_s_gb"] for n, r in rated.items() if r["cpu_s_gb"] > 0.5}),
+        f"- MB/s at least the peer's: {sum(r['mb_s'] >= 1 for r in rated.values())} of {len(rated)} cells"
+        + _missed({n: r["mb_s"] for n, r in rated.items() if r["mb_s"] < 1}),
+        f"- MB/s at least 1.5 times the peer's: {sum(r['mb_s'] >= 1.5 for r in rated.values())} of {len(rated)} cells",
+        f"- p99 of small messages at most half: {sum(p <= 0.5 for p in pings.values())} of {len(pings)} cells"
+        + _missed({n: p for n, p in pings.items() if p > 0.5}),
+    ])  # fmt: skip
+
+
+def _missed(ratios: dict[str, float]) -> str:
+    return f" (missed: {', '.join(f'{name} {r:.2f}' for name, r in ratios.items())})" if ratios else ""
 
 
 def main() -> int:
@@ -78,33 +124,45 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--mb", type=int, default=512, help="record bytes a run, in MB")
-    parser.add_argument("--warm-mb", type=int, default=256, help="record bytes before measuring, in MB")
-    parser.add_argument("--record-size", type=int, default=1024, help="bytes")
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--messages", type=int, default=3000, help="single messages for the latency")
+    parser.add_argument(
+        "--cells", default="", help=f"some of: {', '.join(c.name for c in CELLS)} (default: all)"
+    )
+    parser.add_argument("--share", type=float, default=1.0, help="part of each cell's volume")
     parser.add_argument(
         "--dir", type=Path, default=None, help="where the data goes (default: a temporary folder)"
     )
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
+    wanted = [name for name in args.cells.split(",") if name]
+    if unknown := set(wanted) - {c.name for c in CELLS}:
+        parser.error(
+            f"--cells: no such cell: {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in CELLS)}"
+        )
     kinds: list[type[Server]] = [Klamm]
     missing = Kafka.missing()
     if missing is None:
         kinds.append(Kafka)
     else:
         print(f"Apache Kafka is left out: {missing}", file=sys.stderr)
-    results: report.Results = {kind.name: [] for kind in kinds}
+    results: CellResults = {}
     with tempfile.TemporaryDirectory(prefix="klamm-bench-", dir=args.dir) as tmp:
-        for run in range(args.runs):
-            for kind in kinds if run % 2 == 0 else kinds[::-1]:  # neither is always first
-                result = measure(kind(Path(tmp) / f"{kind.name}-{run}"), args)
-                results[kind.name].append(result)
-                print(
-                    f"run {run + 1}/{args.runs} {kind.name}: "
-                    + ", ".join(f"{k}={v:.2f}" for k, v in result.items())
-                )
-    text = f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS)}"
+        servers, process = start(kinds, Path(tmp), args.runs)
+        try:
+            for cell in CELLS:
+                if not wanted or cell.name in wanted:
+                    results[cell.name] = measure(cell, list(servers.values()), args.runs, args.share)
+            for name, server in servers.items():
+                for run in process[name]:
+                    run["rss_loaded_mb"] = server.rss_mb()
+        finally:
+            for server in servers.values():
+                server.stop()
+    text = "\n\n".join(filter(None, [
+        report.table(process, PROCESS_ROWS),
+        table(results, ("mb_s", "cpu_s_gb"), ("MB/s", "broker CPU s/GB"), (0, 2)),
+        table(results, ("p50_us", "p99_us"), ("p50, µs", "p99, µs"), (0, 0)),
+        verdict(results),
+    ]))  # fmt: skip
     print(f"\n{text}")
     if args.write:
         report.write("bench/broker", f"## Broker\n\n{about(args)}\n\n{text}")
@@ -113,10 +171,9 @@ def main() -> int:
 
 def about(args: argparse.Namespace) -> str:
     return (
-        f"`python -m bench.broker.compare --runs {args.runs} --mb {args.mb} --warm-mb {args.warm_mb}`, "
-        f"{report.machine()}, librdkafka {confluent_kafka.libversion()[0]}, {args.partitions} partitions, "
-        f"{args.record_size}-byte records, acks=1, {load.BATCH_BYTES // 1024} KiB batches; medians; "
-        "Apache Kafka 4.3.1 with its stock heap."
+        f"`python -m bench.broker.compare --runs {args.runs}`, {report.machine()}, librdkafka "
+        f"{confluent_kafka.libversion()[0]}, {cells.load.BATCH_BYTES // 1024} KiB batches; medians (least-most); "
+        "p: partitions, c: connections; Apache Kafka 4.3.1 with its stock heap."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 
@@ -13,23 +14,48 @@ BATCH_BYTES = 131072
 
 def create_topic(bootstrap: str, partitions: int, topic: str | None = None) -> str:
     topic = topic or f"bench-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     return topic
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive the result
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})  # must outlive the result
     admin.delete_topics([topic])[topic].result(30)
 
 
-def produce(bootstrap: str, topic: str, *, records: int, size: int, partitions: int) -> float:
-    """Send `records` values of `size` bytes with acks=1, all acknowledged; returns seconds."""
+def payload(size: int) -> bytes:
+    """A value of so many bytes that compresses about as a log line does (to a third)."""
+    line = bytearray()
+    n = 0
+    while len(line) < size:
+        n += 1
+        line += b'{"ts":%d,"level":"INFO","service":"cart","id":"%08x","msg":"order %d placed"},' % (
+            1_700_000_000_000 + n * 7919, n * 2654435761 % 2**32, n * 104729 % 10_007
+        )  # fmt: skip
+    return bytes(line[:size])
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    *,
+    records: int,
+    size: int,
+    partitions: int,
+    acks: str = "1",
+    codec: str = "none",
+    first_partition: int = 0,
+) -> float:
+    """Send `records` values of `size` bytes, all acknowledged; returns seconds. `acks=all` is idempotent as well."""
     failed: list[str] = []
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            "acks": 1,
+            "log_level": 3,
+            "acks": acks,
+            "enable.idempotence": acks == "all",
+            "compression.type": codec,
             "linger.ms": 5,
             "batch.size": BATCH_BYTES,
             "queue.buffering.max.messages": 1_000_000,
@@ -37,12 +63,12 @@ def produce(bootstrap: str, topic: str, *, records: int, size: int, partitions: 
             "delivery.report.only.error": True,
         }
     )
-    chunk = [{"value": bytes(size)} for _ in range(2000)]
+    chunk = [{"value": payload(size)} for _ in range(max(1, min(2000, 2_048_000 // size)))]
     begin = time.monotonic()
     sent = 0
     while sent < records:
         todo = chunk[: min(len(chunk), records - sent)]
-        partition = (sent // len(chunk)) % partitions
+        partition = (first_partition + sent // len(chunk)) % partitions
         done = producer.produce_batch(topic, todo, partition=partition, on_delivery=_collect(failed))
         sent += done
         producer.poll(0 if done == len(todo) else 0.01)
@@ -53,15 +79,52 @@ def produce(bootstrap: str, topic: str, *, records: int, size: int, partitions: 
     return seconds
 
 
+def produce_steadily(bootstrap: str, topic: str, mb_s: int, stop: threading.Event) -> None:
+    """Send 1 KB records at so many MB/s until `stop` is set."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "log_level": 3, "acks": 1, "linger.ms": 5, "batch.size": BATCH_BYTES}
+    )
+    chunk = [{"value": payload(1000)}] * (mb_s * 1000 // 100)
+    due, n = time.monotonic(), 0
+    while not stop.is_set():
+        producer.produce_batch(topic, chunk, partition=n % 4)
+        producer.poll(0)
+        n, due = n + 1, due + 0.01
+        time.sleep(max(0, due - time.monotonic()))
+    if producer.flush(30):
+        raise RuntimeError("the load beside was not acknowledged within 30 s")
+
+
 def _collect(failed: list[str]):
     return lambda err, _msg: failed.append(str(err)) if err is not None else None
 
 
-def consume(bootstrap: str, topic: str, *, records: int, partitions: int) -> float:
-    """Read the topic from the beginning until `records` have come; returns seconds."""
+class Countdown:
+    """How many records are still to come, over all readers of a topic."""
+
+    def __init__(self, records: int) -> None:
+        self.left = records
+        self._lock = threading.Lock()
+
+    def take(self, n: int) -> None:
+        with self._lock:
+            self.left -= n
+
+
+def consume(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: range | int,
+    records: int = 0,
+    remaining: Countdown | None = None,
+) -> float:
+    """Read partitions from the beginning until `records` (or `remaining`, over all readers) have come; returns seconds."""
+    left = remaining or Countdown(records)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": 3,
             "group.id": f"{topic}-reader",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -70,30 +133,41 @@ def consume(bootstrap: str, topic: str, *, records: int, partitions: int) -> flo
             "fetch.message.max.bytes": 4_194_304,
         }
     )
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-    begin = time.monotonic()
-    seen = 0
-    while seen < records:
-        messages = consumer.consume(min(10_000, records - seen), timeout=10)
-        if not messages:
-            raise RuntimeError(f"read {seen} of {records} records, then nothing for 10 s")
+    mine = range(partitions) if isinstance(partitions, int) else partitions
+    consumer.assign([TopicPartition(topic, p, 0) for p in mine])
+    begin = last = time.monotonic()
+    while left.left > 0:
+        messages = consumer.consume(max(1, min(2_000, left.left)), timeout=0.05)
+        now = time.monotonic()
+        if messages:
+            last = now
+        elif now - last > 30:
+            raise RuntimeError(f"{left.left} records are missing and nothing has come for 30 s")
         error = next((m.error() for m in messages if m.error() is not None), None)
         if error is not None:
             raise KafkaException(error)
-        seen += len(messages)
+        left.take(len(messages))
     seconds = time.monotonic() - begin
     consumer.close()
-    if seen != records:
-        raise RuntimeError(f"read {seen} records, {records} were written")
+    if left.left:
+        raise RuntimeError(f"{-left.left} records more than were written have come")
     return seconds
 
 
-def latency_us(bootstrap: str, topic: str, *, messages: int, warm: int = 300) -> list[float]:
-    """Microseconds from produce() to the acknowledgement of single 100-byte messages, one at a time."""
+def latency_us(
+    bootstrap: str, topic: str, *, messages: int, warm: int = 300, acks: str = "1", size: int = 100
+) -> list[float]:
+    """Microseconds from produce() to the acknowledgement of single messages, one at a time."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0, "socket.nagle.disable": True}
+        {
+            "bootstrap.servers": bootstrap,
+            "log_level": 3,
+            "acks": acks,
+            "linger.ms": 0,
+            "socket.nagle.disable": True,
+        }
     )
-    value = bytes(100)
+    value = bytes(size)
     took: list[float] = []
     for i in range(messages + warm):
         begin = time.perf_counter()
