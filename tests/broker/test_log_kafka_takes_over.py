@@ -72,7 +72,7 @@ def test_kafka_goes_on_where_ours_stopped(tmp_path, clean):
     else:  # as kill -9 leaves it: Kafka recovers our log
         for each in manager:
             each.release()
-        manager._lock.release()
+        manager.release()
 
     with kafka:
         assert consume(kafka, 120) == list(enumerate(first + ours))

@@ -11,6 +11,7 @@ topics (as in Kafka).
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import handles
@@ -22,7 +23,7 @@ from klamm_broker.wire.hot import ProduceData, ProduceResult, TopicKey, encode_p
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
-    from klamm_broker.server.connection import Connection
+    from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,38 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
             name = ErrorCode(failed.error_code).name
             conn.close(f"acks=0 and partition {failed.partition} failed: {name} {failed.error_message or ''}")
         return None
+    if broker.commits is not None and _parked_until_committed(conn, version, correlation_id, answer):
+        return None
     return (encode_produce_response(correlation_id, version, answer),)
+
+
+def _parked_until_committed(
+    conn: Connection, version: int, correlation_id: int, answer: list[tuple[TopicKey, list[ProduceResult]]]
+) -> bool:
+    """With durability=fsync: keep the answer until everything in it is committed; False when that is so already."""
+    broker = conn.broker
+    slot: Slot | None = None
+    missing = 0
+
+    def told(results: list[ProduceResult], number: int, error: ErrorCode) -> None:
+        nonlocal missing
+        missing -= 1
+        if error is not ErrorCode.NONE:
+            why = "the record may not be on the disk: it could not be forced to it"
+            results[number] = ProduceResult(results[number].partition, error, error_message=why)
+        if missing == 0 and slot is not None and not slot.closed:
+            slot.resolve((encode_produce_response(correlation_id, version, answer),))
+
+    for key, results in answer:
+        topic = broker.topics.by_name.get(key) if type(key) is str else broker.topics.by_id.get(key)  # type: ignore[arg-type]
+        for number, result in enumerate(results):
+            if topic is not None and not result.error_code:
+                partition = topic.partitions[result.partition]
+                missing += 1
+                broker.when_committed(partition, partition.log.log_end_offset, partial(told, results, number))
+    if missing:
+        slot = conn.park()
+    return slot is not None
 
 
 def append(
@@ -86,7 +118,9 @@ def append(
         return ProduceResult(index, e.code, error_message=str(e))
     if not info.duplicate:
         metrics.note_append(info.last_offset - info.first_offset + 1, len(records))
-    if partition.waiters:
+    if broker.commits is not None:
+        broker.commits.appended(partition, len(records))
+    elif partition.waiters:
         broker.waiting.advanced(partition, len(records))
     return ProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 

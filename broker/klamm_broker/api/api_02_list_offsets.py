@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.api_01_fetch import READ_COMMITTED, epoch_error
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.errors import LogError
+from klamm_broker.server.fetching import READ_COMMITTED, epoch_error
 from klamm_broker.server.topics import Partition
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -66,6 +66,8 @@ def _answer(
 ) -> ListOffsetsPartitionResponse:
     if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(asked.timestamp, 0):
         return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
+    if partition.log.offline:
+        return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     error = epoch_error(asked.current_leader_epoch, partition.log.leader_epoch)
     if error is not None:
         return _error(asked, error)

@@ -107,13 +107,13 @@ def _found(broker: Broker, topic: Topic) -> MetadataResponseTopic:
         is_internal=topic.internal,
         partitions=[
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.log.offline else ErrorCode.NONE,
                 partition_index=partition.index,
-                leader_id=broker.node_id,
+                leader_id=-1 if partition.log.offline else broker.node_id,
                 leader_epoch=partition.log.leader_epoch,
                 replica_nodes=me,
                 isr_nodes=me,
-                offline_replicas=[],
+                offline_replicas=me if partition.log.offline else [],
             )
             for partition in topic.partitions
         ],

@@ -58,6 +58,7 @@ def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> Delete
         log.advance_log_start_offset(offset)
     except LogError as e:
         return _error(index, e.code)
+    broker.waiting.advanced(partition, 0)
     return DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.api_01_fetch import epoch_error
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.fetching import epoch_error
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.offset_for_leader_epoch import (
@@ -43,6 +43,8 @@ def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> Epoc
     partition = broker.partition(topic, asked.partition)
     if partition is None:
         return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)
+    if partition.log.offline:
+        return EpochEndOffset(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition=asked.partition)
     error = epoch_error(asked.current_leader_epoch, partition.log.leader_epoch)
     if error is not None:
         return EpochEndOffset(error_code=error, partition=asked.partition)

@@ -1,17 +1,19 @@
 """DescribeLogDirs, key 35: versions 1 to 5.
 
-Behaviour: the one log directory, the sizes of its partitions, and the file system's total and usable bytes. Null
-topics mean all; partitions that do not exist are left out.
-Not supported: cordoned directories (always false) and future replicas (there is one directory).
+Behaviour: every log directory with the sizes of its partitions, and its file system's total and usable bytes. A partition
+that is being moved is in the new directory as well, as a future replica with its lag. A directory that cannot be used
+is KAFKA_STORAGE_ERROR. Null topics mean all; partitions that do not exist are left out.
+Not supported: cordoned directories (always false).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.server.topics import Partition
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.describe_log_dirs import (
@@ -25,37 +27,56 @@ from klamm_broker.wire.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
 
+Found = dict[Path, dict[str, list[DescribeLogDirsPartition]]]
+"""Partitions by directory and topic."""
+
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
 def describe_log_dirs(
     broker: Broker, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
+    asked: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
-        asked = {topic.name: topic.partitions for topic in broker.topics}
+        asked = ((topic.name, range(len(topic.partitions))) for topic in broker.topics)
     else:
-        asked = {topic.topic: _existing(broker, topic.topic, topic.partitions) for topic in request.topics}
-    directory = broker.logs.directory
-    space = os.statvfs(directory)
-    result = DescribeLogDirsResult(
+        asked = ((topic.topic, dict.fromkeys(topic.partitions)) for topic in request.topics)
+    found: Found = {directory.path: {} for directory in broker.logs.directories}
+    for topic, indexes in asked:
+        for index in indexes:
+            _add(broker, topic, index, found)
+    results = [_describe(path, topics) for path, topics in found.items()]
+    results += [
+        DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
+        for path in broker.logs.unusable
+    ]
+    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=results)
+
+
+def _add(broker: Broker, topic: str, index: int, found: Found) -> None:
+    partition = broker.partition(topic, index)
+    if partition is None or partition.log.offline:
+        return
+    current = DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size)
+    found[partition.log.directory.parent].setdefault(topic, []).append(current)
+    move = broker.logs.moves.get((topic, index))
+    if move is not None:
+        future = DescribeLogDirsPartition(
+            partition_index=index, partition_size=move.size, offset_lag=move.lag, is_future_key=True
+        )
+        found[move.target.path].setdefault(topic, []).append(future)
+
+
+def _describe(path: Path, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
+    try:
+        space = os.statvfs(path)
+    except OSError:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
+    return DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
-        log_dir=str(directory.resolve()),
+        log_dir=str(path),
         topics=[
-            DescribeLogDirsTopic(name=name, partitions=[_describe(p) for p in partitions])
-            for name, partitions in asked.items()
-            if partitions
+            DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()
         ],
         total_bytes=space.f_frsize * space.f_blocks,
         usable_bytes=space.f_frsize * space.f_bavail,
-    )
-    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[result])
-
-
-def _existing(broker: Broker, topic: str, indexes: list[int]) -> list[Partition]:
-    found = (broker.partition(topic, index) for index in indexes)
-    return [partition for partition in found if partition is not None]
-
-
-def _describe(partition: Partition) -> DescribeLogDirsPartition:
-    return DescribeLogDirsPartition(
-        partition_index=partition.index, partition_size=partition.log.size, offset_lag=0, is_future_key=False
     )

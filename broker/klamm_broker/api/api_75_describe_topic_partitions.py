@@ -78,9 +78,10 @@ def _topic(broker: Broker, topic: Topic, first: int, stop: int) -> DescribeTopic
         topic_authorized_operations=authorized.TOPIC,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.log.offline else ErrorCode.NONE,
                 partition_index=partition.index,
-                leader_id=broker.node_id,
+                leader_id=-1 if partition.log.offline else broker.node_id,
+                offline_replicas=me if partition.log.offline else [],
                 leader_epoch=partition.log.leader_epoch,
                 replica_nodes=me,
                 isr_nodes=me,

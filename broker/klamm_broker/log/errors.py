@@ -68,6 +68,12 @@ class TransactionCoordinatorFenced(LogError):
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
+class UnknownDirectory(LogError):
+    """A path that is not one of the broker's log directories."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+
+
 class OffsetOutOfRange(LogError):
     """An offset below the log start offset or above the log end offset."""
 
@@ -82,6 +88,10 @@ class StorageError(LogError):
 
 class DirectoryError(KlammError):
     """A log directory that cannot be used: locked, of another cluster, or damaged. Names what to do."""
+
+
+class UnusableDirectory(DirectoryError):
+    """A log directory that the operating system does not let us use: missing, read-only, or its disk has failed."""
 
 
 class CorruptFile(KlammError):

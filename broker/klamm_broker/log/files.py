@@ -55,6 +55,17 @@ def is_delete_dir(name: str) -> bool:
     return match is not None and match[3] == DELETE_DIR
 
 
+def parse_future_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a directory that a partition was being moved to; None for any other name."""
+    match = _UNIQUE_DIR.fullmatch(name)
+    return (match[1], int(match[2])) if match and match[3] == FUTURE_DIR else None
+
+
+def future_dir_name(topic: str, partition: int, unique: str) -> str:
+    """What a partition's directory is called in another log directory until it takes over."""
+    return _unique_dir_name(topic, f"-{partition}.{unique}{FUTURE_DIR}")
+
+
 def delete_dir_name(topic: str, partition: int, unique: str) -> str:
     """What a partition directory is renamed to when its partition is deleted: cut to what a name may hold."""
     return _unique_dir_name(topic, f"-{partition}.{unique}{DELETE_DIR}")

@@ -26,6 +26,7 @@ class FlushJob:
     end_offset: int
     truncations: int  # of the log, when the job was made: a later one makes the job's word worthless
     files: list[OpenFile]
+    named_base: int = -1  # of the active segment, whose name in the directory is on the disk after the job
 
     def run(self) -> None:
         """Raises OSError: then nothing may be taken for durable, now or later. Tell `PartitionLog.flush_failed`."""

@@ -66,6 +66,10 @@ class LeaderEpochCache:
     def path(self) -> Path:
         return self._path
 
+    def relocate(self, directory: Path) -> None:
+        """The same file is in another directory now."""
+        self._path = directory / FILE_NAME
+
     def write(self) -> None:
         lines = [f"{epoch} {start}" for epoch, start in self.entries]
         write_atomically(self._path, format_lines(lines), sync=False)

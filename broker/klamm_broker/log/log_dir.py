@@ -19,7 +19,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from klamm_broker.log.errors import DirectoryError
+from klamm_broker.log.errors import DirectoryError, UnusableDirectory
 from klamm_broker.log.files import OpenFile, sync_directory, write_atomically
 
 LOCK_FILE: Final = ".lock"
@@ -61,12 +61,12 @@ class DirectoryLock:
         try:
             self._file: OpenFile | None = OpenFile(path, os.O_RDWR | os.O_CREAT)
         except OSError as e:
-            raise DirectoryError(f"log directory {directory} cannot be written to: {e}") from e
+            raise UnusableDirectory(f"log directory {directory} cannot be written to: {e}") from e
         try:
             fcntl.lockf(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
             if e.errno not in (errno.EACCES, errno.EAGAIN):
-                raise DirectoryError(f"{path} cannot be locked: {e}") from e
+                raise UnusableDirectory(f"{path} cannot be locked: {e}") from e
             raise DirectoryError(_locked(directory, _holder(self._file.fd))) from e
         _locked_here.add(self._key)
 

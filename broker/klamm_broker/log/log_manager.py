@@ -1,78 +1,77 @@
-"""All partition logs of one log directory: found and opened at start, created, deleted, flushed, closed.
+"""All partition logs of the log directories: found and opened at start, created, deleted, flushed, closed.
 
-Owns the directory (its lock, identity, checkpoints, topic registry). Starts no thread: the server calls the
-`tick_…` methods. Not thread-safe.
+Owns the directories (`data_directory`) and the topic registry, which lives in the first of them. Starts no thread:
+the server calls the `tick_…` methods. Not thread-safe.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 from klamm_base.errors import KlammError
 from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.errors import CorruptFile, DirectoryError, LogError
-from klamm_broker.log.files import (
-    SEGMENT_FILES,
-    delete_dir_name,
-    is_delete_dir,
-    parse_partition_dir,
-    segment_files_max,
-    sync_directory,
-)
-from klamm_broker.log.log_dir import DirectoryLock, MetaProperties, new_uuid, uuid_to_bytes
+from klamm_broker.log.data_directory import DataDirectory, open_all, remove_tree, unique
+from klamm_broker.log.errors import LogError, StorageError, UnknownDirectory, UnusableDirectory
+from klamm_broker.log.files import SEGMENT_FILES, delete_dir_name, segment_files_max, sync_directory
+from klamm_broker.log.log_dir import MetaProperties, new_uuid, uuid_to_bytes
+from klamm_broker.log.offline_log import OfflineLog
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.partition_metadata import write_topic_id
+from klamm_broker.log.placement import Placement, merge
+from klamm_broker.log.replica_move import ReplicaMove
 from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
 
-KRAFT_TOPIC: Final = "__cluster_metadata"  # Kafka's own metadata log: left alone
-
 
 class LogManager:
-    """Opened with its constructor, which may take as long as recovery takes; closed with `close`."""
+    """Opened with its constructor, which may take as long as recovery takes; closed with `close`.
+
+    With `commit_by_flush` the high watermark of every log waits for an fsync (`PartitionLog.sole_replica`).
+    """
 
     def __init__(
         self,
-        directory: Path,
+        directories: Path | Sequence[Path],
         defaults: Mapping[str, str] | None = None,
         *,
         now_ms: int,
         node_id: int = 1,
         cluster_id: str | None = None,
         producer_id_expiration_ms: int = 86_400_000,
+        commit_by_flush: bool = False,
     ) -> None:
-        self.directory = directory
+        paths = [directories] if isinstance(directories, Path) else list(directories)
+        paths = [
+            path.absolute() for path in paths
+        ]  # as DescribeLogDirs tells and AlterReplicaLogDirs names them
+        self.directory = paths[0]  # with the topic registry, and what else there is once
         self.defaults = dict(defaults or {})
         self._expiration_ms = producer_id_expiration_ms
+        self._commit_by_flush = commit_by_flush
         LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._doomed: list[tuple[int, Path]] = []  # (when to remove it, deleted partition's directory)
-        self._checkpoint_files = checkpoints.CheckpointFiles(directory)
-        self._checkpoints_stale = False  # they speak of deleted partitions: no namesake may inherit that
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise DirectoryError(f"log directory {directory} cannot be made: {e}") from e
+        self._offline: dict[TopicPartition, OfflineLog] = {}
+        self.moves: dict[TopicPartition, ReplicaMove] = {}
+        self.unfinished_moves: dict[TopicPartition, Path] = {}  # of the last run; to be begun again
         SEGMENT_FILES.capacity = segment_files_max()
-        self._lock = DirectoryLock(directory)
+        self.directories, self.unusable = open_all(paths, node_id=node_id, cluster_id=cluster_id)
+        for why in self.unusable.values():
+            log.error("%s. Its partitions are offline until the broker is started with it in order", why)
+        self._placement = Placement(self.directories)
         try:
-            self.meta: MetaProperties = log_dir.claim(directory, node_id=node_id, cluster_id=cluster_id)
-            self._registry = TopicRegistry.load(directory / FILE_NAME)
+            self.meta: MetaProperties = self.directories[0].meta
+            self._registry = TopicRegistry.load(self.directory / FILE_NAME)
             self._registry.starts += 1
             self._open_all(now_ms)
         except BaseException:
-            for partition_log in self._logs.values():
-                partition_log.release()
-            self._lock.release()
+            self.release()
             raise
 
     # Topics
@@ -90,10 +89,16 @@ class LogManager:
         return uuid_to_bytes(self._registry.topics[name].id)
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        return self._logs.get((topic, partition))
+        """A partition's log; an `OfflineLog` when its directory cannot be used; None when there is no such partition."""
+        return self._logs.get((topic, partition)) or self._offline.get((topic, partition))
 
     def __iter__(self) -> Iterator[PartitionLog]:
+        """The logs that can be used."""
         return iter(self._logs.values())
+
+    def directory_of(self, partition_log: PartitionLog) -> DataDirectory:
+        """The log directory that a log is in."""
+        return self._placement.at(partition_log.directory.parent)
 
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, now_ms: int
@@ -113,6 +118,7 @@ class LogManager:
         """
         failed: dict[str, Exception] = {}
         made: list[tuple[Topic, LogConfig]] = []
+        self._placement.count(self)
         for name, (partitions, configs) in wanted.items():
             try:
                 made.append(self._prepare(name, partitions, configs))
@@ -130,7 +136,7 @@ class LogManager:
             except (LogError, OSError) as e:
                 failed[topic.name] = e
         try:
-            sync_directory(self.directory)
+            self._sync_directories()
         except OSError as e:
             failed |= {topic.name: e for topic, _ in made if topic.name not in failed}
         for topic, _ in made:
@@ -143,7 +149,7 @@ class LogManager:
         """A topic that is to be put into the registry, with its directories."""
         if name in self._registry.topics:
             raise KeyError(name)
-        if self._checkpoints_stale:
+        if any(directory.checkpoints_stale for directory in self.directories):
             self._write_checkpoints()
         first_start = self._registry.starts
         topic = Topic(
@@ -160,6 +166,7 @@ class LogManager:
         have = topic.partitions
         if partitions <= have:
             raise ValueError(f"topic {name} has {have} partitions; {partitions} is not more")
+        self._placement.count(self)
         for partition in range(have, partitions):
             self._make_directory(topic, partition)
         self._registry.change(topic, partitions=partitions)
@@ -173,11 +180,15 @@ class LogManager:
     def delete_topic(self, name: str, *, now_ms: int) -> None:
         """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError."""
         topic = self._registry.remove(name)
-        self._checkpoints_stale = True
         for partition in range(topic.partitions):
+            self.cancel_move(name, partition)
+            self._offline.pop((name, partition), None)  # its files go when the directory is there again
+            for directory in self.directories:
+                directory.forget((name, partition))
             partition_log = self._logs.pop((name, partition), None)
             if partition_log is not None:
                 partition_log.release()
+                self.directory_of(partition_log).checkpoints_stale = True
                 self._doom(partition_log, now_ms)
         self._write_checkpoints()
 
@@ -187,7 +198,7 @@ class LogManager:
         config = self._config(configs)
         self._registry.change(topic, configs=configs)
         for partition in range(topic.partitions):
-            partition_log = self._logs.get((name, partition))
+            partition_log = self.get(name, partition)
             if partition_log is not None:
                 partition_log.config = config
 
@@ -197,64 +208,185 @@ class LogManager:
     # Directories
 
     def _make_directory(self, topic: Topic, partition: int) -> None:
-        path = self.directory / f"{topic.name}-{partition}"
+        """Where a new partition is put: into the directory with the fewest."""
+        path = self._placement.next(topic.name, partition)
         if path.exists():  # of a creation that a crash cut off: the registry never had this topic
-            self._remove_tree(path)
+            remove_tree(path)
         path.mkdir()
         write_topic_id(path, topic.id)
 
     def _doom(self, partition_log: PartitionLog, now_ms: int) -> None:
-        name = delete_dir_name(partition_log.topic, partition_log.partition, uuid.uuid4().hex)
-        target = partition_log.directory.rename(self.directory / name)
-        self._doomed.append((now_ms + partition_log.config.file_delete_delay_ms, target))
+        name = delete_dir_name(partition_log.topic, partition_log.partition, unique())
+        directory = self.directory_of(partition_log)
+        directory.doom(partition_log.directory, name, now_ms + partition_log.config.file_delete_delay_ms)
 
-    @staticmethod
-    def _remove_tree(path: Path) -> None:
-        shutil.rmtree(path)
-        log.info("%s: removed", path)
+    def _sync_directories(self) -> None:
+        for directory in self.directories:
+            sync_directory(directory.path)
+
+    # Moves between directories
+
+    def begin_move(self, topic: str, partition: int, target: Path) -> None:
+        """Begin to move a partition to the log directory `target`, or back to where it is: then nothing is moved.
+
+        A move to another directory that is under way ends. Raises KeyError for an unknown partition, StorageError for
+        one that is offline or a directory that is, UnknownDirectory, OSError.
+        """
+        key = (topic, partition)
+        directory = self.check_directory(target)
+        if key in self._offline:
+            raise StorageError(f"{topic}-{partition} is offline: {self._offline[key].why}")
+        partition_log = self._logs[key]
+        if key in self.moves:
+            if self.moves[key].target is directory:
+                return
+            self.cancel_move(topic, partition)
+        if partition_log.directory.parent != target:
+            self.moves[key] = ReplicaMove(partition_log, directory)
+
+    def check_directory(self, path: Path) -> DataDirectory:
+        """The log directory of this path. Raises StorageError when it cannot be used, and UnknownDirectory."""
+        if path in self.unusable:
+            raise StorageError(self.unusable[path])
+        for directory in self.directories:
+            if directory.path == path:
+                return directory
+        raise UnknownDirectory(f"{path} is not one of this broker's log directories")
+
+    def cancel_move(self, topic: str, partition: int) -> None:
+        """End a move, if there is one. What was copied goes once nobody writes to it."""
+        move = self.moves.pop((topic, partition), None)
+        if move is not None:
+            move.cancel()
+            if move.job is None:
+                self.clear_move(move)
+
+    def clear_move(self, move: ReplicaMove) -> None:
+        """Have what a cancelled move copied removed. Its job has ended."""
+        name = delete_dir_name(move.log.topic, move.log.partition, unique())
+        try:
+            move.target.doom(move.path, name, 0)
+        except OSError as e:
+            log.warning("%s: what a move has copied goes at the next start: %s", move.path, e)
+
+    def finish_move(self, move: ReplicaMove, now_ms: int) -> None:
+        """Let the copy take over. Raises OSError, and then the partition stays where it is."""
+        partition_log, target = move.log, move.target
+        source = self.directory_of(partition_log)
+        topic = self._registry.topics[partition_log.topic]
+        name = partition_log.name
+        move.complete()
+        self._write_checkpoints({partition_log: target})
+        self._registry.move(topic, partition_log.partition, target.id)
+        old, new = partition_log.directory, target.path / name
+        move.path.rename(new)
+        sync_directory(target.path)
+        partition_log.relocate(new)
+        del self.moves[topic.name, partition_log.partition]
+        try:
+            delete_name = delete_dir_name(topic.name, partition_log.partition, unique())
+            source.doom(old, delete_name, now_ms + partition_log.config.file_delete_delay_ms)
+            self._write_checkpoints()
+        except OSError as e:
+            log.warning("%s: is not removed yet, its partition is in %s now: %s", old, new, e)
+        log.info("%s: moved from %s to %s", name, source.path, target.path)
 
     # Start
 
     def _open_all(self, now_ms: int) -> None:
-        clean = log_dir.take_clean_shutdown(self.directory)
-        recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
-        log_starts = self._read_checkpoint(checkpoints.LOG_START_OFFSET)
         found = self._find_partitions()
-        reconcile(self._registry, self.directory, found)
-        self._registry.deleted.clear()
+        places = merge(found, self._registry)
+        if not self.unusable:
+            self._registry.deleted.clear()
         self._registry.save()
+        self._placement.count_places(places)
         for topic in self._registry.topics.values():
             config = self._config(topic.configs)
             for partition in range(topic.partitions):
-                if (topic.name, partition) not in found:
-                    log.error(
-                        "%s-%d: its directory is missing from %s; the partition starts empty",
-                        topic.name,
-                        partition,
-                        self.directory,
-                    )
-                    self._make_directory(topic, partition)
-                self._open(
-                    topic,
-                    partition,
-                    config,
-                    now_ms=now_ms,
-                    clean=clean,
-                    recovery_point=recovery_points.get((topic.name, partition), 0),
-                    log_start_offset=log_starts.get((topic.name, partition), 0),
-                )
-        self._checkpoints_stale = not (recovery_points.keys() | log_starts.keys()) <= self._logs.keys()
+                self._open_found(topic, partition, config, places, now_ms)
+        self._placement.forget()
+        for directory in self.directories:
+            old = directory.recovery_points.keys() | directory.log_starts.keys()
+            directory.checkpoints_stale = not old <= self._logs.keys() | directory.unopened
+            directory.forget_state()
+
+    def _find_partitions(self) -> dict[DataDirectory, dict[TopicPartition, Path]]:
+        """What is in each directory. One that cannot be read is unusable from here on."""
+        found: dict[DataDirectory, dict[TopicPartition, Path]] = {}
+        for directory in list(self.directories):
+            try:
+                directory.read_state()
+                partitions, moving = directory.find_partitions()
+                reconcile(self._registry, directory.path, partitions)
+            except OSError as e:
+                self._give_up(directory, e)
+                continue
+            found[directory] = partitions
+            self.unfinished_moves |= dict.fromkeys(moving, directory.path)
+        return found
+
+    def _give_up(self, directory: DataDirectory, error: OSError) -> None:
+        why = f"log directory {directory.path} cannot be used: {error}"
+        if directory is self.directories[0]:
+            raise UnusableDirectory(why) from error
+        log.error("%s. Its partitions are offline until the broker is started with it in order", why)
+        self.unusable[directory.path] = why
+        self.directories.remove(directory)
+        self._placement = Placement(self.directories)
+        directory.release()
+
+    def _open_found(
+        self,
+        topic: Topic,
+        partition: int,
+        config: LogConfig,
+        places: dict[TopicPartition, DataDirectory],
+        now_ms: int,
+    ) -> None:
+        key = (topic.name, partition)
+        directory = places.get(key)
+        if directory is None and self.unusable:
+            why = "; ".join(self.unusable.values())
+            self._offline[key] = OfflineLog(*key, config, self._epoch(topic), why)
+            return
+        if directory is None:
+            log.error(
+                "%s-%d: its directory is missing from %s; the partition starts empty",
+                *key,
+                ", ".join(str(d.path) for d in self.directories),
+            )
+            self._make_directory(topic, partition)
+            self._open(topic, partition, config, now_ms=now_ms)
+            return
+        self._placement.put(key, directory)
+        try:
+            self._open(
+                topic,
+                partition,
+                config,
+                now_ms=now_ms,
+                clean=directory.clean,
+                recovery_point=directory.recovery_points.get(key, 0),
+                log_start_offset=directory.log_starts.get(key, 0),
+            )
+        except (OSError, StorageError) as e:
+            log.error("%s-%d cannot be opened, it is offline until the next start: %s", *key, e)  # noqa: TRY400
+            self._offline[key] = OfflineLog(*key, config, self._epoch(topic), str(e))
+            directory.unopened.add(key)
 
     def _open_partitions(self, topic: Topic, partitions: range, config: LogConfig, now_ms: int) -> None:
         for partition in partitions:
             self._open(topic, partition, config, now_ms=now_ms)
-        sync_directory(self.directory)
+        self._sync_directories()
 
     def _close_partitions(self, topic: Topic, partitions: range) -> None:
         for partition in partitions:
             partition_log = self._logs.pop((topic.name, partition), None)
             if partition_log is not None:
                 partition_log.release()
+
+    def _epoch(self, topic: Topic) -> int:
+        return self._registry.starts - topic.first_start
 
     def _open(
         self,
@@ -267,38 +399,21 @@ class LogManager:
         recovery_point: int = 0,
         log_start_offset: int = 0,
     ) -> None:
-        self._logs[topic.name, partition] = PartitionLog.open(
-            self.directory / f"{topic.name}-{partition}",
+        opened = PartitionLog.open(
+            self._placement.path(topic.name, partition),
             topic.name,
             partition,
             config,
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            leader_epoch=self._registry.starts - topic.first_start,
+            leader_epoch=self._epoch(topic),
             now_ms=now_ms,
         )
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.read_offsets(self.directory / name)
-        except CorruptFile as e:
-            log.warning("%s: ignored, every log is checked from its start", e)
-            return {}
-
-    def _find_partitions(self) -> dict[TopicPartition, Path]:
-        """The partition directories by what their names say; those that were being deleted are removed."""
-        found: dict[TopicPartition, Path] = {}
-        for path in sorted(self.directory.iterdir()):
-            if not path.is_dir():
-                continue
-            if is_delete_dir(path.name):
-                self._remove_tree(path)
-                continue
-            parsed = parse_partition_dir(path.name)
-            if parsed is not None and parsed[0] != KRAFT_TOPIC:
-                found[parsed] = path
-        return found
+        if self._commit_by_flush:
+            opened.flush(now_ms)  # nobody may read what a power cut could still take
+            opened.sole_replica = False
+        self._logs[topic.name, partition] = opened
 
     # Ticks and end
 
@@ -335,13 +450,15 @@ class LogManager:
         Nobody else touches them while the directory is locked: wait for the job before `close`. What cannot be removed
         is logged, and goes at the next start.
         """
-        due = [path for when, path in self._doomed if when <= now_ms]
-        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+        due: list[Path] = []
+        for directory in self.directories:
+            due += [path for when, path in directory.doomed if when <= now_ms]
+            directory.doomed = [(when, path) for when, path in directory.doomed if when > now_ms]
 
         def remove() -> None:
             for path in due:
                 try:
-                    self._remove_tree(path)
+                    remove_tree(path)
                 except OSError:
                     log.exception("%s: could not be removed; it goes at the next start", path)
 
@@ -364,32 +481,38 @@ class LogManager:
 
         Whatever is written here meanwhile stays; wait for the job before `close`.
         """
-        logs = self._logs.items()
-        recovery = {key: partition_log.recovery_point for key, partition_log in logs}
-        starts = {
-            key: partition_log.log_start_offset
-            for key, partition_log in logs
-            if partition_log.log_start_offset > partition_log.segment_base_offsets[0]
-        }
-        watermarks = {key: partition_log.high_watermark for key, partition_log in logs}
-        return self._checkpoint_files.take(
-            {
-                checkpoints.RECOVERY_POINT: recovery,
-                checkpoints.LOG_START_OFFSET: starts,
-                checkpoints.HIGH_WATERMARK: watermarks,
-            }
+        return self._checkpoint_job({})
+
+    def _checkpoint_job(self, coming: Mapping[PartitionLog, DataDirectory]) -> Callable[[], None]:
+        by_directory: dict[Path, dict[TopicPartition, PartitionLog]] = {d.path: {} for d in self.directories}
+        for key, partition_log in self._logs.items():
+            by_directory[partition_log.directory.parent][key] = partition_log
+        for partition_log, directory in coming.items():
+            by_directory[directory.path][partition_log.topic, partition_log.partition] = partition_log
+        return partial(
+            _do_all,
+            [_checkpoint_job(directory, by_directory[directory.path]) for directory in self.directories],
         )
 
-    def _write_checkpoints(self) -> None:
-        self.checkpoint_job()()
-        self._checkpoints_stale = False
+    def _write_checkpoints(self, coming: Mapping[PartitionLog, DataDirectory] | None = None) -> None:
+        """Write them, with the logs that are about to come to a directory."""
+        self._checkpoint_job(coming or {})()
+        for directory in self.directories:
+            directory.checkpoints_stale = False
+
+    def release(self) -> None:
+        """Let go of everything without writing a byte, as a process that is killed does."""
+        for partition_log in self._logs.values():
+            partition_log.release()
+        for directory in self.directories:
+            directory.release()
 
     def close(self) -> None:
         """Flush and close everything, and say so: the next start will not check the logs.
 
-        If a log cannot be flushed that is not said, and the next start checks them.
+        Of a directory with a log that cannot be flushed that is not said, and the next start checks its logs.
         """
-        clean = True
+        dirty = {directory.path for directory in self.directories if directory.unopened}
         try:
             for partition_log in self._logs.values():
                 try:
@@ -397,9 +520,42 @@ class LogManager:
                 except (LogError, OSError):
                     log.exception("%s: could not be closed; the next start will check it", partition_log.name)
                     partition_log.release()
-                    clean = False
+                    dirty.add(partition_log.directory.parent)
             self._write_checkpoints()
-            if clean:
-                log_dir.write_clean_shutdown(self.directory, self._registry.starts)
+            for directory in self.directories:
+                if directory.path not in dirty:
+                    log_dir.write_clean_shutdown(directory.path, self._registry.starts)
         finally:
-            self._lock.release()
+            for directory in self.directories:
+                directory.release()
+
+
+def _checkpoint_job(
+    directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
+) -> Callable[[], None]:
+    recovery = directory.recovery_points | {key: opened.recovery_point for key, opened in logs.items()}
+    starts = directory.log_starts | {
+        key: partition_log.log_start_offset
+        for key, partition_log in logs.items()
+        if partition_log.log_start_offset > partition_log.segment_base_offsets[0]
+    }
+    watermarks = {key: partition_log.high_watermark for key, partition_log in logs.items()}
+    return directory.checkpoint_files.take(
+        {
+            checkpoints.RECOVERY_POINT: recovery,
+            checkpoints.LOG_START_OFFSET: starts,
+            checkpoints.HIGH_WATERMARK: watermarks,
+        }
+    )
+
+
+def _do_all(jobs: Sequence[Callable[[], None]]) -> None:
+    """Do each, also when one before it failed; then raise what the first of those raised."""
+    failed: list[OSError] = []
+    for job in jobs:
+        try:
+            job()
+        except OSError as e:
+            failed.append(e)
+    if failed:
+        raise failed[0]

@@ -9,14 +9,17 @@ log end. Not thread-safe, never waits but for the disk, and has no clock: time i
 from __future__ import annotations
 
 import logging
+import os
 import zlib
 from pathlib import Path
 from typing import Literal
 
-from klamm_broker.log import producer_snapshot, timestamps
+from klamm_broker.log import producer_snapshot, swap, timestamps
 from klamm_broker.log.answers import AppendInfo, FileSlice
+from klamm_broker.log.cleaner.job import Cleaned
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import InvalidRecordBatch, LogError, OffsetOutOfRange, StorageError
+from klamm_broker.log.files import OpenFile
 from klamm_broker.log.flush_job import FlushJob, files_to_flush
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded, LogLoader, reload_producers
@@ -34,6 +37,8 @@ log = logging.getLogger(__name__)
 
 class PartitionLog:
     """See the module. `open` makes one; `config` may be replaced at any time."""
+
+    offline = False  # see `OfflineLog`
 
     def __init__(
         self,
@@ -57,14 +62,17 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_end_offset
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
-        self.sole_replica = True  # False: somebody else advances the high watermark
+        self.sole_replica = True  # False: the high watermark follows what is on the disk, or somebody else
         self.producers: ProducerState = loaded.producers
         self.epochs: LeaderEpochCache = loaded.epochs
         self._segments = SegmentList(directory, loaded.segments)
         self._snapshot_offset = loaded.snapshot_offset
         self._flushed_ms = now_ms
         self._truncations = 0
+        self.cleaning = False  # the cleaner has these segments: retention waits for it
+        self.copying = False  # somebody copies the files: the cleaner waits
         self._closed = False
+        self._named_base = -1  # base offset of the active segment when the directory was last forced to disk
         self._failed: OSError | None = None  # of an fsync: what is on the disk is not known any more
 
     @classmethod
@@ -113,6 +121,11 @@ class PartitionLog:
     @property
     def segment_base_offsets(self) -> list[int]:
         return list(self._segments.bases)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments in order, the active one last: for those who copy their files."""
+        return list(self._segments)
 
     @property
     def last_stable_offset(self) -> int:
@@ -286,6 +299,8 @@ class PartitionLog:
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention; how many segments were deleted. Their files stay for file.delete.delay.ms."""
+        if self.cleaning:
+            return 0
         count = deletable(
             self._segments.facts(self.log_end_offset),
             now_ms=now_ms,
@@ -308,6 +323,45 @@ class PartitionLog:
 
     def _drop_segments(self, first: int, end: int, now_ms: int) -> None:
         self._segments.drop(first, end, remove_at_ms=now_ms + self.config.file_delete_delay_ms)
+
+    def replace_segments(self, cleaned: Cleaned, now_ms: int) -> None:
+        """Put a segment that the cleaner has written in place of those that it was made of (see `swap`).
+
+        Raises StorageError: either nothing has changed, or the log is failed and the next start completes it.
+        """
+        bases = self._segments.bases
+        first = self._segments.number_of(cleaned.base_offset)
+        end = first + len(cleaned.replaces)
+        if self._closed or self.copying or end >= len(bases) or bases[first:end] != cleaned.replaces:
+            raise StorageError(f"{self.name}: the segments {cleaned.replaces} are not there any more")
+        try:
+            segment = swap.opened(self.directory, cleaned, self.config)
+            steps = swap.plan(
+                self.directory, cleaned.base_offset, cleaned.replaces, os.listdir(self.directory)
+            )
+            swap.begin(steps)
+        except OSError as e:
+            raise StorageError(f"{self.name}: putting a cleaned segment in place failed: {e}") from e
+        self._segments.replace(first, end, segment)
+        self._segments.remove_later(steps.deleted, now_ms + self.config.file_delete_delay_ms)
+        try:
+            swap.complete(steps)
+        except OSError as e:
+            self.flush_failed(e)
+            raise StorageError(f"{self.name}: putting a cleaned segment in place failed half-way: {e}") from e
+
+    def take_deleted(self, now_ms: int) -> list[Path]:
+        """The files of segments that were deleted file.delete.delay.ms ago: whoever gets them removes them."""
+        return self._segments.take_deleted(now_ms)
+
+    @property
+    def truncations(self) -> int:
+        """How often the log has been cut: whoever works on its segments must begin anew."""
+        return self._truncations
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files of segments that were deleted file.delete.delay.ms ago; how many files."""
@@ -403,13 +457,44 @@ class PartitionLog:
             )
         except OSError as e:
             raise StorageError(f"{self.name}: flush failed: {e}") from e
-        return FlushJob(end_offset=self.log_end_offset, truncations=self._truncations, files=found)
+        return self._flush_job(found)
+
+    def begin_commit(self, now_ms: int) -> FlushJob | None:
+        """`begin_flush` with as few files as will do: what recovery rebuilds from the records need not be on the disk.
+
+        That is everything but the active segment's records, and the directory that names a new one.
+        """
+        active = self._segments.active
+        if self._closed or self.recovery_point < active.base_offset or self._named_base != active.base_offset:
+            return self.begin_flush(now_ms)
+        self._flushed_ms = now_ms
+        self._check_not_failed()
+        if self.recovery_point >= self.log_end_offset:
+            return None
+        try:
+            return self._flush_job([active.file])
+        except OSError as e:
+            raise StorageError(f"{self.name}: flush failed: {e}") from e
+
+    def _flush_job(self, found: list[OpenFile]) -> FlushJob:
+        return FlushJob(
+            end_offset=self.log_end_offset,
+            truncations=self._truncations,
+            named_base=self._segments.active.base_offset if len(found) > 1 else self._named_base,
+            files=found,
+        )
 
     def end_flush(self, job: FlushJob) -> None:
-        """The job has run: move the recovery point (unless the log has been truncated meanwhile)."""
+        """The job has run: move the recovery point (unless the log has been truncated meanwhile).
+
+        Where the high watermark waits for that it follows.
+        """
         self._check_not_failed()
         if job.truncations == self._truncations:
+            self._named_base = job.named_base
             self.recovery_point = max(self.recovery_point, min(job.end_offset, self.log_end_offset))
+            if not self.sole_replica:
+                self.advance_high_watermark(self.recovery_point)
 
     def flush_failed(self, error: OSError) -> None:
         """The job has failed: no later one can be believed, so the log takes nothing until the next start."""
@@ -423,6 +508,11 @@ class PartitionLog:
     def _check_not_failed(self) -> None:
         if self._failed is not None:
             raise StorageError(f"{self.name}: an earlier flush failed: {self._failed}")
+
+    @property
+    def failed(self) -> bool:
+        """Whether an fsync has failed: nothing more is written, and nothing more is committed."""
+        return self._failed is not None
 
     def flush(self, now_ms: int | None = None) -> None:
         """Force everything up to the log end to disk, and move the recovery point there."""
@@ -451,6 +541,25 @@ class PartitionLog:
         """Let go of all files without writing anything."""
         self._closed = True
         self._segments.release()
+
+    # Another directory
+
+    def write_indexes(self) -> None:
+        """Write the index entries of the active segment that are only in memory."""
+        self._segments.active.write_indexes()
+
+    def relocate(self, directory: Path) -> None:
+        """Go on in a directory that holds the same files, all of them forced to disk up to the log end.
+
+        Who reads from the old files at the moment reads on.
+        """
+        self.directory = directory
+        self._segments.relocate(directory)
+        self.epochs.relocate(directory)
+        self._named_base = -1
+        self.recovery_point = self.log_end_offset
+        if not self.sole_replica:
+            self.advance_high_watermark(self.recovery_point)
 
     # Truncation
 

@@ -8,8 +8,9 @@ from klamm_broker.wire.batch import BatchHeader, EndTxnMarker, decode_records, r
 
 
 def marker_of(data: bytearray | memoryview, position: int) -> EndTxnMarker | None:
-    """The transaction marker in the control batch at `position`; None for other control batches."""
-    return read_end_txn_marker(decode_records(data, position)[0])
+    """The transaction marker in the control batch at `position`; None for others and for one that the cleaner emptied."""
+    records = decode_records(data, position)
+    return read_end_txn_marker(records[0]) if records else None
 
 
 def apply_batch(

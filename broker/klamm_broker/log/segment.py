@@ -37,15 +37,23 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_index", "_created_ms", "_dirty_tail", "_file", "_hint", "base_offset", "directory",
-        "first_timestamp", "index", "index_interval", "max_timestamp", "offset_of_max_timestamp", "size",
-        "time_index", "txn_index",
+        "file_suffix", "first_timestamp", "index", "index_interval", "max_timestamp", "offset_of_max_timestamp",
+        "size", "time_index", "txn_index",
     )  # fmt: skip
 
     def __init__(
-        self, directory: Path, base_offset: int, *, index_interval: int, max_index_bytes: int, size: int = 0
+        self,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval: int,
+        max_index_bytes: int,
+        size: int = 0,
+        file_suffix: str = "",
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
+        self.file_suffix = file_suffix  # `.cleaned` while the cleaner writes it
         self.index_interval = index_interval
         self.size = size
         self.index = OffsetIndex(self.path(files.OFFSET_INDEX), base_offset, max_index_bytes)
@@ -62,13 +70,26 @@ class Segment:
 
     @classmethod
     def create(
-        cls, directory: Path, base_offset: int, *, index_interval: int, max_index_bytes: int, now_ms: int
+        cls,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval: int,
+        max_index_bytes: int,
+        now_ms: int,
+        file_suffix: str = "",
     ) -> Segment:
         """A new, empty segment with its files; what an attempt that failed left of them is overwritten.
 
         Raises OSError.
         """
-        segment = cls(directory, base_offset, index_interval=index_interval, max_index_bytes=max_index_bytes)
+        segment = cls(
+            directory,
+            base_offset,
+            index_interval=index_interval,
+            max_index_bytes=max_index_bytes,
+            file_suffix=file_suffix,
+        )
         segment._created_ms = now_ms
         segment._file = OpenFile(segment.path(files.LOG), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         files.SEGMENT_FILES.add(segment)
@@ -84,7 +105,12 @@ class Segment:
         return segment
 
     def path(self, suffix: str) -> Path:
-        return self.directory / files.offset_name(self.base_offset, suffix)
+        return self.directory / (files.offset_name(self.base_offset, suffix) + self.file_suffix)
+
+    def hold(self, file: OpenFile) -> None:
+        """Read from this file, which is about to get the segment's name."""
+        self._file = file
+        files.SEGMENT_FILES.add(self)
 
     @property
     def file(self) -> OpenFile:
@@ -97,6 +123,15 @@ class Segment:
     def let_go(self) -> None:
         """Too many files are open: close this one until it is needed again."""
         self._file = None
+
+    def relocate(self, directory: Path) -> None:
+        """The same files are in another directory now; written-out indexes included."""
+        files.SEGMENT_FILES.remove(self)
+        self._file = None
+        self.directory = directory
+        self.index.path = self.path(files.OFFSET_INDEX)
+        self.time_index.path = self.path(files.TIME_INDEX)
+        self.txn_index.path = self.path(files.TXN_INDEX)
 
     # Writing
 

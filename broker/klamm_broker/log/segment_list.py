@@ -7,7 +7,7 @@ after a delay, as in Kafka; readers that hold a file are not disturbed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from klamm_broker.log import producer_snapshot
@@ -73,14 +73,37 @@ class SegmentList:
             segment.release()
         del self._segments[first:end], self.bases[first:end]
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files that are due; how many."""
+    def replace(self, first: int, end: int, segment: Segment) -> None:
+        """Put a cleaned segment where segments first to end-1 are. Their files are the caller's business."""
+        for old in self._segments[first:end]:
+            old.release()
+        self._segments[first:end] = [segment]
+        self.bases[first:end] = [segment.base_offset]
+
+    def remove_later(self, paths: Iterable[Path], remove_at_ms: int) -> None:
+        """Remove these files, which belong to no segment any more, at `remove_at_ms`."""
+        self._deleted += [(remove_at_ms, path) for path in paths]
+
+    def take_deleted(self, now_ms: int) -> list[Path]:
+        """The files that are due to be removed; whoever gets them does it."""
         due = [path for when, path in self._deleted if when <= now_ms]
         if due:
             self._deleted = [(when, path) for when, path in self._deleted if when > now_ms]
+        return due
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files that are due; how many."""
+        due = self.take_deleted(now_ms)
         for path in due:
             path.unlink(missing_ok=True)
         return len(due)
+
+    def relocate(self, directory: Path) -> None:
+        """The same files are in another directory now. Those that wait for their removal stay with the old one."""
+        self._directory = directory
+        self._deleted.clear()
+        for segment in self._segments:
+            segment.relocate(directory)
 
     def facts(self, log_end_offset: int) -> list[SegmentFacts]:
         """What retention decides by."""

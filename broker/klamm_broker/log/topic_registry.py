@@ -28,7 +28,8 @@ VERSION: Final = 1
 class Topic:
     """A topic: its id (Kafka's text form), number of partitions, and own configuration.
 
-    `first_start` is the start of the directory at which the topic's leader epoch is 0.
+    `first_start` is the start of the directory at which the topic's leader epoch is 0. `places` has the directory.id
+    of each partition that was moved from one log directory to another: the copy that counts if there are two.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Topic:
     partitions: int
     configs: dict[str, str] = field(default_factory=dict)
     first_start: int = 0
+    places: dict[int, str] = field(default_factory=dict)
 
 
 class TopicRegistry:
@@ -80,6 +82,7 @@ class TopicRegistry:
                     "configs": t.configs,
                     "firstStart": t.first_start,
                 }
+                | ({"places": {str(p): place for p, place in t.places.items()}} if t.places else {})
                 for t in self.topics.values()
             },
         }
@@ -106,6 +109,16 @@ class TopicRegistry:
             self.save()
         except OSError:
             topic.partitions, topic.configs = before
+            raise
+
+    def move(self, topic: Topic, partition: int, place: str) -> None:
+        """From now on a partition is in the log directory with this id."""
+        before = topic.places
+        topic.places = {**before, partition: place}
+        try:
+            self.save()
+        except OSError:
+            topic.places = before
             raise
 
     def take_back(self, name: str, *, partitions: int = 0) -> None:
@@ -143,4 +156,5 @@ def _topic(name: str, entry: Mapping[str, Any]) -> Topic:
         partitions=int(entry["partitions"]),
         configs={str(k): str(v) for k, v in entry["configs"].items()},
         first_start=int(entry["firstStart"]),
+        places={int(p): str(place) for p, place in entry.get("places", {}).items()},
     )

@@ -19,8 +19,11 @@ from klamm_broker.log.log_manager import LogManager
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.server.config import BrokerConfig, Listener
+from klamm_broker.server.fetch_sessions import FetchSessions
 from klamm_broker.server.flusher import Flusher
+from klamm_broker.server.group_commit import GroupCommit
 from klamm_broker.server.metrics import IdleMeter
+from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
 from klamm_broker.wire.errors import ErrorCode
@@ -49,6 +52,7 @@ class Broker:
         self.listeners: dict[str, Listener] = {}
         self.topics = TopicTable()
         self.waiting = WaitingRoom(loop)
+        self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.started_s = time.time()
         self.idle = IdleMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -56,6 +60,8 @@ class Broker:
         self.logs: LogManager
         self.cluster_config: ClusterConfig
         self._flusher: Flusher
+        self.commits: GroupCommit | None = None  # of durability=fsync
+        self.mover = ReplicaMover(self)
         self.groups: GroupShell
 
     @property
@@ -75,13 +81,16 @@ class Broker:
 
         config = self.config
         self.logs = LogManager(
-            config.log_dir,
+            config.log_dirs,
             config.topic_defaults,
             now_ms=self.now_ms(),
             node_id=config.node_id,
             cluster_id=config["cluster.id"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            commit_by_flush=config["durability"] == "fsync",
         )
+        if config["durability"] == "fsync":
+            self.commits = GroupCommit(self)
         self.cluster_config = ClusterConfig.load(config.log_dir / CLUSTER_FILE)
         for name in self.logs.topics:
             self._serve_topic(name)
@@ -91,12 +100,16 @@ class Broker:
         self._every("log.retention.check.interval.ms", self._apply_retention)
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
+        self.mover.resume()
 
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
         for timer in self._timers.values():
             timer.cancel()
+        await self.mover.stop()
         await self._flusher.stop()
+        if self.commits is not None:
+            await self.commits.stop()
         if self._jobs:
             await asyncio.wait(list(self._jobs.values()))
         self.groups.close()
@@ -108,6 +121,7 @@ class Broker:
     def _apply_retention(self) -> None:
         now_ms = self.now_ms()
         self.logs.apply_retention(now_ms)
+        self.fetch_sessions.note_log_starts()
         self._in_thread("removing deleted topics", lambda: self.logs.removal_job(now_ms))
 
     def _in_thread(self, what: str, make_job: Callable[[], Callable[[], None]]) -> None:
@@ -204,6 +218,8 @@ class Broker:
         # anew: nothing is answered before logs and topics agree.
         for partition in topic.partitions:
             self.waiting.gone(partition)
+            if self.commits is not None:
+                self.commits.gone(partition)
         self.groups.on_partitions_deleted([(topic.name, p.index) for p in topic.partitions])
         log.info("deleted topic %s", topic.name)
 
@@ -240,9 +256,15 @@ class Broker:
         """Append and wake the fetches that wait for it. Raises LogError."""
         info = partition.log.append(batches, now_ms=now_ms, origin=origin)
         partition.topic.metrics.note_append(info.last_offset - info.first_offset + 1, len(batches))
-        if partition.waiters:
-            self.waiting.advanced(partition, len(batches))
+        self.appended(partition, len(batches))
         return info
+
+    def appended(self, partition: Partition, size: int) -> None:
+        """`size` bytes have come to a partition's log: see that they are committed, and wake those who wait for them."""
+        if self.commits is not None:
+            self.commits.appended(partition, size)
+        elif partition.waiters:
+            self.waiting.advanced(partition, size)
 
     def when_committed(
         self, partition: Partition, end_offset: int, callback: Callable[[ErrorCode], None]
@@ -254,4 +276,5 @@ class Broker:
         if partition.log.high_watermark >= end_offset:
             callback(ErrorCode.NONE)
             return
-        callback(ErrorCode.KAFKA_STORAGE_ERROR)  # a sole replica commits as it appends
+        assert self.commits is not None, "without durability=fsync an append commits"
+        self.commits.wait(partition, end_offset, callback)

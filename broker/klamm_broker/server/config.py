@@ -37,10 +37,15 @@ class BrokerConfig:
     values: Mapping[str, Any]
     originals: Mapping[str, str]
     node_id: int
-    log_dir: Path
+    log_dirs: tuple[Path, ...]
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     topic_defaults: Mapping[str, str]
+
+    @property
+    def log_dir(self) -> Path:
+        """The first of `log_dirs`: what there is once for the broker is in it."""
+        return self.log_dirs[0]
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -72,7 +77,7 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
         values=values,
         originals=originals,
         node_id=node_id,
-        log_dir=_log_dir(values),
+        log_dirs=_log_dirs(values),
         listeners=listeners,
         advertised=advertised,
         topic_defaults=topic_config.defaults(originals, values),
@@ -123,13 +128,21 @@ def _check_advertised(
             raise invalid("advertised.listeners" if explicit else "listeners", where, why)
 
 
-def _log_dir(values: Mapping[str, Any]) -> Path:
-    dirs = values["log.dirs"]
-    if dirs is None:
-        return Path(values["log.dir"])
-    if len(dirs) != 1 or not dirs[0]:
-        raise invalid("log.dirs", ",".join(dirs), "exactly one directory is supported")
-    return Path(dirs[0])
+def _log_dirs(values: Mapping[str, Any]) -> tuple[Path, ...]:
+    """In their order; `log.dir` may be a list as well."""
+    key = "log.dir" if values["log.dirs"] is None else "log.dirs"
+    names = [name.strip() for name in values[key].split(",")] if key == "log.dir" else values[key]
+    if not names or not all(names):
+        raise invalid(key, ",".join(names), "must be directories, comma separated")
+    paths = tuple(Path(name) for name in names)
+    twice = [
+        str(path)
+        for number, path in enumerate(paths)
+        if path.resolve() in {p.resolve() for p in paths[:number]}
+    ]
+    if twice:
+        raise invalid(key, ",".join(names), f"{twice[0]} is named twice")
+    return paths
 
 
 def _warn(props: Mapping[str, str]) -> None:

@@ -152,7 +152,14 @@ def _identity_keys(key: Any) -> None:
 
 def _data_keys(key: Any) -> None:
     high = Importance.HIGH
-    key("log.dirs", Type.LIST, None, None, "Data directories, comma separated. New partitions go to the one with the fewest; the first also holds what there is once for the broker.", importance=high)
+    key(
+        "log.dirs",
+        Type.LIST,
+        None,
+        None,
+        "Data directories, comma separated. New partitions go to the one with the fewest; the first also holds what there is once for the broker.",
+        importance=high,
+    )
     key(
         "log.dir",
         Type.STRING,
@@ -253,7 +260,7 @@ def _socket_keys(key: Any) -> None:
         Type.INT,
         1000,
         not_negative,
-        "Fetch sessions that are remembered. Sessions are refused for now, which clients take as a full cache.",
+        "Fetch sessions that are remembered at a time; clients beyond that send full fetches.",
     )
 
 

@@ -28,7 +28,7 @@ def load(
 ) -> asyncio.Task[None] | None:
     """Load these partitions; None when all are empty, and then it is done already."""
     coordinator = shell.coordinator
-    full = [p for p in partitions if p.log.log_end_offset > p.log.log_start_offset]
+    full = [p for p in partitions if p.log.offline or p.log.log_end_offset > p.log.log_start_offset]
     for partition in full:
         coordinator.start_loading(partition.index)
     coordinator.start(shell.now())

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.log.errors import LogError
 from klamm_broker.wire.batch import BatchHeader, Record, check_crc, decode_records, iter_headers
 from klamm_broker.wire.errors import ProtocolError
 
@@ -40,7 +41,7 @@ async def read_partitions(
     for partition in partitions:
         try:
             records += await _read(partition, take)
-        except (ProtocolError, OSError) as e:
+        except (LogError, ProtocolError, OSError) as e:
             log.error("%s cannot be read, what is in it stays unavailable: %s", partition, e)  # noqa: TRY400
             continue
         loaded(partition)
@@ -48,6 +49,8 @@ async def read_partitions(
 
 
 async def _read(partition: Partition, take: Take) -> int:
+    if partition.log.offline:
+        partition.log.read(0, 0, up_to=0)  # says why not
     offset, end, records = partition.log.log_start_offset, partition.log.log_end_offset, 0
     while offset < end:
         piece = partition.log.read(offset, _SLICE_BYTES, up_to=end)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klamm_broker.log.config import LogConfig
     from klamm_broker.log.partition_log import PartitionLog
     from klamm_broker.log.topic_registry import Topic as Entry
-    from klamm_broker.server.waiting import Waiter
+    from klamm_broker.server.waiting import Watcher
 
 NAME_MAX: Final = 249
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -25,7 +25,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Partition:
-    """One partition that this broker leads: its log, and the fetches that wait for records.
+    """One partition that this broker leads: its log, and who wants to know what happens to it (`waiting.Watcher`).
 
     `deleted` is for those who have kept it while they waited: its topic is gone, even if there is one of the same name.
     """
@@ -37,7 +37,7 @@ class Partition:
         self.index = index
         self.log = log
         self.deleted = False
-        self.waiters: dict[Waiter, None] = {}
+        self.waiters: dict[Watcher, None] = {}
 
     def __str__(self) -> str:
         return f"{self.topic.name}-{self.index}"

@@ -1,18 +1,29 @@
 """Long polls: fetches that wait until enough bytes have come to their partitions, or until their time is up.
 
-A waiter stands in the `waiters` of every partition it reads. An append adds its bytes and marks the waiter as due;
-due waiters are completed in one turn of the loop after the append was answered, so that a producer does not wait
-for readers. Completion may find less than it hoped for and leave the waiter in place.
+Whoever wants to know what happens to a partition stands in its `waiters`: a parked fetch, or a partition of a fetch
+session, which stays there while nobody waits. An append adds its bytes and marks the waiter as due; due waiters are
+completed in one turn of the loop after the append was answered, so that a producer does not wait for readers.
+Completion may find less than it hoped for and leave the waiter in place.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition
+
+
+class Watcher(Protocol):
+    """Who stands in a partition's `waiters`."""
+
+    def advanced(self, size: int, room: WaitingRoom) -> None:
+        """`size` readable bytes have come (0: only the log start has moved)."""
+
+    def gone(self) -> None:
+        """The partition is deleted."""
 
 
 class Waiter:
@@ -38,6 +49,14 @@ class Waiter:
         room.enter(self)
         self._room = room
         self._timer = room.loop.call_later(timeout_s, self.finish)
+
+    def advanced(self, size: int, room: WaitingRoom) -> None:
+        self.missing -= size
+        if self.missing <= 0:
+            room.due(self)
+
+    def gone(self) -> None:
+        self.finish()
 
     def finish(self) -> None:
         """Answer with what there is."""
@@ -69,18 +88,20 @@ class WaitingRoom:
         self._due: dict[Waiter, None] = {}
 
     def advanced(self, partition: Partition, size: int) -> None:
-        """`size` readable bytes have come to `partition`."""
-        for waiter in partition.waiters:
-            waiter.missing -= size
-            if waiter.missing <= 0:
-                if not self._due:
-                    self.loop.call_soon(self._wake)
-                self._due[waiter] = None
+        """`size` readable bytes have come to `partition`; 0 when only its log start has moved."""
+        for watcher in partition.waiters:
+            watcher.advanced(size, self)
 
     def gone(self, partition: Partition) -> None:
         """The partition is deleted: nobody may wait for it any longer. Its waiters see that from `deleted`."""
-        for waiter in list(partition.waiters):
-            waiter.finish()
+        for watcher in list(partition.waiters):
+            watcher.gone()
+
+    def due(self, waiter: Waiter) -> None:
+        """Try to complete it in the next turn of the loop."""
+        if not self._due:
+            self.loop.call_soon(self._wake)
+        self._due[waiter] = None
 
     def enter(self, waiter: Waiter) -> None:
         self._waiting.add(waiter)

@@ -1,0 +1,101 @@
+"""The cleaner process: `python -m klamm_broker.log.cleaner`, started by the broker, jobs on standard input.
+
+It leaves at the end of its input, and in the middle of a job when its parent is gone: a broker that starts after a
+crash must find nobody at work in its directories.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from typing import Any, BinaryIO
+
+from klamm_broker.log.cleaner.filter import LastRecord
+from klamm_broker.log.cleaner.job import Cleaned, Failed, Job, read_job, read_line, report_line
+from klamm_broker.log.cleaner.work import Round
+from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.txn_index import AbortedTxn
+from klamm_broker.wire.errors import ProtocolError
+
+
+class _Gone(Exception):
+    """The broker is not there any more."""
+
+
+class Process:
+    """Reads jobs, answers with reports. `parent` is the broker's process id."""
+
+    def __init__(self, inputs: BinaryIO, outputs: BinaryIO, parent: int) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._parent = parent
+        self._producers: dict[int, LastRecord] = {}
+        self._aborted: list[AbortedTxn] = []
+
+    def serve(self) -> None:
+        """Work until the input ends. Raises _Gone, OSError when the broker goes in the middle of a job."""
+        while text := self._inputs.readline():
+            kind, content = read_line(text)
+            if kind == "job":
+                self._work(read_job(content))
+                self._producers, self._aborted = {}, []
+            else:
+                self._take(kind, content)
+
+    def _take(self, kind: str, rows: list[Any]) -> None:
+        if kind == "producers":
+            self._producers.update((producer, LastRecord(offset, epoch)) for producer, offset, epoch in rows)
+        elif kind == "aborted":
+            self._aborted += (AbortedTxn(*row) for row in rows)
+        else:
+            raise ValueError(f"a line of unknown kind {kind!r}")
+
+    def _work(self, job: Job) -> None:
+        try:
+            self._send(report_line(self._round(job).run()))
+        except (ProtocolError, CorruptFile) as e:
+            self._send(report_line(Failed(kind="data", reason=str(e))))
+        except (BrokenPipeError, _Gone):
+            raise _Gone from None
+        except OSError as e:
+            self._send(report_line(Failed(kind="io", reason=str(e))))
+
+    def _round(self, job: Job) -> Round:
+        return Round(
+            job, self._producers, self._aborted, in_place=self._hand_over, still_wanted=self._check_parent
+        )
+
+    def _hand_over(self, cleaned: Cleaned) -> None:
+        self._send(report_line(cleaned))
+        if not self._inputs.readline():
+            raise _Gone
+
+    def _check_parent(self) -> None:
+        if os.getppid() != self._parent:
+            raise _Gone
+
+    def _send(self, text: bytes) -> None:
+        self._outputs.write(text)
+        self._outputs.flush()
+
+
+def main() -> int:
+    """0 at the end of the input; 1 when the broker has gone or something is wrong with this program."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which stops us
+    os.nice(5)  # what clients wait for goes first
+    try:
+        Process(sys.stdin.buffer, sys.stdout.buffer, os.getppid()).serve()
+    except (_Gone, BrokenPipeError):
+        return 1
+    except BaseException:
+        sys.stderr.write(f"log cleaner: {traceback.format_exc()}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout = None  # type: ignore[assignment]  # nothing to flush to a broker that may be gone
+    os._exit(code)

@@ -1,0 +1,116 @@
+"""What broker and cleaner process tell each other: one JSON object a line, no records.
+
+The broker sends a job (first its producers and transactions, in pieces that are quickly made), the cleaner answers
+with a segment at a time and goes on when it hears that the segment is in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+PIECE: Final = 4096
+"""Producers or transactions in one line: about a millisecond to make."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One round over one log: offsets from `first_dirty` to below `end`, in segments with these base offsets.
+
+    `segments` are all below `end`, clean ones too; sizes in bytes. `memory` and `buffer_bytes` bound what the process
+    uses for keys and for reading.
+    """
+
+    directory: str
+    segments: list[tuple[int, int]]
+    first_dirty: int
+    end: int
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    memory: int
+    load_factor: float
+    buffer_bytes: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """A finished `.cleaned` segment: what it replaces, and by which file it can be recognized."""
+
+    base_offset: int
+    replaces: list[int]
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A round that is through: everything below `clean_offset` is clean. Bytes and records of the whole round."""
+
+    clean_offset: int
+    bytes_read: int
+    bytes_written: int
+    map_bytes_read: int
+    records_read: int
+    records_written: int
+    records_without_key: int
+    buffer_utilization: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A round that cannot be done. `kind`: `data` will not get better by itself, `io` may."""
+
+    kind: str
+    reason: str
+
+
+Report = Cleaned | Done | Failed
+_REPORTS: Final[Mapping[str, type[Report]]] = {"cleaned": Cleaned, "done": Done, "failed": Failed}
+
+
+def line(kind: str, content: Any = None) -> bytes:
+    return json.dumps({kind: content}, separators=(",", ":")).encode() + b"\n"
+
+
+def job_line(job: Job) -> bytes:
+    return line("job", asdict(job))
+
+
+def pieces(kind: str, rows: Iterable[tuple[int | None, ...]]) -> Iterable[bytes]:
+    """Lines with these rows, a piece each."""
+    piece: list[tuple[int | None, ...]] = []
+    for row in rows:
+        piece.append(row)
+        if len(piece) == PIECE:
+            yield line(kind, piece)
+            piece = []
+    if piece:
+        yield line(kind, piece)
+
+
+def report_line(report: Report) -> bytes:
+    return line(type(report).__name__.lower(), asdict(report))
+
+
+def read_line(text: bytes) -> tuple[str, Any]:
+    """(kind, content) of a line. Raises ValueError."""
+    kind, content = next(iter(json.loads(text).items()))
+    return kind, content
+
+
+def read_report(text: bytes) -> Report:
+    """Raises ValueError, KeyError, TypeError for what is no report."""
+    kind, content = read_line(text)
+    return _REPORTS[kind](**content)
+
+
+def read_job(content: Any) -> Job:
+    content["segments"] = [(base, size) for base, size in content["segments"]]
+    return Job(**content)

@@ -1,0 +1,190 @@
+"""One of `log.dirs`: locked, known by its `meta.properties`, with checkpoints of the partitions that are in it.
+
+A directory that cannot be used (missing, not writable, its disk gone) is not a reason to stop the others: `open_all`
+tells which they are and why. One that is somebody else's, locked or of another cluster, is: that is a mistake in the
+configuration, which serving half of the data would hide.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from klamm_broker.log import checkpoints, log_dir
+from klamm_broker.log.checkpoints import TopicPartition
+from klamm_broker.log.errors import CorruptFile, DirectoryError, UnusableDirectory
+from klamm_broker.log.files import (
+    is_delete_dir,
+    parse_future_dir,
+    parse_partition_dir,
+)
+from klamm_broker.log.log_dir import DirectoryLock, MetaProperties
+from klamm_broker.log.topic_registry import FILE_NAME as REGISTRY_FILE
+
+log = logging.getLogger(__name__)
+
+KRAFT_TOPIC = "__cluster_metadata"  # Kafka's own metadata log: left alone
+
+
+class DataDirectory:
+    """Opened with its constructor, which locks it; given back with `release`.
+
+    Raises DirectoryError, and UnusableDirectory when the operating system is why.
+    """
+
+    def __init__(self, path: Path, *, node_id: int, cluster_id: str | None) -> None:
+        self.path = path
+        self.clean = False
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.unopened: set[TopicPartition] = set()  # partitions in it that could not be opened
+        self.checkpoint_files = checkpoints.CheckpointFiles(path)
+        self.checkpoints_stale = False  # they speak of deleted partitions: no namesake may inherit that
+        self.doomed: list[tuple[int, Path]] = []  # (when to remove it, deleted partition's directory)
+        self._lock = DirectoryLock(path)
+        try:
+            self.meta: MetaProperties = log_dir.claim(path, node_id=node_id, cluster_id=cluster_id)
+        except OSError as e:
+            self._lock.release()
+            raise UnusableDirectory(f"log directory {path} cannot be written to: {e}") from e
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def id(self) -> str:
+        return self.meta.directory_id
+
+    def read_state(self) -> None:
+        """What the last run left: whether it ended cleanly, and its checkpoints. The marker is taken away."""
+        self.clean = log_dir.take_clean_shutdown(self.path)
+        self.recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
+        self.log_starts = self._read_checkpoint(checkpoints.LOG_START_OFFSET)
+
+    def forget_state(self) -> None:
+        """The partitions are open: what was read is kept for those only that could not be."""
+        unopened = self.unopened
+        self.recovery_points = {key: o for key, o in self.recovery_points.items() if key in unopened}
+        self.log_starts = {key: o for key, o in self.log_starts.items() if key in unopened}
+
+    def forget(self, key: TopicPartition) -> None:
+        """The topic of a partition that could not be opened is deleted."""
+        self.unopened.discard(key)
+        self.recovery_points.pop(key, None)
+        self.log_starts.pop(key, None)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self.path / name)
+        except CorruptFile as e:
+            log.warning("%s: ignored, every log is checked from its start", e)
+            return {}
+
+    def find_partitions(self) -> tuple[dict[TopicPartition, Path], list[TopicPartition]]:
+        """The partition directories by what their names say, and the partitions that were being moved here.
+
+        Those that were being deleted are removed, and so is what a move had copied.
+        """
+        found: dict[TopicPartition, Path] = {}
+        moving: list[TopicPartition] = []
+        with os.scandir(self.path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        for name in names:
+            path = self.path / name
+            if (parsed := parse_partition_dir(name)) is not None:
+                if parsed[0] != KRAFT_TOPIC:
+                    found[parsed] = path
+            elif is_delete_dir(name):
+                remove_tree(path)
+            elif (future := parse_future_dir(name)) is not None:
+                remove_tree(path)
+                moving.append(future)
+        return found, moving
+
+    def doom(self, path: Path, name: str, when_ms: int) -> None:
+        """Rename a partition's directory to one that is to be deleted; it goes at `when_ms`."""
+        self.doomed.append((when_ms, path.rename(self.path / name)))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def open_all(
+    paths: Sequence[Path], *, node_id: int, cluster_id: str | None
+) -> tuple[list[DataDirectory], dict[Path, str]]:
+    """The directories that can be used, and why the others cannot. Raises DirectoryError.
+
+    The first holds what Klamm keeps beside the partitions, the topic registry above all: nothing works without it.
+    """
+    opened: list[DataDirectory] = []
+    unusable: dict[Path, str] = {}
+    try:
+        cluster_id = cluster_id or _cluster_of(paths)
+        for path in paths:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as e:
+                unusable[path] = f"log directory {path} cannot be made: {e}"
+                continue
+            try:
+                directory = DataDirectory(path, node_id=node_id, cluster_id=cluster_id)
+            except UnusableDirectory as e:
+                unusable[path] = str(e)
+                continue
+            opened.append(directory)
+            cluster_id = directory.meta.cluster_id
+        _check(paths, opened, unusable)
+    except BaseException:
+        for directory in opened:
+            directory.release()
+        raise
+    return opened, unusable
+
+
+def _cluster_of(paths: Sequence[Path]) -> str | None:
+    """The cluster that one of the directories belongs to: new ones beside it join it."""
+    for path in paths:
+        try:
+            meta = log_dir.read_meta(path)
+        except OSError:
+            continue  # told when it is opened
+        if meta is not None:
+            return meta.cluster_id
+    return None
+
+
+def _check(paths: Sequence[Path], opened: Sequence[DataDirectory], unusable: dict[Path, str]) -> None:
+    first = paths[0]
+    if first in unusable:
+        if len(paths) == 1:
+            raise UnusableDirectory(unusable[first])
+        raise UnusableDirectory(
+            f"{unusable[first]}. It is the first of log.dirs, which holds {REGISTRY_FILE}: no topic is known without it"
+        )
+    ids: dict[str, Path] = {}
+    for directory in opened:
+        twin = ids.setdefault(directory.id, directory.path)
+        if twin != directory.path:
+            raise DirectoryError(
+                f"{directory.path}/{log_dir.META_FILE}: directory.id={directory.id} is also that of {twin}: one is a "
+                "copy of the other. Take it out of log.dirs"
+            )
+        if directory.path != first and (directory.path / REGISTRY_FILE).exists():
+            raise DirectoryError(
+                f"{directory.path / REGISTRY_FILE}: the topic registry belongs into the first of log.dirs, which is "
+                f"{first}. Name {directory.path} first"
+            )
+
+
+def remove_tree(path: Path) -> None:
+    shutil.rmtree(path)
+    log.info("%s: removed", path)
+
+
+def unique() -> str:
+    """The middle part of a name that a partition's directory has for a while."""
+    return uuid.uuid4().hex

@@ -1,0 +1,75 @@
+"""The log of a partition whose directory cannot be used: it refuses everything and knows nothing.
+
+It stands where a `PartitionLog` would, so that the partition is known, named and answered for. Its offsets are 0 and
+mean nothing: who is asked for offsets looks at `offline` first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from klamm_broker.log.answers import AppendInfo, FileSlice
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import StorageError
+from klamm_broker.log.leader_epoch import LeaderEpochCache
+from klamm_broker.log.log_loader import Loaded
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.producer_state import ProducerState
+from klamm_broker.log.timestamps import Found
+from klamm_broker.log.txn_index import AbortedTxn
+
+NOWHERE = Path("/nonexistent")
+
+
+class OfflineLog(PartitionLog):
+    """See the module. Every operation raises StorageError, which is KAFKA_STORAGE_ERROR for clients."""
+
+    offline = True
+
+    def __init__(self, topic: str, partition: int, config: LogConfig, leader_epoch: int, why: str) -> None:
+        nothing = Loaded(
+            segments=[],
+            epochs=LeaderEpochCache(NOWHERE),
+            producers=ProducerState(),
+            log_start_offset=0,
+            log_end_offset=0,
+            snapshot_offset=0,
+        )
+        super().__init__(
+            NOWHERE, topic, partition, config, nothing, recovery_point=0, leader_epoch=leader_epoch, now_ms=0
+        )
+        self.why = why
+        self._closed = True  # nothing to flush, to clean or to close
+
+    def _refuse(self) -> NoReturn:
+        raise StorageError(f"{self.name} is offline: {self.why}")
+
+    def append(
+        self,
+        batches: bytearray | memoryview,
+        *,
+        now_ms: int,
+        origin: Literal["client", "coordinator"] = "client",
+    ) -> AppendInfo:
+        self._refuse()
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool = True
+    ) -> FileSlice | None:
+        self._refuse()
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        self._refuse()
+
+    def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
+        self._refuse()
+
+    def offset_for_timestamp(self, timestamp: int) -> Found | None:
+        self._refuse()
+
+    def max_timestamp_offset(self) -> Found | None:
+        self._refuse()
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        self._refuse()

@@ -1,0 +1,188 @@
+"""Moving a partition to another log directory while it is written to and read (AlterReplicaLogDirs).
+
+The files are copied, finished segments first, into `topic-partition.<unique>-future` of the other directory, in jobs
+that run in a thread and force what they wrote to the disk. Once little is missing the rest is copied at one moment on
+the loop, the registry is told where the partition is, the copy takes over under the partition's name, and the log goes
+on there. A crash before the registry is told leaves the old directory as it was, and one after it a complete copy that
+the registry says is the right one; what is left over is removed at the next start, and a move that was cut off is begun
+again.
+
+Segments that change meanwhile (retention, the cleaner) are seen by their identity and copied anew, or dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from klamm_broker.log import files
+from klamm_broker.log.data_directory import DataDirectory, unique
+from klamm_broker.log.files import OpenFile, future_dir_name, parse_offset_name, sync_directory, write_all
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.segment import Segment
+
+JOB_BYTES: Final = 64 << 20
+"""Of one job: how far the move is gets known, and a cancelled one ends, after so much."""
+TAIL_BYTES: Final = 1 << 20
+"""So little may be copied on the loop: a millisecond or two, and the fsync that follows."""
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """Bytes of a segment's `.log` that are to be copied."""
+
+    segment: Segment
+    file: OpenFile
+    start: int
+    end: int
+
+
+@dataclass(slots=True, kw_only=True)
+class CopyJob:
+    """Copies what it was planned for; `run` may be called in a thread."""
+
+    path: Path
+    ranges: list[_Range]
+    small: list[Path]  # indexes and snapshots of finished segments, copied whole
+    end_offset: int  # the copy's log end once the job is done
+    cancelled: bool = field(default=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of records that it copies."""
+        return sum(part.end - part.start for part in self.ranges)
+
+    def run(self) -> None:
+        """Copy and force to disk. Raises OSError."""
+        for part in self.ranges:
+            self._copy_range(part)
+        for source in self.small:
+            if self.cancelled:
+                return
+            try:
+                content = source.read_bytes()
+            except FileNotFoundError:
+                continue  # deleted meanwhile, or never there: not every segment has each index
+            _write(self.path / source.name, content)
+
+    def _copy_range(self, part: _Range) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | (0 if part.start else os.O_TRUNC)
+        target = OpenFile(self.path / part.segment.path(files.LOG).name, flags)
+        position = part.start
+        while position < part.end and not self.cancelled:
+            data = os.pread(part.file.fd, min(_CHUNK, part.end - position), position)
+            if not data:
+                raise OSError(
+                    f"{part.segment.path(files.LOG)} ends at {position}, {part.end} bytes are expected"
+                )
+            os.lseek(target.fd, position, os.SEEK_SET)
+            write_all(target.fd, data)
+            position += len(data)
+        os.fsync(target.fd)
+
+
+def _write(path: Path, content: bytes) -> None:
+    file = OpenFile(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    write_all(file.fd, content)
+    os.fsync(file.fd)
+
+
+class ReplicaMove:
+    """One partition on its way. Made by `LogManager.begin_move`; `plan` and `finish` on the loop only."""
+
+    def __init__(self, log: PartitionLog, target: DataDirectory) -> None:
+        self.log = log
+        self.target = target
+        self.path = target.path / future_dir_name(log.topic, log.partition, unique())
+        self.size = 0  # bytes in the copy
+        self.end_offset = log.segment_base_offsets[0]  # of the copy
+        self.cancelled = False
+        self.job: CopyJob | None = None  # in a thread
+        self._copied: dict[int, tuple[Segment, int, bool]] = {}  # segment, bytes, whether with its indexes
+        self.path.mkdir()
+
+    @property
+    def lag(self) -> int:
+        """Records that the copy does not have yet."""
+        return max(self.log.log_end_offset - self.end_offset, 0)
+
+    def plan(self, limit: int = JOB_BYTES) -> CopyJob:
+        """What to copy next, of at most about `limit` bytes. `done` must follow once it has run."""
+        ranges: list[_Range] = []
+        small: list[Path] = []
+        segments = self.log.segments
+        end_offset = self.log.log_end_offset
+        for segment in segments:
+            _, have, whole = self._state(segment)
+            finished = segment is not segments[-1]
+            if limit <= 0:
+                end_offset = segment.base_offset
+                break
+            end = min(segment.size, have + limit)
+            if end > have or not have:
+                ranges.append(_Range(segment=segment, file=segment.file, start=have, end=end))
+                limit -= end - have
+            if finished and end == segment.size and not whole:
+                small += _small_files(segment)
+        self.job = CopyJob(path=self.path, ranges=ranges, small=small, end_offset=end_offset)
+        return self.job
+
+    def _state(self, segment: Segment) -> tuple[Segment, int, bool]:
+        found = self._copied.get(segment.base_offset)
+        return found if found is not None and found[0] is segment else (segment, 0, False)
+
+    def done(self, job: CopyJob) -> None:
+        """The job has run."""
+        self.job = None
+        names = {path.name for path in job.small}
+        for part in job.ranges:
+            self._copied[part.segment.base_offset] = (part.segment, part.end, False)
+        for base, (segment, size, _) in list(self._copied.items()):
+            if segment.path(files.OFFSET_INDEX).name in names:
+                self._copied[base] = (segment, size, True)
+        self.end_offset = job.end_offset
+        self.size = sum(size for _, size, _ in self._copied.values())
+
+    @property
+    def missing(self) -> int:
+        """Bytes of records that are not in the copy yet."""
+        return sum(max(segment.size - self._state(segment)[1], 0) for segment in self.log.segments)
+
+    def complete(self) -> None:
+        """Copy the rest, here and now: afterwards the copy is the log as it is. Raises OSError."""
+        self.log.write_indexes()
+        job = self.plan(1 << 62)
+        active = self.log.segments[-1]
+        job.small += _small_files(active)
+        job.small += [self.log.epochs.path, self.log.directory / "partition.metadata"]
+        job.small += [path for path in self.log.directory.iterdir() if path.suffix == files.SNAPSHOT]
+        job.run()
+        self.done(job)
+        self._drop_gone()
+        sync_directory(self.path)
+
+    def _drop_gone(self) -> None:
+        """Remove what was deleted at the source since it was copied."""
+        bases = set(self.log.segment_base_offsets)
+        snapshots = {path.name for path in self.log.directory.iterdir() if path.suffix == files.SNAPSHOT}
+        for path in list(self.path.iterdir()):
+            parsed = parse_offset_name(path.name)
+            if parsed is None:
+                continue
+            gone = path.name not in snapshots if parsed[1] == files.SNAPSHOT else parsed[0] not in bases
+            if gone:
+                path.unlink()
+
+    def cancel(self) -> None:
+        """Stop as soon as may be. What was copied is for `LogManager` to remove."""
+        self.cancelled = True
+        if self.job is not None:
+            self.job.cancelled = True
+
+
+def _small_files(segment: Segment) -> list[Path]:
+    suffixes = (*files.SEGMENT_SUFFIXES[1:], files.SNAPSHOT)
+    return [segment.path(suffix) for suffix in suffixes]

@@ -1,0 +1,253 @@
+"""Fetch sessions (KIP-227): what a client reads is remembered, so that it names, and is told, only what changes.
+
+A `Watched` partition stands in the partition's `waiters` for as long as its session lives. An append, a new log start
+or a deletion notes it in the session's `changed`; so does a request that names it. A partition that is not in there
+has nothing to tell: its reader is at the end, and high watermark and log start are those that were told last. That
+is what makes an incremental fetch cost what has changed, not what is subscribed. `FetchSessions` is the cache with
+Kafka's rule of eviction. No I/O and no clock: time is passed in. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.topics import Partition, TopicTable
+    from klamm_broker.server.waiting import Waiter, WaitingRoom
+    from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest
+
+EVICTION_MS: Final = 120_000
+"""A session unused for so long makes room for any other; one older than this for a larger one."""
+PARTITIONS_MAX: Final = 250_000
+"""Partitions in all sessions: each takes half a kilobyte. What goes beyond is served without a session."""
+INITIAL_EPOCH: Final = 0
+FULL_EPOCHS: Final = frozenset({INITIAL_EPOCH, -1})
+"""Epochs of full fetches: one that begins a session, and one that wants none (and ends what it names)."""
+_EPOCH_MAX: Final = (1 << 31) - 1
+_ID_MAX: Final = (1 << 31) - 1
+
+TopicKey = str | bytes
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch that a session's next request must carry."""
+    return 1 if epoch == _EPOCH_MAX else epoch + 1
+
+
+class Watched:
+    """A partition of a session: what was asked for last, and what was told last.
+
+    `key` is the topic's id or, before version 13, its name. `name` is the topic that the id stood for when it was
+    first found: a namesake that comes later is told apart (INCONSISTENT_TOPIC_ID).
+    """
+
+    __slots__ = ("asked", "high_watermark", "key", "log_start_offset", "name", "partition", "session")
+
+    def __init__(self, session: FetchSession, key: TopicKey, asked: FetchPartition) -> None:
+        self.session = session
+        self.key = key
+        self.asked = asked
+        self.name = key if isinstance(key, str) else None
+        self.partition: Partition | None = None
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def resolve(self, topics: TopicTable) -> ErrorCode | None:
+        """Find the partition, and watch it; why it cannot be read when it is not there."""
+        if self.partition is not None:
+            if not self.partition.deleted:
+                return None
+            self.leave()
+        if self.name is None:
+            found = topics.by_id.get(self.key)  # type: ignore[arg-type]  # without a name it is an id
+            if found is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            self.name = found.name
+        topic = topics.by_name.get(self.name)
+        index = self.asked.partition
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if isinstance(self.key, bytes) and topic.id != self.key:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        self.partition = topic.partitions[index]
+        self.partition.waiters[self] = None
+        return None
+
+    def leave(self) -> None:
+        """Watch no longer."""
+        if self.partition is not None:
+            self.partition.waiters.pop(self, None)
+            self.partition = None
+
+    # What happens to the partition (`waiting.Watcher`)
+
+    def advanced(self, size: int, room: WaitingRoom) -> None:
+        self.session.changed[self] = None
+        waiter = self.session.waiter
+        if waiter is not None:
+            waiter.advanced(size, room)
+
+    def gone(self) -> None:
+        self.session.changed[self] = None
+        if self.session.waiter is not None:
+            self.session.waiter.finish()
+
+
+class FetchSession:
+    """One client's session. `changed` are the partitions that may have something to tell, longest waiting first."""
+
+    __slots__ = (
+        "changed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
+        "partitions", "uses_ids", "waiter",
+    )  # fmt: skip
+
+    def __init__(self, session_id: int, *, uses_ids: bool, committed: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.uses_ids = uses_ids
+        self.committed = committed
+        self.created_ms = self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.partitions: dict[tuple[TopicKey, int], Watched] = {}
+        self.changed: dict[Watched, None] = {}
+        self.counted = 0  # its partitions when it was used last
+        self.evictable = False
+        self.waiter: Waiter | None = None  # the fetch that is parked
+
+    def add(self, key: TopicKey, asked: FetchPartition) -> Watched:
+        """A partition that is new, or asked for with other values."""
+        where = (key, asked.partition)
+        watched = self.partitions.get(where)
+        if watched is None:
+            watched = self.partitions[where] = Watched(self, key, asked)
+        else:
+            watched.asked = asked
+        self.changed[watched] = None
+        return watched
+
+    def forget(self, key: TopicKey, index: int) -> None:
+        watched = self.partitions.pop((key, index), None)
+        if watched is not None:
+            self.changed.pop(watched, None)
+            watched.leave()
+
+    def isolate(self, *, committed: bool) -> None:
+        """Read with this isolation. With another one than before every partition may have something to tell."""
+        if committed != self.committed:
+            self.committed = committed
+            self.changed |= dict.fromkeys(self.partitions.values())
+
+    def close(self) -> None:
+        """Stop watching. A fetch that is parked is answered from what it finds when its time is over."""
+        for watched in self.partitions.values():
+            watched.leave()
+
+
+class FetchSessions:
+    """The sessions of all clients: at most `slots`, with at most `partitions_max` partitions in all."""
+
+    def __init__(self, slots: int, *, partitions_max: int = PARTITIONS_MAX) -> None:
+        self.slots = slots
+        self.partitions_max = partitions_max
+        self.partitions = 0
+        self.evictions = 0
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, size: int, *, uses_ids: bool, committed: bool, now_ms: int) -> FetchSession | None:
+        """A session for a full fetch of `size` partitions, which the caller adds; None when there is no room.
+
+        After adding them call `touch`.
+        """
+        if self.partitions + size > self.partitions_max:
+            return None
+        if len(self._sessions) >= self.slots and not self._evict(size, now_ms):
+            return None
+        session_id = random.randint(1, _ID_MAX)
+        while session_id in self._sessions:
+            session_id = random.randint(1, _ID_MAX)
+        session = FetchSession(session_id, uses_ids=uses_ids, committed=committed, now_ms=now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def advance(
+        self, request: FetchRequest, *, uses_ids: bool, now_ms: int
+    ) -> FetchSession | ErrorCode | None:
+        """The session of an incremental fetch, with what it changes; None when no partition is left in it.
+
+        An error code says why there is none: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+        FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        session_id, epoch = request.session_id, request.session_epoch
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_ids != uses_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        if session.waiter is not None:  # of the request before, whose answer is due before this one's
+            session.waiter.finish()
+        for topic in request.topics:
+            key: TopicKey = topic.topic_id if uses_ids else topic.topic
+            for partition in topic.partitions:
+                session.add(key, partition)
+        for gone in request.forgotten_topics_data:
+            for index in gone.partitions:
+                session.forget(gone.topic_id if uses_ids else gone.topic, index)
+        if not session.partitions:
+            self.remove(session_id)
+            return None
+        self.touch(session, now_ms)
+        if self.partitions > self.partitions_max:
+            self.remove(session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        session.epoch = next_epoch(epoch)
+        return session
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """It is used now."""
+        size = len(session.partitions)
+        self.partitions += size - session.counted
+        session.counted = size
+        session.last_used_ms = now_ms
+        session.evictable = now_ms - session.created_ms > EVICTION_MS
+        del self._sessions[session.id]
+        self._sessions[session.id] = session
+
+    def remove(self, session_id: int) -> None:
+        """Close a session, if it is there."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= session.counted
+            session.close()
+
+    def note_log_starts(self) -> None:
+        """Retention has been at work: readers are to be told where logs start now."""
+        for session in self._sessions.values():
+            for watched in session.partitions.values():
+                partition = watched.partition
+                if partition is not None and partition.log.log_start_offset != watched.log_start_offset:
+                    session.changed[watched] = None
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Make room for a session of `size` partitions: one that is stale goes, or one that is old and smaller."""
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            victim = oldest
+        else:
+            candidates = [session for session in self._sessions.values() if session.evictable]
+            if not candidates:
+                return False
+            victim = min(candidates, key=lambda session: (session.counted, session.id))
+            if victim.counted >= size:
+                return False
+        self.remove(victim.id)
+        self.evictions += 1
+        return True

@@ -1,0 +1,312 @@
+"""Fetches from their first attempt to their answer: of all partitions that are named, or of what changed in a session.
+
+Both kinds read as much as their limits allow, and wait while that is less than `min_bytes`; an error of a partition
+that is there, or its deletion, answers at once. Partitions that are not there do not, unless nothing else is asked
+for: a reader of many topics must not spin because one of them is gone. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.log.errors import LogError
+from klamm_broker.server.waiting import Waiter
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.hot import FetchResult, TopicKey, encode_fetch_response
+
+if TYPE_CHECKING:
+    from klamm_broker.log.partition_log import PartitionLog
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.connection import Slot
+    from klamm_broker.server.fetch_sessions import FetchSession, Watched
+    from klamm_broker.server.outgoing import Reply
+    from klamm_broker.server.topics import Partition, Topic
+    from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest
+
+log = logging.getLogger(__name__)
+
+READ_COMMITTED: Final = 1
+IDS_FROM: Final = 13
+"""The version from which topics come as ids."""
+_STALE_EPOCH: Final = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class Fetch:
+    """What both kinds have in common: the limits, reading a partition, waiting."""
+
+    __slots__ = (
+        "_broker",
+        "_committed",
+        "_correlation_id",
+        "_max_bytes",
+        "_min_bytes",
+        "_version",
+        "missing",
+    )
+
+    def __init__(self, broker: Broker, request: FetchRequest, version: int, correlation_id: int) -> None:
+        self._broker = broker
+        self._version = version
+        self._correlation_id = correlation_id
+        self._max_bytes = max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
+        self._min_bytes = min(request.min_bytes, max_bytes)
+        self._committed = request.isolation_level == READ_COMMITTED
+        self.missing = 0
+
+    def attempt(self, *, final: bool) -> Reply | None:
+        """The answer; None when it is worth waiting for more and it is not `final`."""
+        raise NotImplementedError
+
+    def _read(self, log: PartitionLog, asked: FetchPartition, total: int) -> FetchResult:
+        index = asked.partition
+        if log.offline:
+            return FetchResult(index, ErrorCode.KAFKA_STORAGE_ERROR)
+        error = epoch_error(asked.current_leader_epoch, log.leader_epoch)
+        if error is not None:
+            return FetchResult(index, error)
+        high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        offset = asked.fetch_offset
+        if not start <= offset <= log.log_end_offset:
+            return FetchResult(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        up_to = stable if self._committed else high
+        budget = min(asked.partition_max_bytes, self._max_bytes - total)
+        records: Any = None
+        if offset < up_to and (budget > 0 or total == 0):
+            try:
+                records = log.read(offset, max(budget, 0), up_to=up_to, min_one_batch=total == 0)
+            except LogError as e:
+                return FetchResult(index, e.code, high, stable, start)
+        aborted = None
+        if self._committed:
+            aborted = [(t.producer_id, t.first_offset) for t in log.aborted_transactions(offset, up_to)]
+        return FetchResult(index, 0, high, stable, start, aborted, records)
+
+    def _wait(self, slot: Slot, timeout_s: float, partitions: list[Partition]) -> Waiter:
+        """Wait for more in these partitions; the answer goes into `slot`."""
+
+        def complete(final: bool) -> bool:
+            if slot.closed:
+                return True
+            try:
+                reply = self.attempt(final=final)
+            except Exception as e:  # a defect of ours must not keep the other waiters waiting
+                log.exception("a parked fetch failed")
+                slot.fail(f"FETCH failed here: {e!r}")
+                return True
+            waiter.missing = self.missing
+            if reply is not None:
+                slot.resolve(reply)
+            return reply is not None
+
+        waiter = Waiter(partitions, self.missing, complete)
+        slot.abandoned = waiter.leave
+        waiter.enter(slot.waiting_room, timeout_s)
+        return waiter
+
+
+class Asked:
+    """A topic of a full fetch, with the partitions that exist."""
+
+    __slots__ = ("key", "partitions", "unknown")
+
+    def __init__(
+        self, key: TopicKey, unknown: ErrorCode, partitions: list[tuple[FetchPartition, Partition | None]]
+    ) -> None:
+        self.key = key
+        self.unknown = unknown
+        self.partitions = partitions
+
+
+Answer = list[tuple[TopicKey, list[FetchResult]]]
+
+
+class FullFetch(Fetch):
+    """A fetch that names every partition, with `session` to begin a session when it is answered."""
+
+    __slots__ = ("_session", "_topics")
+
+    def __init__(
+        self, broker: Broker, request: FetchRequest, version: int, correlation_id: int, *, session: bool
+    ) -> None:
+        super().__init__(broker, request, version, correlation_id)
+        self._session = session
+        by_id = version >= IDS_FROM
+        topics: Mapping[Any, Topic] = broker.topics.by_id if by_id else broker.topics.by_name
+        self._topics = []
+        for topic in request.topics:
+            key: TopicKey = topic.topic_id if by_id else topic.topic
+            found = topics.get(key)
+            partitions = found.partitions if found is not None else ()
+            count = len(partitions)
+            unknown = _unknown(by_id=by_id and found is None)
+            asked = [
+                (p, partitions[p.partition] if 0 <= p.partition < count else None) for p in topic.partitions
+            ]
+            self._topics.append(Asked(key, unknown, asked))
+
+    def attempt(self, *, final: bool) -> Reply | None:
+        total, urgent, known = 0, final, False
+        answer: Answer = []
+        for topic in self._topics:
+            results = []
+            for asked, partition in topic.partitions:
+                if partition is None:
+                    results.append(FetchResult(asked.partition, topic.unknown))
+                    continue
+                known = True
+                if partition.deleted:
+                    result = FetchResult(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                else:
+                    result = self._read(partition.log, asked, total)
+                if result.error_code:
+                    urgent = True
+                if result.records is not None:
+                    total += result.records.size  # type: ignore[union-attr]  # always a file range here
+                results.append(result)
+            answer.append((topic.key, results))
+        if total < self._min_bytes and known and not urgent:
+            self.missing = self._min_bytes - total
+            return None
+        self._count(answer)
+        session_id = self._open_session(answer) if self._session else 0
+        return encode_fetch_response(self._correlation_id, self._version, answer, session_id=session_id)
+
+    def park(self, slot: Slot, timeout_s: float) -> None:
+        """Wait for more; the answer goes into `slot`."""
+        partitions = [p for topic in self._topics for _, p in topic.partitions if p is not None]
+        self._wait(slot, timeout_s, partitions)
+
+    def _count(self, answer: Answer) -> None:
+        for topic, (_, results) in zip(self._topics, answer, strict=True):
+            for (_, partition), result in zip(topic.partitions, results, strict=True):
+                if partition is not None:
+                    size = 0 if result.records is None else result.records.size  # type: ignore[union-attr]
+                    partition.topic.metrics.note_fetch(result.error_code, size)
+
+    def _open_session(self, answer: Answer) -> int:
+        """Remember what was asked and what is told; the session's id, or 0 when there is no room for it."""
+        sessions, topics = self._broker.fetch_sessions, self._broker.topics
+        now_ms = int(self._broker.loop.time() * 1000)
+        size = sum(len(topic.partitions) for topic in self._topics)
+        uses_ids = self._version >= IDS_FROM
+        session = sessions.create(size, uses_ids=uses_ids, committed=self._committed, now_ms=now_ms)
+        if session is None:
+            return 0
+        for topic, (key, results) in zip(self._topics, answer, strict=True):
+            for (asked, _), result in zip(topic.partitions, results, strict=True):
+                watched = session.add(key, asked)
+                watched.resolve(topics)
+                told(session, watched, result)
+        sessions.touch(session, now_ms)
+        return session.id
+
+
+class IncrementalFetch(Fetch):
+    """A fetch within a session: reads and tells only what has changed."""
+
+    __slots__ = ("_epoch", "_session")
+
+    def __init__(
+        self, broker: Broker, request: FetchRequest, version: int, correlation_id: int, session: FetchSession
+    ) -> None:
+        super().__init__(broker, request, version, correlation_id)
+        self._session = session
+        self._epoch = session.epoch
+        session.isolate(committed=self._committed)
+
+    def attempt(self, *, final: bool) -> Reply | None:
+        session, topics = self._session, self._broker.topics
+        if session.epoch != self._epoch:  # somebody has gone on with the session meanwhile
+            return self._encode([], error_code=_STALE_EPOCH)
+        total, urgent, missing = 0, final, 0
+        news: list[tuple[Watched, FetchResult]] = []
+        for watched in list(session.changed):
+            error = watched.resolve(topics)
+            if error is not None:
+                missing += error != ErrorCode.INCONSISTENT_TOPIC_ID
+                result = FetchResult(watched.asked.partition, error)
+            else:
+                result = self._read(watched.partition.log, watched.asked, total)  # type: ignore[union-attr]
+                error = result.error_code or None  # type: ignore[assignment]
+            if error is not None:
+                urgent = urgent or watched.partition is not None or error == ErrorCode.INCONSISTENT_TOPIC_ID
+                news.append((watched, result))
+                continue
+            if result.records is not None:
+                total += result.records.size  # type: ignore[union-attr]  # always a file range here
+            elif (result[2], result[4]) == (watched.high_watermark, watched.log_start_offset):
+                if not has_more(session, watched, result):
+                    del session.changed[watched]
+                continue
+            news.append((watched, result))
+        if total < self._min_bytes and not urgent and missing < len(session.partitions):
+            self.missing = self._min_bytes - total
+            return None
+        for watched, result in news:
+            told(session, watched, result)
+        return self._encode(news)
+
+    def park(self, slot: Slot, timeout_s: float) -> None:
+        """Wait for more; the answer goes into `slot`. The session's partitions know who waits."""
+        self._session.waiter = waiter = self._wait(slot, timeout_s, [])
+        slot.abandoned = lambda: self._abandon(waiter)
+
+    def _abandon(self, waiter: Waiter) -> None:
+        waiter.leave()
+        if self._session.waiter is waiter:
+            self._session.waiter = None
+
+    def _encode(self, news: list[tuple[Watched, FetchResult]], *, error_code: int = 0) -> Reply:
+        session = self._session
+        if session.epoch == self._epoch:
+            session.waiter = None
+        by_topic: dict[TopicKey, list[FetchResult]] = {}
+        for watched, result in news:
+            results = by_topic.get(watched.key)
+            if results is None:
+                by_topic[watched.key] = [result]
+            else:
+                results.append(result)
+            if watched.partition is not None:
+                size = 0 if result.records is None else result.records.size  # type: ignore[union-attr]
+                watched.partition.topic.metrics.note_fetch(result.error_code, size)
+        answer = list(by_topic.items())
+        return encode_fetch_response(
+            self._correlation_id, self._version, answer, error_code=error_code, session_id=session.id
+        )
+
+
+def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bool:
+    """Whether there are records behind the offset that was asked for."""
+    up_to = result.last_stable_offset if session.committed else result.high_watermark
+    return watched.asked.fetch_offset < up_to
+
+
+def told(session: FetchSession, watched: Watched, result: FetchResult) -> None:
+    """Remember what the client is told of a partition, and whether there will be more to tell.
+
+    Whose records are sent goes behind those that still wait for their turn. An error is told each time.
+    """
+    if result.error_code:
+        watched.high_watermark = -1
+        return
+    watched.high_watermark = result.high_watermark
+    watched.log_start_offset = result.log_start_offset
+    if not has_more(session, watched, result):
+        session.changed.pop(watched, None)
+    elif result.records is not None:
+        session.changed.pop(watched, None)
+        session.changed[watched] = None
+
+
+def _unknown(*, by_id: bool) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def epoch_error(asked: int, current: int) -> ErrorCode | None:
+    """What is wrong with the leader epoch that a client believes in; -1 means that it does not say."""
+    if asked < 0 or asked == current:
+        return None
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -1,0 +1,155 @@
+"""`durability=fsync`: what is acknowledged is on the disk, at the price of one fsync for all that wait.
+
+An append moves the log end, and its partition is due. One round at a time forces every due partition to the disk, in
+threads; whatever is appended meanwhile belongs to the next round. When a round is over the high watermarks follow, those
+who wait below them are called, and parked fetches are woken: nobody reads what a power cut could take back.
+
+A partition whose fsync fails takes nothing more (`PartitionLog.flush_failed`); who waits on it gets
+KAFKA_STORAGE_ERROR. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.log.errors import LogError
+from klamm_broker.log.flush_job import FlushJob
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.topics import Partition
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = 4
+"""Files that are forced to the disk at the same time: disks take several, and several directories are several disks."""
+
+RETRY_S: Final = 0.5
+"""Until a commit is tried again that could not be begun."""
+
+Callback = Callable[[ErrorCode], None]
+
+
+class GroupCommit:
+    """See the module. The counters are for metrics and tests."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._due: dict[Partition, int] = {}  # appended to since the last round began: readable bytes to come
+        self._waiting: dict[Partition, deque[tuple[int, Callback]]] = {}
+        self._round: asyncio.Task[None] | None = None
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
+        self.rounds = 0
+        self.syncs = 0  # files that were forced to disk
+        self.commits = 0  # callbacks that were told of success
+
+    def appended(self, partition: Partition, size: int) -> None:
+        """`size` bytes have been appended: the next round commits them."""
+        self._due[partition] = self._due.get(partition, 0) + size
+        if self._round is None:
+            self._round = self._broker.loop.create_task(self._run())
+
+    def wait(self, partition: Partition, end_offset: int, callback: Callback) -> None:
+        """Call back once the high watermark is at `end_offset`, which it is not yet. In the order of the calls."""
+        if partition.log.failed or partition.deleted:
+            callback(_error(partition))
+            return
+        self._waiting.setdefault(partition, deque()).append((end_offset, callback))
+
+    async def stop(self) -> None:
+        """Wait for what is under way: afterwards nobody waits any more."""
+        while self._round is not None:
+            await asyncio.wait([self._round])
+        self._pool.shutdown()
+
+    def gone(self, partition: Partition) -> None:
+        """The partition's topic is deleted: who waits is told so."""
+        self._due.pop(partition, None)
+        self._tell(partition)
+
+    async def _run(self) -> None:
+        try:
+            while self._due:
+                await self._one_round()
+        finally:
+            self._round = None
+
+    async def _one_round(self) -> None:
+        due, self._due = self._due, {}
+        now_ms = self._broker.now_ms()
+        jobs: list[tuple[Partition, FlushJob]] = []
+        for partition in due:
+            try:
+                job = partition.log.begin_commit(now_ms)
+            except LogError as e:
+                self._not_begun(partition, due[partition], e)
+                continue
+            if job is not None:
+                jobs.append((partition, job))
+        self.rounds += 1
+        self.syncs += sum(len(job.files) for _, job in jobs)
+        loop = self._broker.loop
+        outcomes = await asyncio.gather(
+            *(loop.run_in_executor(self._pool, job.run) for _, job in jobs), return_exceptions=True
+        )
+        for (partition, job), outcome in zip(jobs, outcomes, strict=True):
+            if outcome is None:
+                _end(partition, job)
+            elif not partition.log.failed:
+                partition.log.flush_failed(
+                    outcome if isinstance(outcome, OSError) else OSError(repr(outcome))
+                )
+        for partition, size in due.items():
+            if partition.waiters and not partition.log.failed:
+                self._broker.waiting.advanced(partition, size)
+            self._tell(partition)
+
+    def _not_begun(self, partition: Partition, size: int, error: LogError) -> None:
+        """Nothing was asked of the disk: an index could not be written, as it is full. Tried again soon."""
+        if not partition.log.failed:
+            log.warning("%s: cannot be committed yet: %s", partition, error)
+            self._broker.loop.call_later(RETRY_S, self.appended, partition, size)
+        waiting = self._waiting.pop(partition, None) or ()
+        for _, callback in waiting:
+            self._call(partition, callback, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _tell(self, partition: Partition) -> None:
+        """Call those whose records are committed, or never will be."""
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            return
+        lost = partition.log.failed or partition.deleted
+        while waiting and (lost or waiting[0][0] <= partition.log.high_watermark):
+            end_offset, callback = waiting.popleft()
+            error = ErrorCode.NONE
+            if end_offset > partition.log.high_watermark:
+                error = _error(partition)
+            else:
+                self.commits += 1
+            self._call(partition, callback, error)
+        if not waiting and self._waiting.get(partition) is waiting:
+            del self._waiting[partition]
+
+    @staticmethod
+    def _call(partition: Partition, callback: Callback, error: ErrorCode) -> None:
+        try:
+            callback(error)
+        except Exception:  # a defect of ours: the others have a right to their answers
+            log.exception("%s: what follows a commit failed", partition)
+
+
+def _end(partition: Partition, job: FlushJob) -> None:
+    try:
+        partition.log.end_flush(job)
+    except LogError:
+        log.debug("%s: another flush failed meanwhile", partition)
+
+
+def _error(partition: Partition) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,95 @@
+"""Carries out AlterReplicaLogDirs: partitions go to another log directory, one after the other.
+
+The copying is done in a thread, job by job; between jobs the loop looks whether the move is still wanted and whether the
+rest is small enough to let the copy take over. What fails leaves the partition where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.log.errors import LogError
+from klamm_broker.log.replica_move import TAIL_BYTES, ReplicaMove
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+ROUNDS_BEFORE_MORE: Final = 20
+"""A partition that is written to faster than it is copied: from here on more and more is left to the last moment."""
+
+
+class ReplicaMover:
+    """Started by the first move, and stopped by `Broker`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def begin(self, topic: str, partition: int, target: Path) -> None:
+        """Begin a move. Raises what `LogManager.begin_move` raises."""
+        self._broker.logs.begin_move(topic, partition, target)
+        if self._task is None and self._broker.logs.moves:
+            self._task = self._broker.loop.create_task(self._run())
+
+    def resume(self) -> None:
+        """Begin again the moves that the last run did not finish."""
+        logs = self._broker.logs
+        for (topic, partition), target in logs.unfinished_moves.items():
+            try:
+                self.begin(topic, partition, target)
+            except KeyError:
+                continue  # the topic is deleted
+            except (LogError, OSError) as e:
+                log.error("%s-%d is not moved to %s: %s", topic, partition, target, e)  # noqa: TRY400
+        logs.unfinished_moves.clear()
+
+    async def stop(self) -> None:
+        """End the job that is under way. The next start begins the moves again."""
+        self._stopping = True
+        for move in self._broker.logs.moves.values():
+            move.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        moves = self._broker.logs.moves
+        try:
+            while moves and not self._stopping:
+                key = next(iter(moves))
+                move = moves[key]
+                try:
+                    await self._move(move)
+                except (LogError, OSError) as e:
+                    log.error(
+                        "%s stays where it is: the move to %s failed: %s", move.log.name, move.target.path, e
+                    )  # noqa: TRY400
+                    if moves.get(key) is move:
+                        self._broker.logs.cancel_move(*key)
+                    else:
+                        self._broker.logs.clear_move(move)
+        finally:
+            self._task = None
+
+    async def _move(self, move: ReplicaMove) -> None:
+        tail, rounds = TAIL_BYTES, 0
+        while not move.cancelled:
+            if move.missing <= tail and rounds:
+                self._broker.logs.finish_move(move, self._broker.now_ms())
+                return
+            job = move.plan()
+            try:
+                await self._broker.loop.run_in_executor(None, job.run)
+            finally:
+                move.job = None
+            move.done(job)
+            rounds += 1
+            if rounds > ROUNDS_BEFORE_MORE and move.missing > job.size // 2:
+                tail *= 2
+        if not self._stopping:
+            self._broker.logs.clear_move(move)
