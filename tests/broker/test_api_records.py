@@ -232,9 +232,24 @@ def test_long_poll_ends_when_its_topic_is_deleted(broker, client, topic):
     assert fetch(client, topic).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_fetch_sessions_are_refused(client, topic):
-    answer = client.request(fetch_request(topic, session_epoch=0), 11)
-    assert (answer.error_code, answer.session_id) == (0, 0)
+def test_a_fetch_session_tells_what_is_new(client, topic):
+    produce(client, topic, b"a")
+    opened = client.request(fetch_request(topic, session_epoch=0), 11)
+    assert opened.session_id > 0
+
+    def go_on(epoch, offset=None):
+        request = fetch_request(topic, offset or 0, session_id=opened.session_id, session_epoch=epoch)
+        if offset is None:
+            request.topics = []
+        return client.request(request, 11)
+
+    (again,) = go_on(1).responses[0].partitions
+    assert again.records, "who does not say that it has read them gets them again"
+    assert go_on(2, 1).responses == []
+    produce(client, topic, b"b")
+    (new,) = go_on(3).responses[0].partitions
+    assert (new.high_watermark, len(new.records) > 0) == (2, True)
+    assert go_on(3).error_code == E.INVALID_FETCH_SESSION_EPOCH
     answer = client.request(fetch_request(topic, session_id=5, session_epoch=3), 11)
     assert answer.error_code == E.FETCH_SESSION_ID_NOT_FOUND
 

@@ -11,7 +11,7 @@ from klamm_broker.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -131,6 +131,62 @@ def fetch_of_several(side: Side) -> list[Request]:
     return [(FetchRequest(max_wait_ms=10, min_bytes=1, topics=topics), 17)]
 
 
+def asked_of(*where: tuple[str, int, int]) -> list[FetchTopic]:
+    """Topic, partition and offset of each; a topic's partitions are together."""
+    topics: dict[str, FetchTopic] = {}
+    for name, p, o in where:
+        asked = FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=1000)
+        topics.setdefault(name, FetchTopic(topic=name)).partitions.append(asked)
+    return list(topics.values())
+
+
+def go_on(epoch: int, topics: list[FetchTopic], first: int = 0, **more: object) -> Request:
+    """An incremental fetch of the session that the answer number `first` opened."""
+    version = more.pop("version", 12)
+
+    def make(answers: list[object]) -> Request:
+        session_id = answers[first].session_id
+        asked = FetchRequest(
+            max_wait_ms=10, min_bytes=1, session_id=session_id, session_epoch=epoch, topics=topics, **more
+        )
+        return asked, version
+
+    return make
+
+
+def fetch_sessions(side: Side) -> list[Request]:
+    begin = asked_of(("known", 0, 0), ("known", 1, 0), ("empty", 0, 0))
+    forget = [ForgottenTopic(topic="known", partitions=[0, 9])]
+    return [
+        (FetchRequest(max_wait_ms=10, min_bytes=1, session_epoch=0, topics=begin), 12),
+        go_on(1, []),
+        go_on(2, asked_of(("known", 0, 10))),
+        go_on(3, []),
+        go_on(3, []),
+        go_on(9, []),
+        go_on(4, asked_of(("nobody", 0, 0), ("known", 7, 0))),
+        go_on(5, asked_of(("known", 1, 99))),
+        go_on(6, asked_of(("known", 1, 0))),
+        go_on(7, asked_of(("known", 0, 5))),
+        go_on(8, [], forgotten_topics_data=forget),
+        go_on(9, [], version=17),
+        go_on(9, [], isolation_level=1),
+        go_on(-1, asked_of(("known", 0, 0))),
+        go_on(10, []),
+    ]
+
+
+def fetch_session_that_is_forgotten(side: Side) -> list[Request]:
+    forget = [ForgottenTopic(topic="empty", partitions=[0])]
+    return [
+        (FetchRequest(max_wait_ms=10, session_epoch=0, topics=asked_of(("empty", 0, 0))), 12),
+        go_on(1, [], forgotten_topics_data=forget),
+        go_on(2, []),
+        (FetchRequest(max_wait_ms=10, session_epoch=0), 12),
+        go_on(1, asked_of(("empty", 0, 0)), first=3),
+    ]
+
+
 def produce(side: Side) -> list[Request]:
     records = batch(b"a", b"b")
     empty = side.topic_ids["empty"]
@@ -212,8 +268,8 @@ INTENDED: dict[str, dict[str, str]] = {
     },
     "fetch_refused": {
         r"aborted_transactions": "null and empty mean the same",
-        r"session_id": "no fetch sessions: clients go on with full requests",
     },
+    "fetch_sessions": {r"aborted_transactions": "null and empty mean the same"},
     "produce_refused": {
         r"^6\.": "several batches for a partition: Kafka takes one, we take them all or none",
         r"^8\..*(record_errors|log_start_offset)": "which record has the bad timestamp is in our message only",
@@ -230,7 +286,8 @@ INTENDED: dict[str, dict[str, str]] = {
     "case",
     [
         list_offsets_by_special_timestamps, list_offsets_by_special_timestamps_in_old_versions, list_offsets_by_time,
-        list_offsets_refused, offsets_for_leader_epochs, fetch, fetch_refused, fetch_of_several, produce, produce_refused,
+        list_offsets_refused, offsets_for_leader_epochs, fetch, fetch_refused, fetch_of_several,
+        fetch_sessions, fetch_session_that_is_forgotten, produce, produce_refused,
         produce_of_both_kinds, idempotent_produce, init_producer_id_refused, delete_records,
     ],
     ids=lambda case: case.__name__,

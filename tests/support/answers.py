@@ -9,6 +9,7 @@ nothing fails, so that the list of differences cannot grow stale.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -19,8 +20,10 @@ from support.raw import RawClient
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.struct import Message, Struct
 
-Request = tuple[Message, int]
-BY_NAME = ("name", "topic", "api_key", "group_id", "key")
+Ask = tuple[Message, int]
+Request = Ask | Callable[[list[Any]], Ask]
+"""A message and its version; or what makes them of the answers that came before."""
+BY_NAME = ("name", "topic", "api_key", "group_id", "key", "partition_index")
 """Fields that tell the elements of a list apart: Kafka keeps no order in most of its lists."""
 ANY = ("error_message", "batch_index_error_message", "cluster_id", "log_dir", "total_bytes", "usable_bytes")
 """Fields of which only counts whether there is something in them."""
@@ -40,12 +43,15 @@ class Side:
         """The answers to a case, flat. A connection that the broker closes is an answer too."""
         found: dict[str, Any] = {}
         with RawClient(self.port, timeout_s=20) as client:
-            for n, (message, version) in enumerate(case(self)):
+            answers: list[Any] = []
+            for n, asked in enumerate(case(self)):
+                message, version = asked(answers) if callable(asked) else asked
                 where = f"{n}.{type(message).__name__.removesuffix('Request')}.v{version}"
                 try:
                     answer = client.request(message, version)
                 except ConnectionError:
                     return found | {where: "connection closed"}
+                answers.append(answer)
                 found |= {path: self._plain(path, value) for path, value in flat(answer, where)}
         return found
 
@@ -56,6 +62,8 @@ class Side:
                 return "its port"
             case _ if field.endswith("error_code"):
                 return ErrorCode(value).name
+            case _ if field == "session_id" and value:
+                return "a session"
             case _ if field in ANY:
                 return "something" if value else None
             case bytes() if value in self.topic_ids.values():
@@ -72,10 +80,13 @@ def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             for name in fields(value):
                 yield from flat(getattr(value, name), f"{path}.{name}")
         case [Struct(), *_]:
-            unnamed = count()
+            unnamed, seen = count(), Counter[Any]()
             for element in value:
                 name = _name(element)
-                yield from flat(element, f"{path}[{next(unnamed) if name is None else name}]")
+                name = next(unnamed) if name is None else name
+                again = f" again {seen[name]}" if seen[name] else ""
+                seen[name] += 1
+                yield from flat(element, f"{path}[{name}{again}]")
         case memoryview() | bytearray():
             yield path, bytes(value)
         case _:
@@ -90,7 +101,9 @@ def _name(element: Struct) -> Any:
     """What tells it apart in its list; None where that is its place among those without a name."""
     names = fields(element)
     found = ((key, getattr(element, key)) for key in BY_NAME if key in names)
-    return next((value for key, value in found if value or key in {"api_key", "group_id"}), None)
+    return next(
+        (value for key, value in found if value or key in {"api_key", "group_id", "partition_index"}), None
+    )
 
 
 def differences(ours: Mapping[str, Any], kafkas: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
