@@ -1,0 +1,229 @@
+"""durability=fsync: what is acknowledged is on the disk, and 100 producers share the fsyncs that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+
+import pytest
+
+from klamm_broker.log.log_manager import LogManager
+from klamm_broker.server.broker import Broker
+from klamm_broker.wire.batch import decode_records, iter_headers
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from support.inprocess import connect, produce, serving
+from support.power import SyncedDisk
+
+FETCH_VERSION = 12
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    made = SyncedDisk(monkeypatch, delay_s=0.002)
+    yield made
+    made.close()
+
+
+def records_of(log, up_to=None):
+    """Every value in a log."""
+    values, offset, end = [], log.log_start_offset, log.log_end_offset if up_to is None else up_to
+    while offset < end:
+        piece = log.read(offset, 1 << 20, up_to=end)
+        assert piece is not None
+        data = os.pread(piece.fd, piece.size, piece.position)
+        for position, header in iter_headers(data):
+            values += [record.value for record in decode_records(data, position)]
+            offset = header.last_offset + 1
+    return values
+
+
+async def test_a_hundred_producers_share_the_fsyncs(tmp_path, disk):
+    each = 5
+    async with serving(tmp_path / "data", durability="fsync") as server:
+        server.broker.create_topic("t", partitions=1)
+        connections = [await connect(server) for _ in range(100)]
+        before = disk.syncs
+
+        async def one(connection):
+            for number in range(each):
+                answer = await produce(connection, "t", b"%d" % number)
+                assert answer.error_code == 0
+
+        await asyncio.gather(*(one(connection) for connection in connections))
+        commits = server.broker.commits
+        syncs = disk.syncs - before
+        assert commits is not None
+        assert commits.commits == 100 * each
+        assert syncs <= commits.syncs + 5
+        assert syncs < 100 * each / 5, f"{syncs} fsyncs for {100 * each} acknowledged requests"
+        for connection in connections:
+            await connection.close()
+
+
+async def test_nobody_reads_what_is_not_on_the_disk_yet(tmp_path, disk):
+    async with serving(tmp_path / "data", durability="fsync") as server:
+        server.broker.create_topic("t", partitions=1)
+        partition = server.broker.partition("t", 0)
+        writer, reader = await connect(server), await connect(server)
+        await produce(writer, "t", b"first")
+        gate = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hold(path):
+            if path.endswith(".log"):
+                asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(10)
+
+        disk.before = hold
+        waiting = asyncio.create_task(produce(writer, "t", b"second"))
+        while partition.log.log_end_offset < 2:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        assert partition.log.high_watermark == 1
+        fetching = asyncio.create_task(
+            reader.request(
+                FetchRequest(
+                    replica_id=-1, max_wait_ms=5000, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0,
+                    session_epoch=-1, rack_id="",
+                    topics=[FetchTopic(topic="t", partitions=[
+                        FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)])],
+                ),
+                FETCH_VERSION,
+            )
+        )  # fmt: skip
+        await asyncio.sleep(0.02)
+        assert not fetching.done()
+        disk.before = lambda _: None
+        gate.set()
+        assert (await waiting).base_offset == 1
+        (found,) = (await fetching).responses[0].partitions
+        assert [r.value for r in decode_records(bytes(found.records))] == [b"second"]
+        assert found.high_watermark == 2
+        for connection in (writer, reader):
+            await connection.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_was_acknowledged_survives_a_power_cut(tmp_path, disk, seed):
+    chance = random.Random(seed)
+    acknowledged: list[tuple[int, bytes]] = []
+    committed = -1
+    async with serving(tmp_path / "data", durability="fsync", log_segment_bytes="1048576") as server:
+        server.broker.create_topic("t", partitions=3)
+        stopping = False
+
+        async def write(number):
+            connection = await connect(server)
+            count = 0
+            while not stopping:
+                value = b"%d-%d-" % (number, count) + b"x" * chance.choice([1, 100, 60_000])
+                partition = chance.randrange(3)
+                answer = await produce(connection, "t", value, partition=partition)
+                assert answer.error_code == 0
+                if not stopping:
+                    acknowledged.append((partition, value))
+                count += 1
+            await connection.close()
+
+        async def commit_offsets():
+            nonlocal committed
+            connection = await connect(server)
+            offset = 0
+            while not stopping:
+                offset += 1
+                wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+                request = OffsetCommitRequest(
+                    group_id="g",
+                    generation_id_or_member_epoch=-1,
+                    topics=[OffsetCommitRequestTopic(name="t", partitions=[wanted])],
+                )
+                answer = await connection.request(request, 8)
+                if not stopping and answer.topics[0].partitions[0].error_code == 0:
+                    committed = offset
+            await connection.close()
+
+        writers = [asyncio.create_task(write(number)) for number in range(10)]
+        writers.append(asyncio.create_task(commit_offsets()))
+        await asyncio.sleep(0.4 + chance.random() / 4)
+        seen = {index: server.broker.partition("t", index).log.high_watermark for index in range(3)}
+        wanted, last_commit = list(acknowledged), committed
+        disk.image(tmp_path / "data", tmp_path / "cut")
+        stopping = True
+        await asyncio.gather(*writers)
+    assert len(wanted) > 20
+    manager = LogManager(tmp_path / "cut", now_ms=Broker.now_ms(), commit_by_flush=True)
+    for index in range(3):
+        log = manager.get("t", index)
+        assert log.high_watermark == log.log_end_offset >= seen[index], "what a consumer could read is there"
+        there = set(records_of(log))
+        missing = [value[:20] for partition, value in wanted if partition == index and value not in there]
+        assert not missing
+    assert last_commit > 0
+    assert manager.get("__consumer_offsets", 0).log_end_offset >= last_commit
+    manager.close()
+
+
+async def test_an_fsync_that_fails_fails_its_partition_and_no_other(tmp_path, disk):
+    async with serving(tmp_path / "data", durability="fsync") as server:
+        server.broker.create_topic("bad", partitions=1)
+        server.broker.create_topic("good", partitions=1)
+        connection = await connect(server)
+        assert (await produce(connection, "bad", b"kept")).error_code == 0
+
+        def fail(path):
+            if "bad-0" in path:
+                raise OSError(errno.EIO, "Input/output error")
+
+        disk.before = fail
+        others = [await connect(server) for _ in range(3)]
+        answers = await asyncio.gather(*(produce(c, "bad", b"lost") for c in others))
+        assert {answer.error_code for answer in answers} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        disk.before = lambda _: None
+        assert (await produce(connection, "bad", b"later")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await produce(connection, "good", b"v")).error_code == 0
+        log = server.broker.partition("bad", 0).log
+        assert log.high_watermark == 1
+        assert records_of(log, up_to=1) == [b"kept"]
+        for each in (connection, *others):
+            await each.close()
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_acks_0_and_the_normal_mode_wait_for_nothing(tmp_path, disk):
+    async with serving(tmp_path / "data") as server:
+        server.broker.create_topic("t", partitions=1)
+        assert server.broker.commits is None
+        connection = await connect(server)
+        before = disk.syncs
+        assert (await produce(connection, "t", b"v")).error_code == 0
+        assert disk.syncs == before
+        told = []
+        server.broker.when_committed(server.broker.partition("t", 0), 1, told.append)
+        assert told == [ErrorCode.NONE]
+        await connection.close()
+
+
+async def test_a_deleted_topic_leaves_no_one_waiting(tmp_path, disk):
+    async with serving(tmp_path / "data", durability="fsync") as server:
+        topic = server.broker.create_topic("t", partitions=1)
+        connection = await connect(server)
+        gate = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        disk.before = lambda path: (
+            asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(10) if path.endswith(".log") else None
+        )
+        waiting = asyncio.create_task(produce(connection, "t", b"v"))
+        while topic.partitions[0].log.log_end_offset < 1:
+            await asyncio.sleep(0.001)
+        server.broker.delete_topic(topic)
+        assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        gate.set()
+        await connection.close()
