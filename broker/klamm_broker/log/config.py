@@ -45,6 +45,15 @@ class LogConfig:
     segment_jitter_ms: int = 0
     segment_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000  # the broker's producer.id.expiration.ms
+    roll_ms: int = dataclasses.field(
+        init=False
+    )  # the age at which a segment is finished, all things considered
+
+    def __post_init__(self) -> None:
+        limit = self.segment_ms
+        if self.compact and self.max_compaction_lag_ms > 0:  # the active segment is never cleaned
+            limit = min(limit, self.max_compaction_lag_ms)
+        object.__setattr__(self, "roll_ms", limit)
 
     @property
     def compact(self) -> bool:
@@ -80,6 +89,6 @@ class LogConfig:
         return cls(**typed, producer_id_expiration_ms=producer_id_expiration_ms)
 
 
-assert {f.name for f in dataclasses.fields(LogConfig)} - {"producer_id_expiration_ms"} <= {
+assert {f.name for f in dataclasses.fields(LogConfig)} - {"producer_id_expiration_ms", "roll_ms"} <= {
     key.name.replace(".", "_") for key in TOPIC_CONFIGS
 }, "every field of LogConfig is a topic configuration"

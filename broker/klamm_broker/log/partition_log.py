@@ -9,7 +9,6 @@ log end. Not thread-safe, never waits but for the disk, and has no clock: time i
 from __future__ import annotations
 
 import logging
-import os
 import zlib
 from pathlib import Path
 from typing import Literal
@@ -269,7 +268,7 @@ class PartitionLog:
             return True
         if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return True
-        age_limit = config.segment_ms - self._jitter_ms(segment)
+        age_limit = config.roll_ms - self._jitter_ms(segment)
         return segment.size > 0 and segment.roll_age_ms(now_ms, timestamp) > age_limit
 
     def _jitter_ms(self, segment: Segment) -> int:
@@ -336,9 +335,8 @@ class PartitionLog:
             raise StorageError(f"{self.name}: the segments {cleaned.replaces} are not there any more")
         try:
             segment = swap.opened(self.directory, cleaned, self.config)
-            steps = swap.plan(
-                self.directory, cleaned.base_offset, cleaned.replaces, os.listdir(self.directory)
-            )
+            names = [path.name for path in self.directory.iterdir()]
+            steps = swap.plan(self.directory, cleaned.base_offset, cleaned.replaces, names)
             swap.begin(steps)
         except OSError as e:
             raise StorageError(f"{self.name}: putting a cleaned segment in place failed: {e}") from e

@@ -241,11 +241,17 @@ class Segment:
 
     def roll_age_ms(self, now_ms: int, timestamp: int) -> int:
         """How long the segment has been written to: by its records' timestamps where it has any."""
+        first = self.first_batch_timestamp
+        if first >= 0:
+            return timestamp - first
+        return now_ms - (self._created_ms or self.modified_ms)
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """The largest timestamp of the first batch; -1 if there is none."""
         if self.first_timestamp is None and self.size:
             self.first_timestamp = self._first_timestamp()
-        if self.first_timestamp is not None and self.first_timestamp >= 0:
-            return timestamp - self.first_timestamp
-        return now_ms - (self._created_ms or self.modified_ms)
+        return NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
 
     def _first_timestamp(self) -> int:
         head = os.pread(self.file.fd, _HEAD_SIZE, 0)

@@ -62,7 +62,9 @@ def plan(directory: Path, base_offset: int, replaced: Sequence[int], names: Iter
         for suffix in files.SEGMENT_SUFFIXES
         if (name := files.offset_name(base, suffix)) in there
     ]
-    strays = [n for n in sorted(there) if n.endswith(files.CLEANED) and n.removesuffix(files.CLEANED) not in new]
+    strays = [
+        n for n in sorted(there) if n.endswith(files.CLEANED) and n.removesuffix(files.CLEANED) not in new
+    ]
     snapshots = [files.offset_name(base, files.SNAPSHOT) for base in replaced if base != base_offset]
     return SwapPlan(
         # a `.cleaned` file of an earlier attempt would make the next start throw these `.swap` files away

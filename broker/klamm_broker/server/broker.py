@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.server.cleaner import LogCleaner
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.server.config import BrokerConfig, Listener
@@ -62,6 +63,7 @@ class Broker:
         self._flusher: Flusher
         self.commits: GroupCommit | None = None  # of durability=fsync
         self.mover = ReplicaMover(self)
+        self.cleaner = LogCleaner(self)
         self.groups: GroupShell
 
     @property
@@ -101,11 +103,13 @@ class Broker:
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
         self.mover.resume()
+        self.cleaner.start()
 
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
         for timer in self._timers.values():
             timer.cancel()
+        await self.cleaner.stop()
         await self.mover.stop()
         await self._flusher.stop()
         if self.commits is not None:
@@ -220,7 +224,9 @@ class Broker:
             self.waiting.gone(partition)
             if self.commits is not None:
                 self.commits.gone(partition)
-        self.groups.on_partitions_deleted([(topic.name, p.index) for p in topic.partitions])
+        gone = [(topic.name, p.index) for p in topic.partitions]
+        self.cleaner.on_partitions_deleted(gone)
+        self.groups.on_partitions_deleted(gone)
         log.info("deleted topic %s", topic.name)
 
     def set_topic_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:

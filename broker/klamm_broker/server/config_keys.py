@@ -288,6 +288,57 @@ def _upkeep_keys(key: Any) -> None:
         "How often retention looks for segments to drop, in milliseconds.",
     )
     key(
+        "log.cleaner.enable",
+        Type.BOOLEAN,
+        True,
+        None,
+        "Whether compacted topics are compacted, the internal ones included.",
+    )
+    key(
+        "log.cleaner.threads",
+        Type.INT,
+        1,
+        not_negative,
+        "Kept for compatibility: one process cleans, one log at a time, with the memory of all threads.",
+        importance=Importance.LOW,
+    )
+    key(
+        "log.cleaner.dedupe.buffer.size",
+        Type.LONG,
+        128 << 20,
+        between(1 << 20),
+        "Memory for keys, in bytes: some 5,000 keys a megabyte. A log with more dirty keys is cleaned in several rounds.",
+    )
+    key(
+        "log.cleaner.io.buffer.load.factor",
+        Type.DOUBLE,
+        0.9,
+        between(0, 1),
+        "The share of `log.cleaner.dedupe.buffer.size` that may be used.",
+        importance=Importance.LOW,
+    )
+    key(
+        "log.cleaner.io.buffer.size",
+        Type.INT,
+        512 << 10,
+        not_negative,
+        "Memory for reading and writing, in bytes; it grows for larger batches.",
+    )
+    key(
+        "log.cleaner.io.max.bytes.per.second",
+        Type.DOUBLE,
+        1.7976931348623157e308,
+        None,
+        "How much the cleaner may read and write in a second on average, in bytes.",
+    )
+    key(
+        "log.cleaner.backoff.ms",
+        Type.LONG,
+        15_000,
+        not_negative,
+        "How long to wait when there is no log to clean, in milliseconds.",
+    )
+    key(
         "num.recovery.threads.per.data.dir",
         Type.INT,
         2,
@@ -459,7 +510,7 @@ NOT_IMPLEMENTED: Final = (  # prefixes of keys that Kafka 4.3 knows and that hav
     "auto.leader.", "background.threads", "broker.", "client.quota.", "config.providers", "connection.",
     "connections.", "control.plane.", "controlled.", "controller.", "create.topic.policy.", "delegation.",
     "early.start.", "enable.", "fetch.purgatory.", "follower.", "group.", "initial.", "inter.broker.",
-    "internal.", "kafka.metrics.", "leader.", "listener.", "log.cleaner.", "log.dir.failure.", "log.local.",
+    "internal.", "kafka.metrics.", "leader.", "listener.", "log.dir.failure.", "log.local.",
     "log.message.", "metadata.", "metric", "min.", "num.", "offsets.topic.", "password.", "principal.",
     "process.roles", "producer.purgatory.", "queued.", "quorum.", "quota.", "remote.", "replica.",
     "replication.", "request.", "reserved.", "sasl.", "security.", "server.", "share.", "socket.connection.",

@@ -96,6 +96,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout = None  # type: ignore[assignment]  # nothing to flush to a broker that may be gone
-    os._exit(code)
+    os._exit(main())  # nothing is left to be flushed to a broker that may be gone

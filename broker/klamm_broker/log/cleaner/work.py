@@ -155,7 +155,9 @@ class Round:
             transactions.retained.clear()
         output.close_for_append()
         modified = self._path(members[-1].base_offset, files.LOG).stat()
-        os.utime(output.path(files.LOG), ns=(modified.st_atime_ns, modified.st_mtime_ns))  # retention asks for it
+        os.utime(
+            output.path(files.LOG), ns=(modified.st_atime_ns, modified.st_mtime_ns)
+        )  # retention asks for it
         for file in output.files_to_sync():
             os.fsync(file.fd)
         sync_directory(self._directory)

@@ -1,0 +1,60 @@
+"""Up to where each log has been cleaned: `cleaner-offset-checkpoint` of every log directory, in Kafka's format."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+
+from klamm_broker.log import checkpoints
+from klamm_broker.log.checkpoints import TopicPartition
+from klamm_broker.log.errors import CorruptFile
+
+log = logging.getLogger(__name__)
+
+
+class CleanPoints:
+    """Offsets by partition, per directory. Losing one costs a longer round, nothing else."""
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self._points = {directory: self._read(directory) for directory in directories}
+
+    @staticmethod
+    def _read(directory: Path) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(directory / checkpoints.CLEANER_OFFSET)
+        except (CorruptFile, OSError) as e:
+            log.warning("%s: ignored, every compacted log in %s counts as dirty", e, directory)
+            return {}
+
+    def get(self, directory: Path, partition: TopicPartition) -> int | None:
+        return self._points.get(directory, {}).get(partition)
+
+    def set(self, directory: Path, partition: TopicPartition, offset: int) -> None:
+        self._points.setdefault(directory, {})[partition] = offset
+
+    def lower(self, directory: Path, partition: TopicPartition, offset: int) -> None:
+        """The log has been cut at `offset`: what comes there is not clean."""
+        if self._points.get(directory, {}).get(partition, -1) > offset:
+            self._points[directory][partition] = offset
+
+    def drop(self, partitions: Collection[TopicPartition]) -> list[Path]:
+        """Forget these partitions: a namesake is another log. The directories that had one of them."""
+        changed = []
+        for directory, points in self._points.items():
+            known = [partition for partition in partitions if points.pop(partition, None) is not None]
+            changed += [directory] if known else []
+        return changed
+
+    def keep_only(self, existing: Callable[[Path], Collection[TopicPartition]]) -> None:
+        """Forget partitions that are not in a directory any more."""
+        for directory, points in self._points.items():
+            there = existing(directory)
+            for partition in [p for p in points if p not in there]:
+                del points[partition]
+
+    def write_job(self, directory: Path) -> Callable[[], None]:
+        """Writes a directory's file as it is to be now, in any thread. It raises OSError."""
+        content = dict(self._points.get(directory, {}))
+        return partial(checkpoints.write_offsets, directory / checkpoints.CLEANER_OFFSET, content)
