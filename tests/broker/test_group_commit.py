@@ -6,8 +6,11 @@ import asyncio
 import errno
 import os
 import random
+import sys
 
 import pytest
+from support.inprocess import connect, produce, serving
+from support.power import SyncedDisk
 
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.server.broker import Broker
@@ -19,10 +22,9 @@ from klamm_broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from support.inprocess import connect, produce, serving
-from support.power import SyncedDisk
 
 FETCH_VERSION = 12
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SyncedDisk needs /proc")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 `SyncedDisk` stands in for `os.fsync`. It notes the content of each file, and the names in each directory, as they were when
 an fsync of theirs was called and has returned. `image` then makes a directory tree of that alone: a file that was never
 synced is empty, one whose directory was not synced since it was made is not there, and a rename that was not synced has
-not happened. That is stricter than file systems are.
+not happened. That is stricter than file systems are. Linux only: it asks /proc for the path of a file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SyncedDisk:
         monkeypatch.setattr(os, "fdatasync", self.fsync)
 
     def fsync(self, fd: int) -> None:
-        path = os.readlink(f"/proc/self/fd/{fd}")
+        path = str(Path(f"/proc/self/fd/{fd}").readlink())
         self.before(path)
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):

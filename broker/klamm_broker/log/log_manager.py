@@ -282,6 +282,7 @@ class LogManager:
         move.path.rename(new)
         sync_directory(target.path)
         partition_log.relocate(new)
+        partition_log.copying = False
         del self.moves[topic.name, partition_log.partition]
         try:
             delete_name = delete_dir_name(topic.name, partition_log.partition, unique())

@@ -103,6 +103,7 @@ class ReplicaMove:
         self.job: CopyJob | None = None  # in a thread
         self._copied: dict[int, tuple[Segment, int, bool]] = {}  # segment, bytes, whether with its indexes
         self.path.mkdir()
+        log.copying = True
 
     @property
     def lag(self) -> int:
@@ -179,6 +180,7 @@ class ReplicaMove:
     def cancel(self) -> None:
         """Stop as soon as may be. What was copied is for `LogManager` to remove."""
         self.cancelled = True
+        self.log.copying = False
         if self.job is not None:
             self.job.cancelled = True
 
