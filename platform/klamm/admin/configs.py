@@ -74,7 +74,7 @@ class Entry:
 async def describe_config(
     admin: Admin, resource: Resource, name: str, *, keys: Collection[str] | None = None
 ) -> list[Entry]:
-    """The settings of one thing, by name. Raises AdminError."""
+    """The settings of one thing, in the order that the broker told. Raises AdminError."""
     asked = DescribeConfigsResource(
         resource_type=int(resource),
         resource_name=name,
@@ -92,7 +92,7 @@ async def describe_config(
             raise AdminError(
                 found.error_code, f"cannot describe {_title(resource, name)}", found.error_message
             )
-        return sorted((_entry(c) for c in found.configs), key=lambda e: e.name)
+        return [_entry(c) for c in found.configs]
 
     return await admin.patiently(attempt)
 

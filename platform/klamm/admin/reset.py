@@ -56,16 +56,21 @@ class LogState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """New offsets in order of topic and partition, and what the user should know about them."""
+    """New offsets in order of topic and partition, and what the user should know about them.
+
+    `clipped`: what was beyond an end of its log; `fallbacks`: where no record is as late as the time asked for.
+    """
 
     offsets: Mapping[TopicPartition, int]
-    warnings: Sequence[str] = ()
+    clipped: Sequence[str] = ()
+    fallbacks: Sequence[str] = ()
 
 
 def plan(reset: Reset, group: str, partitions: Collection[TopicPartition], state: LogState) -> Plan:
     """New offsets for `partitions` (for `How.FILE`: those of the file). Raises ResetError."""
     wanted = sorted(partitions)
-    warnings: list[str] = []
+    clipped: list[str] = []
+    fallbacks: list[str] = []
     match reset.how:
         case How.EARLIEST:
             offsets = {tp: state.starts[tp] for tp in wanted}
@@ -74,20 +79,20 @@ def plan(reset: Reset, group: str, partitions: Collection[TopicPartition], state
         case How.CURRENT:
             offsets = {tp: state.committed.get(tp, state.ends[tp]) for tp in wanted}
         case How.TIME:
-            warnings += [
+            fallbacks += [
                 f"Partition {tp.partition} from topic {tp.topic} is empty. Falling back to latest known offset."
                 for tp in wanted
                 if state.at_time[tp] < 0
             ]
             offsets = {tp: state.ends[tp] if state.at_time[tp] < 0 else state.at_time[tp] for tp in wanted}
         case How.OFFSET:
-            offsets = {tp: _within(tp, reset.value, state, warnings) for tp in wanted}
+            offsets = {tp: _within(tp, reset.value, state, clipped) for tp in wanted}
         case How.SHIFT:
-            offsets = {tp: _within(tp, _current(tp, state) + reset.value, state, warnings) for tp in wanted}
+            offsets = {tp: _within(tp, _current(tp, state) + reset.value, state, clipped) for tp in wanted}
         case How.FILE:
             rows = from_file(reset, group)
-            offsets = {tp: _within(tp, rows[tp], state, warnings) for tp in sorted(rows)}
-    return Plan(offsets=offsets, warnings=warnings)
+            offsets = {tp: _within(tp, rows[tp], state, clipped) for tp in sorted(rows)}
+    return Plan(offsets=offsets, clipped=clipped, fallbacks=fallbacks)
 
 
 def from_file(reset: Reset, group: str) -> Mapping[TopicPartition, int]:
@@ -105,12 +110,12 @@ def _current(tp: TopicPartition, state: LogState) -> int:
     return offset
 
 
-def _within(tp: TopicPartition, offset: int, state: LogState, warnings: list[str]) -> int:
+def _within(tp: TopicPartition, offset: int, state: LogState, clipped: list[str]) -> int:
     if offset > state.ends[tp]:
-        warnings.append(_clipped(tp, offset, "higher than latest", state.ends[tp]))
+        clipped.append(_clipped(tp, offset, "higher than latest", state.ends[tp]))
         return state.ends[tp]
     if offset < state.starts[tp]:
-        warnings.append(_clipped(tp, offset, "lower than earliest", state.starts[tp]))
+        clipped.append(_clipped(tp, offset, "lower than earliest", state.starts[tp]))
         return state.starts[tp]
     return offset
 
@@ -180,12 +185,19 @@ def parse_duration(text: str) -> int:
 
 def write_csv(plans: Mapping[str, Mapping[TopicPartition, int]], *, with_group: bool) -> str:
     """Lines `topic,partition,offset`, after the group where there are several. No header, as Kafka's."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for group, offsets in plans.items():
-        for tp, offset in offsets.items():
-            writer.writerow([*([group] if with_group else []), tp.topic, tp.partition, offset])
-    return out.getvalue()
+    return "".join(
+        ",".join([*([_quoted(group)] if with_group else []), _quoted(tp.topic), f"{tp.partition},{offset}"])
+        + "\n"
+        for group, offsets in plans.items()
+        for tp, offset in offsets.items()
+    )
+
+
+def _quoted(text: str) -> str:
+    """A text field as Kafka's writer has it: it quotes long ones, and those with a character up to the comma."""
+    if len(text) > 24 or any(c <= "," for c in text):
+        return '"' + text.replace('"', '""') + '"'
+    return text
 
 
 def read_csv(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
