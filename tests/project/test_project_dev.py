@@ -99,7 +99,10 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "files", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "logs", "--rate", "5"], "-m klamm.cli.main demo logs --rate 5"),
-        (["soak"], "-m klamm.demo --seconds 600"),
+        (["soak"], "-m support.faults.soak"),
+        (["soak", "--cycles", "5"], "-m support.faults.soak --cycles 5"),
+        (["soak", "demo"], "-m klamm.demo --seconds 600"),
+        (["soak", "demo", "9"], "-m klamm.demo --seconds 9"),
         (["bench", "--write"], "-m bench.broker.compare --write"),
     ],
 )

@@ -1,0 +1,46 @@
+"""The broker is killed again and again under load of every kind; the history checker judges what is left.
+
+A hundred cycles in all (`./dev soak` runs a thousand). A seed that failed is run again by
+`python -m support.faults.soak --cycles 25 --per-round 25 --mode MODE --seed SEED` with `tests` on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from support.faults.round import Round
+from support.faults.servers import KafkaServer
+from support.faults.settings import KAFKA
+from support.faults.soak import run_round
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "cycles"), [("default", 40), ("small segments", 30), ("fsync", 30)], ids=str
+)
+def test_kill_cycles(mode, cycles, tmp_path, capsys):
+    seed = random.randrange(1 << 20)
+    result = run_round(mode, seed, cycles, None)
+    assert not result.verdict.violations, f"seed {seed}, mode {mode}: {result.verdict}"
+    assert not result.problems, f"seed {seed}, mode {mode}: {result.problems}"
+    assert sum(result.faults.values()) == cycles
+    counts = result.verdict.examined
+    assert counts["writes"] > 100 * cycles
+    assert result.transactions["committed"] > cycles
+    assert result.transactions["aborted"] > 0
+    assert {"classic", "static", "consumer"} <= {d.group for d in result.history.deliveries}
+
+
+@pytest.mark.kafka
+def test_the_same_load_and_check_on_kafka(tmp_path):
+    """The check must be fair: what it finds at Kafka is a mistake of ours."""
+    seed = random.randrange(1 << 20)
+    server = KafkaServer(tmp_path, KAFKA)
+    try:
+        result = Round(server, seed=seed, cycles=5, patience_s=180).run()
+    finally:
+        server.kill()
+    assert not result.verdict.violations, f"seed {seed}: {result.verdict}"
+    assert result.transactions["committed"] > 10

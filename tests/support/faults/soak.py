@@ -1,0 +1,139 @@
+"""`python -m support.faults.soak --cycles 1000 --seed N`: rounds of kill cycles, one after the other.
+
+A round has a seed (`--seed`, and one more for each further round), a data directory and a mode of the broker of its
+own; the same round is run again by `--cycles` of one round, its seed and its `--mode`. Prints progress, and a table at
+the end; the exit code is 1 when a round found a violation. With `--write` the table goes into docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from support.faults.round import Result, Round, work_dir
+from support.faults.servers import KlammServer
+from support.faults.settings import COMMON, MODES
+from support.history import RULES
+
+CYCLES_PER_ROUND: Final = 50
+PAGE: Final = Path(__file__).parents[3] / "docs/reliability.md"
+BEGIN, END = "<!-- soak: begin -->", "<!-- soak: end -->"
+
+
+class Totals:
+    """Everything that all rounds did and found."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+        self.examined: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.transactions: Counter[str] = Counter()
+        self.violations: Counter[str] = Counter()
+        self.modes: Counter[str] = Counter()
+        self.failed: list[str] = []
+        self.seconds = 0.0
+
+    def add(self, mode: str, result: Result) -> None:
+        self.seeds.append(result.seed)
+        self.modes[mode] += sum(result.faults.values())
+        self.examined.update(result.verdict.examined)
+        self.faults.update(result.faults)
+        self.transactions.update(result.transactions)
+        self.violations.update(v.rule for v in result.verdict.violations)
+        self.seconds += result.seconds
+        if not result.good:
+            self.failed.append(f"seed {result.seed}, mode {mode}: {result.verdict} {result.problems or ''}")
+
+    @property
+    def cycles(self) -> int:
+        return sum(self.faults.values())
+
+    def table(self) -> str:
+        """The verdict as Markdown."""
+        rows = [
+            ("cycles", self.cycles),
+            *((f"cycles: {kind}", count) for kind, count in sorted(self.faults.items(), key=lambda i: -i[1])),
+            *((f"cycles in mode “{mode}”", count) for mode, count in self.modes.items()),
+            *((f"{what} checked", count) for what, count in self.examined.items()),
+            *((f"transactions {what}" if what != "zombies" else "fenced producers that tried to commit", n) for what, n in self.transactions.items()),
+            *((f"violations: {rule}", self.violations[rule]) for rule in RULES),
+            ("rounds that failed otherwise", len(self.failed) - bool(self.violations)),
+        ]  # fmt: skip
+        lines = ["| what | number |", "|---|---|", *(f"| {what} | {number:,} |" for what, number in rows)]
+        first, last = (min(self.seeds), max(self.seeds)) if self.seeds else (0, 0)
+        lines.append(f"\nSeeds {first} to {last}, {self.seconds / 60:.0f} minutes.")
+        return "\n".join(lines)
+
+
+def run_round(mode: str, seed: int, cycles: int, keep: Path | None, *, say=print) -> Result:
+    """One round in a temporary directory; what it leaves stays in `keep` when it found something."""
+    with tempfile.TemporaryDirectory(prefix="klamm-soak-") as temporary:
+        work = work_dir(Path(temporary), seed)
+        server = KlammServer(work, {**COMMON, **MODES[mode]})
+        good = False
+        try:
+            result = Round(server, seed=seed, cycles=cycles, say=say).run()
+            good = result.good
+        finally:
+            server.kill()
+            if not good and keep is not None:
+                shutil.copytree(work, keep / work.name, dirs_exist_ok=True)
+                say(f"seed {seed}: data directory and log of the broker are in {keep / work.name}")
+        return result
+
+
+def write(table: str) -> None:
+    """Put the table into its place in docs/reliability.md."""
+    text = PAGE.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev soak", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=1000)
+    parser.add_argument("--per-round", type=int, default=CYCLES_PER_ROUND)
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first round; default: random")
+    parser.add_argument("--mode", choices=MODES, default=None, help="default: one after the other")
+    parser.add_argument("--keep", type=Path, default=Path("soak-failures"), help="where failed rounds go")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/reliability.md")
+    asked = parser.parse_args()
+    first = random.randrange(1 << 20) if asked.seed is None else asked.seed
+    totals, number, left = Totals(), 0, asked.cycles
+    while left > 0:
+        seed, cycles = first + number, min(left, asked.per_round)
+        mode = asked.mode or list(MODES)[number % len(MODES)]
+        say(f"round {number + 1}: seed {seed}, mode {mode}, {cycles} cycles ({asked.cycles - left} done)")
+        try:
+            result = run_round(mode, seed, cycles, asked.keep, say=say)
+        except Exception:
+            totals.failed.append(f"seed {seed}, mode {mode}: {traceback.format_exc()}")
+            say(totals.failed[-1])
+        else:
+            totals.add(mode, result)
+            say(f"seed {seed}: {'good' if result.good else totals.failed[-1]} ({result.seconds:.0f} s)")
+        left -= cycles
+        number += 1
+    print(totals.table())
+    for failure in totals.failed:
+        print(f"FAILED {failure}")
+    if asked.write:
+        write(totals.table())
+    return bool(totals.failed)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
