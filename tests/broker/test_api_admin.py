@@ -295,7 +295,7 @@ def test_describe_configs_errors(client):
     assert describe(client, TOPIC, "a b").error_code == E.INVALID_TOPIC_EXCEPTION
     assert describe(client, BROKER, "9").error_code == E.INVALID_REQUEST
     assert describe(client, 99, "x").error_code == E.INVALID_REQUEST
-    assert described(client, BROKER, "") == {}
+    assert set(described(client, BROKER, "")) == {"min.insync.replicas"}
 
 
 def alter(client, topic, *changes, validate_only=False, version=1, type_=TOPIC):
@@ -335,7 +335,7 @@ def test_alter_configs(broker, client, version):
         (("retention.ms", SET, "x"), E.INVALID_CONFIG, "retention.ms"),
         (("retention.ms", SET, None), E.INVALID_REQUEST, "retention.ms"),
         (("retention.ms", APPEND, "1"), E.INVALID_CONFIG, "not LIST"),
-        (("retention.ms", 9, "1"), E.INVALID_CONFIG, "operation 9"),
+        (("retention.ms", 9, "1"), E.INVALID_REQUEST, "operations type 9"),
     ],
 )
 def test_alter_configs_refuses_as_a_whole(broker, client, change, code, text):

@@ -1,8 +1,8 @@
 """DescribeConfigs, key 32: versions 1 to 4.
 
-Behaviour: topics and this broker, with source, synonyms (on request), type and documentation (on request). Secrets
-come without value. A key that is asked for and does not exist is left out, as in Kafka.
-Not supported: resources other than topic and broker (INVALID_REQUEST).
+Behaviour: topics, this broker, what was changed for all brokers (the broker without a name), its loggers, groups and
+client metrics subscriptions, with source, synonyms (on request), type and documentation (on request). Secrets come
+without value. A key that is asked for and does not exist is left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -10,7 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.api.topic_configs import TYPE_CODES, Entry, ResourceType, broker_entries, topic_entries
+from klamm_broker.api.topic_configs import (
+    TYPE_CODES,
+    Entry,
+    ResourceType,
+    Source,
+    broker_entries,
+    client_metrics_entries,
+    default_broker_entries,
+    group_entries,
+    topic_entries,
+)
+from klamm_broker.server import cluster_config, loggers
+from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.topics import why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -40,48 +52,84 @@ def describe_configs(
 def _one(
     broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
-    found = _entries(broker, resource)
-    if isinstance(found, tuple):
-        return DescribeConfigsResult(
-            error_code=found[0],
-            error_message=found[1],
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
     keys = resource.configuration_keys
     wanted = set(keys) if keys else None
-    return DescribeConfigsResult(
+    result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[_config(entry, request) for entry in found if wanted is None or entry.key.name in wanted],
     )
+    try:
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            configs = _loggers(broker, resource.resource_name)
+        else:
+            configs = [_config(entry, request) for entry in _entries(broker, resource)]
+    except ConfigRefused as e:
+        result.error_code, result.error_message = e.code, str(e)
+        return result
+    result.configs = [config for config in configs if wanted is None or config.name in wanted]
+    return result
 
 
-def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Entry] | tuple[ErrorCode, str]:
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Entry]:
+    """Every key of a resource. Raises ConfigRefused when it is not there."""
     name = resource.resource_name
-    if resource.resource_type == ResourceType.TOPIC:
-        topic = broker.topics.by_name.get(name)
-        if topic is not None:
-            return topic_entries(broker.config, topic.overrides)
-        why = why_invalid(name)
-        if why is not None:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION, why
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}"
-    if resource.resource_type == ResourceType.BROKER:
-        if not name:  # the cluster-wide dynamic defaults: there are none
-            return []
-        if name != str(broker.node_id):
-            return (
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {broker.node_id}, but received {name}",
-            )
-        return broker_entries(broker.config)
-    return (
-        ErrorCode.INVALID_REQUEST,
-        f"resource type {resource.resource_type} is not supported: 2 (topic) and 4 (broker) are",
-    )
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _topic_entries(broker, name)
+        case ResourceType.BROKER:
+            if not name:
+                return default_broker_entries(broker.config)
+            _check_broker_id(broker, name, " or empty string")
+            return broker_entries(broker.config)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise ConfigRefused(
+                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+                )
+            own = broker.cluster_config.get(cluster_config.ResourceType.CLIENT_METRICS, name)
+            return client_metrics_entries(own)
+        case ResourceType.GROUP:
+            if not name:
+                raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            own = broker.cluster_config.get(cluster_config.ResourceType.GROUP, name)
+            return group_entries(broker.config, own)
+    raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _topic_entries(broker: Broker, name: str) -> list[Entry]:
+    topic = broker.topics.by_name.get(name)
+    if topic is not None:
+        return topic_entries(broker.config, topic.overrides)
+    why = why_invalid(name)
+    if why is not None:
+        raise ConfigRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+    raise ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def _check_broker_id(broker: Broker, name: str, more: str = "") -> None:
+    try:
+        broker_id = int(name)
+    except ValueError:
+        why = f"Broker id must be an integer, but it is: {name}"
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, why) from None
+    if broker_id != broker.node_id:
+        why = f"Unexpected broker id, expected {broker.node_id}{more}, but received {name}"
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, why)
+
+
+def _loggers(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+    """The level of every logger. Raises ConfigRefused."""
+    if not name:
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    _check_broker_id(broker, name)
+    return [
+        DescribeConfigsResourceResult(
+            name=logger, value=loggers.level(logger), config_source=Source.DYNAMIC_BROKER_LOGGER_CONFIG
+        )
+        for logger in loggers.names()
+    ]
 
 
 def _config(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -1,11 +1,11 @@
-"""What DescribeConfigs, CreateTopics and IncrementalAlterConfigs share: configuration entries as Kafka answers them.
+"""What DescribeConfigs and CreateTopics share: configuration entries as Kafka answers them.
 
-Pure: values in, message structs out.
+Pure: values in, entries out, each with every place that gives it a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigKey, Password, Type, to_string
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server.config_keys import BROKER_CONFIG
+from klamm_broker.server.dynamic_config import DYNAMIC
+from klamm_broker.server.group_config import GROUP_CONFIGS, METRICS_CONFIGS, broker_synonym, group_default
 from klamm_broker.server.topic_config import SYNONYMS, deciding_synonym
 
 if TYPE_CHECKING:
@@ -20,18 +22,26 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """Kafka's ConfigResource.Type, those of them that we answer."""
+    """Kafka's ConfigResource.Type."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Source(IntEnum):
     """Where a value comes from: Kafka's ConfigSource."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 TYPE_CODES: Final[Mapping[Type, int]] = {
@@ -83,31 +93,77 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[En
     return [Entry(key, tuple(_topic_synonyms(key, config, overrides)), False) for key in TOPIC_CONFIGS]
 
 
-def _topic_synonyms(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, str]) -> list[Synonym]:
-    found = []
+def _topic_synonyms(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Synonym]:
     if key.name in overrides:
-        found.append(Synonym(key.name, overrides[key.name], Source.DYNAMIC_TOPIC_CONFIG))
-    broker_key = deciding_synonym(key.name, config.originals)
-    if broker_key is not None:
-        found.append(Synonym(broker_key, config.topic_defaults[key.name], Source.STATIC_BROKER_CONFIG))
+        yield Synonym(key.name, overrides[key.name], Source.DYNAMIC_TOPIC_CONFIG)
     names = SYNONYMS.get(key.name)
+    if names is not None:
+        yield from _dynamic(names[0][0], config)
+    static = deciding_synonym(key.name, config.originals)
+    if static is not None:
+        yield Synonym(static, config.static_topic_defaults[key.name], Source.STATIC_BROKER_CONFIG)
     default = to_string(key.default, key.type)
-    found.append(Synonym(names[0][0] if names else key.name, default, Source.DEFAULT_CONFIG))
-    return found
+    yield Synonym(names[0][0] if names else key.name, default, Source.DEFAULT_CONFIG)
 
 
 def broker_entries(config: BrokerConfig) -> list[Entry]:
-    """Every key of the broker. All are read-only: they change with `server.properties` and a restart."""
+    """Every key of the broker. Those that are read-only change with `server.properties` and a restart."""
     return [
-        Entry(key, tuple(_broker_synonyms(key, config)), True) for key in BROKER_CONFIG if not key.internal
+        Entry(key, tuple(_broker_synonyms(key, config)), key.name not in DYNAMIC)
+        for key in BROKER_CONFIG
+        if not key.internal
     ]
 
 
-def _broker_synonyms(key: ConfigKey, config: BrokerConfig) -> list[Synonym]:
-    found = []
+def _broker_synonyms(key: ConfigKey, config: BrokerConfig) -> Iterator[Synonym]:
+    yield from _dynamic(key.name, config)
     if key.name in config.originals:
-        value = config[key.name]
-        text = None if isinstance(value, Password) else to_string(value, key.type)
-        found.append(Synonym(key.name, text, Source.STATIC_BROKER_CONFIG))
-    found.append(Synonym(key.name, to_string(key.default, key.type), Source.DEFAULT_CONFIG))
-    return found
+        yield Synonym(key.name, _static_text(key, config), Source.STATIC_BROKER_CONFIG)
+    yield Synonym(key.name, to_string(key.default, key.type), Source.DEFAULT_CONFIG)
+
+
+def default_broker_entries(config: BrokerConfig) -> list[Entry]:
+    """What was changed for all brokers."""
+    return [
+        Entry(BROKER_CONFIG[name], (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),), False)
+        for name, value in config.dynamic_defaults.items()
+    ]
+
+
+def group_entries(config: BrokerConfig, own: Mapping[str, str]) -> list[Entry]:
+    """Every key of a group with these own configurations."""
+    return [Entry(key, tuple(_group_synonyms(key, config, own)), False) for key in GROUP_CONFIGS]
+
+
+def _group_synonyms(key: ConfigKey, config: BrokerConfig, own: Mapping[str, str]) -> Iterator[Synonym]:
+    if key.name in own:
+        yield Synonym(key.name, own[key.name], Source.GROUP_CONFIG)
+    synonym = broker_synonym(key.name)
+    if synonym in config.originals:
+        yield Synonym(synonym, str(group_default(config, key.name)), Source.STATIC_BROKER_CONFIG)
+    yield Synonym(synonym, to_string(key.default, key.type), Source.DEFAULT_CONFIG)
+
+
+def client_metrics_entries(own: Mapping[str, str]) -> list[Entry]:
+    """Every key of a client metrics subscription with these own configurations."""
+    return [Entry(key, tuple(_metrics_synonyms(key, own)), False) for key in METRICS_CONFIGS]
+
+
+def _metrics_synonyms(key: ConfigKey, own: Mapping[str, str]) -> Iterable[Synonym]:
+    if key.name in own:
+        yield Synonym(key.name, own[key.name], Source.CLIENT_METRICS_CONFIG)
+    yield Synonym(key.name, to_string(key.default, key.type), Source.DEFAULT_CONFIG)
+
+
+def _dynamic(name: str, config: BrokerConfig) -> Iterator[Synonym]:
+    if name in config.dynamic:
+        yield Synonym(name, config.dynamic[name], Source.DYNAMIC_BROKER_CONFIG)
+    if name in config.dynamic_defaults:
+        yield Synonym(name, config.dynamic_defaults[name], Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+
+
+def _static_text(key: ConfigKey, config: BrokerConfig) -> str | None:
+    if key.name in config.dynamic or key.name in config.dynamic_defaults:
+        return config.originals[key.name]
+    value = config[key.name]
+    return None if isinstance(value, Password) else to_string(value, key.type)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
@@ -201,6 +201,25 @@ class LogManager:
             partition_log = self.get(name, partition)
             if partition_log is not None:
                 partition_log.config = config
+
+    def set_defaults(self, defaults: Mapping[str, str], *, producer_id_expiration_ms: int) -> None:
+        """Give all topics other defaults, for what they do not set themselves. Raises ConfigError.
+
+        A topic whose own configuration does not go with the new defaults keeps the one that it has.
+        """
+        LogConfig.from_topic({}, defaults)
+        self.defaults = dict(defaults)
+        self._expiration_ms = producer_id_expiration_ms
+        for name, topic in self._registry.topics.items():
+            try:
+                config = self._config(topic.configs)
+            except ConfigError as e:
+                log.warning("topic %s stays with the defaults that it has: %s", name, e)
+                continue
+            for partition in range(topic.partitions):
+                partition_log = self.get(name, partition)
+                if partition_log is not None:
+                    partition_log.config = config
 
     def _config(self, overrides: Mapping[str, str]) -> LogConfig:
         return LogConfig.from_topic(overrides, self.defaults, producer_id_expiration_ms=self._expiration_ms)

@@ -13,13 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
+from klamm_base.errors import ConfigError
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.server.cleaner import LogCleaner
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
-from klamm_broker.server.cluster_config import ClusterConfig
+from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.config import BrokerConfig, Listener
+from klamm_broker.server.dynamic_config import MIN_ISR
 from klamm_broker.server.fetch_sessions import FetchSessions
 from klamm_broker.server.flusher import Flusher
 from klamm_broker.server.group_commit import GroupCommit
@@ -93,7 +95,7 @@ class Broker:
         )
         if config["durability"] == "fsync":
             self.commits = GroupCommit(self)
-        self.cluster_config = ClusterConfig.load(config.log_dir / CLUSTER_FILE)
+        self._load_cluster_config()
         for name in self.logs.topics:
             self._serve_topic(name)
         self.groups = GroupShell(self)
@@ -104,6 +106,18 @@ class Broker:
         self._flusher.start(self.loop)
         self.mover.resume()
         self.cleaner.start()
+
+    def _load_cluster_config(self) -> None:
+        """What was changed while it ran before. A value that does not fit any more is told and left aside."""
+        least = str(
+            self.config[MIN_ISR]
+        )  # the cluster's, once and for all, as with Kafka's eligible leader replicas
+        new = {(ResourceType.BROKER, ""): {MIN_ISR: least}}
+        self.cluster_config = ClusterConfig.load(self.config.log_dir / CLUSTER_FILE, new=new)
+        try:
+            self.apply_dynamic_config()
+        except ConfigError as e:
+            log.error("configurations in %s could not be applied: %s", CLUSTER_FILE, e)  # noqa: TRY400
 
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
@@ -232,6 +246,26 @@ class Broker:
     def set_topic_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own configuration. Raises ConfigError."""
         self.logs.alter_configs(topic.name, overrides)
+
+    def apply_dynamic_config(self) -> None:
+        """Take what is stored for all brokers and for this one. Raises ConfigError, and then nothing has changed."""
+        stored = self.cluster_config
+        config = self.config.with_dynamic(
+            defaults=stored.get(ResourceType.BROKER, ""),
+            own=stored.get(ResourceType.BROKER, str(self.node_id)),
+        )
+        self.logs.set_defaults(
+            config.topic_defaults, producer_id_expiration_ms=config["producer.id.expiration.ms"]
+        )
+        self.config = config
+
+    def check_dynamic_config(self, name: str, configs: Mapping[str, str]) -> None:
+        """Whether the broker can run with these, for all brokers (`name` is empty) or for this one. Raises ConfigError."""
+        config = self.config
+        changed = config.with_dynamic(
+            defaults=config.dynamic_defaults if name else configs, own=configs if name else config.dynamic
+        )
+        LogConfig.from_topic({}, changed.topic_defaults)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The configuration of a topic with these own properties. Raises ConfigError."""

@@ -47,12 +47,15 @@ class ClusterConfig:
         self.epoch = 1
 
     @classmethod
-    def load(cls, path: Path) -> ClusterConfig:
-        """Read the file; what a new cluster has when there is none. Raises DirectoryError."""
+    def load(
+        cls, path: Path, *, new: Mapping[Resource, Mapping[str, str]] = MappingProxyType({})
+    ) -> ClusterConfig:
+        """Read the file; when there is none, `new` are the configurations. Raises DirectoryError."""
         found = cls(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
+            found._configs = {resource: dict(configs) for resource, configs in new.items()}
             return found
         except ValueError as e:
             raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,23 @@ class BrokerConfig:
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     topic_defaults: Mapping[str, str]
+    static_topic_defaults: Mapping[str, str]
+    """`topic_defaults` as `server.properties` alone makes them."""
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    """What was changed for this broker while it ran: lies over `dynamic_defaults`, and these over `originals`."""
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def with_dynamic(self, *, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """The same with these dynamic configurations, for all brokers and for this one. Raises ConfigError."""
+        texts = {**self.originals, **defaults, **own}
+        values = parse(BROKER_CONFIG, texts)
+        return replace(
+            self,
+            values=values,
+            topic_defaults=topic_config.defaults(texts, values),
+            dynamic=dict(own),
+            dynamic_defaults=dict(defaults),
+        )
 
     @property
     def log_dir(self) -> Path:
@@ -73,6 +90,7 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
     node_id = values["node.id"]
     if "node.id" not in originals and values["broker.id"] >= 0:
         node_id = values["broker.id"]
+    topic_defaults = topic_config.defaults(originals, values)
     config = BrokerConfig(
         values=values,
         originals=originals,
@@ -80,7 +98,8 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
         log_dirs=_log_dirs(values),
         listeners=listeners,
         advertised=advertised,
-        topic_defaults=topic_config.defaults(originals, values),
+        topic_defaults=topic_defaults,
+        static_topic_defaults=topic_defaults,
     )
     _warn(props)
     return config

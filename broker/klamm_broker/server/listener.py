@@ -49,8 +49,6 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._sockets: list[tuple[socket.socket, Listener]] = []
         config = broker.config
-        self._max_connections: int = config["max.connections"]
-        self._max_per_ip: int = config["max.connections.per.ip"]
         self._idle_s: float = config["connections.max.idle.ms"] / 1000
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -139,11 +137,11 @@ class Server:
             self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
 
     def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        limit = None
-        if len(self.connections) >= self._max_connections:
-            limit = f"max.connections={self._max_connections}"
-        elif self._per_ip[peer[0]] >= self._max_per_ip:
-            limit = f"max.connections.per.ip={self._max_per_ip}"
+        config, limit = self.broker.config, None  # read each time: the limits may change while it runs
+        if len(self.connections) >= config["max.connections"]:
+            limit = f"max.connections={config['max.connections']}"
+        elif self._per_ip[peer[0]] >= config["max.connections.per.ip"]:
+            limit = f"max.connections.per.ip={config['max.connections.per.ip']}"
         if limit is not None:
             log.warning("connection %s:%d refused: %s reached", *peer, limit)
             self.metrics.connections_refused += 1

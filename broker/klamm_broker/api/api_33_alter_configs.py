@@ -1,0 +1,67 @@
+"""AlterConfigs, key 33: versions 0 to 2.
+
+Behaviour: replaces all configurations of a topic, broker, group or client metrics subscription, as clients older than
+2.3 do (newer ones change single keys with IncrementalAlterConfigs); what is not named goes back to its default.
+A resource is changed as a whole or not at all, and on the disk when it is answered. `validate_only` checks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm_broker.api import config_changes
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.config_refused import ConfigRefused
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
+def alter_configs(broker: Broker, ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    named = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    responses = []
+    for resource in request.resources:
+        if named[resource.resource_type, resource.resource_name] > 1:
+            code, why = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        else:
+            code, why = _alter(broker, resource, validate_only=request.validate_only)
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=why or None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=responses)
+
+
+def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> tuple[ErrorCode, str]:
+    name = resource.resource_name
+    try:
+        config_changes.check_plain(
+            [config.name for config in resource.configs],
+            (config.name for config in resource.configs if config.value is None),
+        )
+        target = config_changes.resource(broker, resource.resource_type, name)
+        configs = {config.name: config.value or "" for config in resource.configs}
+        config_changes.alter(target, configs, validate_only=validate_only)
+    except ConfigRefused as e:
+        return e.code, str(e)
+    except OSError as e:
+        log.exception("the configuration of %s could not be stored", name)
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(e)
+    return ErrorCode.NONE, ""

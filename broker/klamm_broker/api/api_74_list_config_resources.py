@@ -1,0 +1,47 @@
+"""ListConfigResources, key 74: versions 0 to 1.
+
+Behaviour: the resources that have configurations of their own. Version 0 asks for client metrics subscriptions;
+version 1 for topics (all), brokers and loggers (this one), groups and client metrics (those that something was set
+for), no type meaning all of these. Another type is UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.topic_configs import ResourceType
+from klamm_broker.server import cluster_config
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
+def list_config_resources(
+    broker: Broker, ctx: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    asked = [ResourceType.CLIENT_METRICS] if ctx.api_version == 0 else request.resource_types
+    names = {
+        ResourceType.GROUP: broker.cluster_config.names(cluster_config.ResourceType.GROUP),
+        ResourceType.CLIENT_METRICS: broker.cluster_config.names(cluster_config.ResourceType.CLIENT_METRICS),
+        ResourceType.BROKER_LOGGER: [str(broker.node_id)],
+        ResourceType.BROKER: [str(broker.node_id)],
+        ResourceType.TOPIC: broker.topics.by_name,
+    }
+    if not set(asked) <= set(names):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found = [
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind, resources in names.items()
+        if not asked or kind in asked
+        for name in resources
+    ]
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=found)

@@ -1,0 +1,282 @@
+"""How AlterConfigs and IncrementalAlterConfigs change the configurations of each kind of resource.
+
+`ConfigResource` knows a resource's own configurations, what they may be, and where they are kept; `incremental` and
+`replacement` make new ones from a request. An error is a `ConfigRefused` with Kafka's code and, where it has one,
+Kafka's sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+from klamm_base.configdef import ConfigDef, Type, parse_type, to_string
+from klamm_base.errors import ConfigError
+from klamm_broker.api.topic_configs import ResourceType
+from klamm_broker.log.topic_config import TOPIC_CONFIGS
+from klamm_broker.server import cluster_config, dynamic_config, group_config, loggers
+from klamm_broker.server.config_keys import BROKER_CONFIG
+from klamm_broker.server.config_refused import ConfigRefused
+from klamm_broker.server.topics import why_invalid
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.wire.messages.incremental_alter_configs import AlterableConfig
+
+INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
+VALUE_MAX = 32767
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs may do to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigResource(Protocol):
+    """One resource whose configurations are to be changed. Making one raises ConfigRefused when it is not there."""
+
+    keys: ConfigDef
+    """The keys that are known, for what is a list and its default."""
+    splittable: frozenset[str] | None
+    """The lists to which something can be appended; None: all that are lists."""
+
+    def own(self) -> Mapping[str, str]:
+        """The configurations that it has."""
+
+    def inherited(self, name: str) -> str | None:
+        """The value of a list before anything is appended to it."""
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """Whether these may be its configurations. Raises ConfigRefused."""
+
+    def store(self, configs: Mapping[str, str]) -> None:
+        """Let these be its configurations. Raises OSError."""
+
+
+class TopicResource:
+    keys: ConfigDef = TOPIC_CONFIGS
+    splittable: frozenset[str] | None = None
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        if not name:
+            raise ConfigRefused(INVALID_REQUEST, "Default topic resources are not allowed.")
+        topic = broker.topics.by_name.get(name)
+        if topic is None:
+            why = why_invalid(name)
+            if why is not None:
+                raise ConfigRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+            raise ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        self._broker = broker
+        self._topic = topic
+
+    def own(self) -> Mapping[str, str]:
+        return self._topic.overrides
+
+    def inherited(self, name: str) -> str | None:
+        return self._broker.config.topic_defaults.get(name)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        try:
+            self._broker.log_config(configs)
+        except ConfigError as e:
+            raise ConfigRefused(INVALID_CONFIG, str(e)) from None
+
+    def store(self, configs: Mapping[str, str]) -> None:
+        self._broker.set_topic_overrides(self._topic, configs)
+
+
+class _Stored:
+    """A resource whose configurations `Broker.cluster_config` keeps."""
+
+    keys: ConfigDef
+    splittable: frozenset[str] | None = None
+    kind: cluster_config.ResourceType
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self._name = name
+
+    def own(self) -> Mapping[str, str]:
+        return self._broker.cluster_config.get(self.kind, self._name)
+
+    def inherited(self, name: str) -> str | None:
+        return None
+
+    def store(self, configs: Mapping[str, str]) -> None:
+        self._broker.cluster_config.alter(self.kind, self._name, configs)
+
+
+class BrokerResource(_Stored):
+    keys = BROKER_CONFIG
+    kind = cluster_config.ResourceType.BROKER
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        super().__init__(broker, name)
+        if name:
+            check_node_id(broker, name)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        dynamic_config.check(configs, per_broker=bool(self._name))
+        if self._broker.cluster_config.features["eligible.leader.replicas.version"]:
+            dynamic_config.check_min_isr(self.own(), configs, per_broker=bool(self._name))
+        try:
+            self._broker.check_dynamic_config(self._name, configs)
+        except ConfigError as e:
+            raise ConfigRefused(INVALID_REQUEST, str(e)) from None
+
+    def store(self, configs: Mapping[str, str]) -> None:
+        super().store(configs)
+        self._broker.apply_dynamic_config()
+
+
+class GroupResource(_Stored):
+    keys = group_config.GROUP_CONFIGS
+    kind = cluster_config.ResourceType.GROUP
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        super().__init__(broker, name)
+        if not name:
+            raise ConfigRefused(INVALID_REQUEST, "Default group resources are not allowed.")
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        group_config.check_group(configs, self._broker.config)
+
+
+class ClientMetricsResource(_Stored):
+    keys = group_config.METRICS_CONFIGS
+    splittable: frozenset[str] | None = frozenset()
+    kind = cluster_config.ResourceType.CLIENT_METRICS
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        super().__init__(broker, name)
+        if not name:
+            raise ConfigRefused(INVALID_REQUEST, "Subscription name can't be empty")
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        group_config.check_client_metrics(configs)
+
+
+def resource(broker: Broker, kind: int, name: str) -> ConfigResource:
+    """A resource of a request (not a logger). Raises ConfigRefused."""
+    match kind:
+        case ResourceType.TOPIC:
+            return TopicResource(broker, name)
+        case ResourceType.BROKER:
+            return BrokerResource(broker, name)
+        case ResourceType.GROUP:
+            return GroupResource(broker, name)
+        case ResourceType.CLIENT_METRICS:
+            return ClientMetricsResource(broker, name)
+    raise ConfigRefused(INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def check_node_id(broker: Broker, name: str) -> None:
+    """Whether the name of a resource is this node's id. Raises ConfigRefused."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        why = f"Node id must be an integer, but it is: {name}"
+        raise ConfigRefused(INVALID_REQUEST, why) from None
+    if node_id != broker.node_id:
+        why = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+        raise ConfigRefused(INVALID_REQUEST, why)
+
+
+def check_plain(names: Sequence[str], without_value: Iterable[str]) -> None:
+    """That no key is named twice, and none lacks its value. Raises ConfigRefused."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ConfigRefused(INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+    missing = list(without_value)
+    if missing:
+        raise ConfigRefused(INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+
+
+def incremental(target: ConfigResource, changes: Sequence[AlterableConfig]) -> dict[str, str]:
+    """A resource's configurations after these changes. Raises ConfigRefused."""
+    check_plain(
+        [change.name for change in changes],
+        (c.name for c in changes if c.value is None and c.config_operation != Operation.DELETE),
+    )
+    configs = dict(target.own())
+    for change in changes:
+        match change.config_operation:
+            case Operation.DELETE:
+                configs.pop(change.name, None)
+            case Operation.SET:
+                configs[change.name] = change.value or ""
+            case Operation.APPEND | Operation.SUBTRACT:
+                configs[change.name] = _spliced(target, configs, change)
+            case unknown:
+                raise ConfigRefused(INVALID_REQUEST, f"Unknown operations type {unknown}")
+    return configs
+
+
+def _spliced(target: ConfigResource, configs: Mapping[str, str], change: AlterableConfig) -> str:
+    name, operation = change.name, Operation(change.config_operation)
+    if name not in target.keys:
+        raise ConfigRefused(INVALID_CONFIG, f"Unknown config name: {name}")
+    key = target.keys[name]
+    if key.type is not Type.LIST or (target.splittable is not None and name not in target.splittable):
+        why = f"Can't {operation.name} to key {name} because its type is not LIST."
+        raise ConfigRefused(INVALID_CONFIG, why)
+    before = configs.get(name, target.inherited(name))
+    items: list[str] = list(key.default or ()) if before is None else parse_type(name, before, Type.LIST)
+    given: list[str] = parse_type(name, change.value, Type.LIST)
+    if operation is Operation.APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return to_string(items, Type.LIST) or ""
+
+
+def alter(target: ConfigResource, configs: Mapping[str, str], *, validate_only: bool) -> None:
+    """Let these be a resource's configurations, if they may. Raises ConfigRefused, OSError."""
+    for value in configs.values():
+        if len(value) > VALUE_MAX:
+            why = f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_MAX} bytes."
+            raise ConfigRefused(INVALID_CONFIG, why)
+    target.check(configs)
+    if not validate_only and configs != target.own():
+        target.store(configs)
+
+
+def alter_loggers(
+    broker: Broker, name: str, changes: Sequence[AlterableConfig], *, validate_only: bool
+) -> None:
+    """Change the levels of loggers, all or none. Raises ConfigRefused."""
+    check_node_id(broker, name)
+    check_plain([change.name for change in changes], ())
+    for change in changes:
+        _check_logger(change)
+    if not validate_only:
+        for change in changes:
+            set_ = change.config_operation == Operation.SET
+            loggers.set_level(change.name, change.value if set_ else None)
+
+
+def _check_logger(change: AlterableConfig) -> None:
+    if change.config_operation not in {Operation.SET, Operation.DELETE}:
+        known = change.config_operation in Operation.__members__.values()
+        what = Operation(change.config_operation).name if known else str(change.config_operation)
+        why = f"{what} operation is not allowed for the BROKER_LOGGER resource"
+        raise ConfigRefused(INVALID_REQUEST, why)
+    if not loggers.exists(change.name):
+        raise ConfigRefused(INVALID_CONFIG, f"Logger {change.name} does not exist!")
+    if change.config_operation == Operation.DELETE:
+        if change.name == loggers.ROOT:
+            why = "Removing the log level of the root logger is not allowed"
+            raise ConfigRefused(INVALID_REQUEST, why)
+    elif change.value not in loggers.LEVELS:
+        why = (
+            f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(loggers.LEVELS)}"
+        )
+        raise ConfigRefused(INVALID_CONFIG, why)

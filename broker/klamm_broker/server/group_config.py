@@ -1,0 +1,141 @@
+"""The configurations of a group (KIP-848), and of a client metrics subscription (KIP-714): keys and checks. Pure.
+
+A group's keys have the broker's `group.consumer.…` properties as defaults and bounds. Those of share and Streams
+groups are not there, as these groups are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.errors import ConfigError
+from klamm_broker.server.config_refused import ConfigRefused
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.config import BrokerConfig
+
+_BOUNDS: Final[Mapping[str, tuple[str, int, str, int, str, int]]] = {
+    "consumer.session.timeout.ms": (
+        "group.consumer.session.timeout.ms", 45_000, "group.consumer.min.session.timeout.ms", 45_000,
+        "group.consumer.max.session.timeout.ms", 60_000,
+    ),
+    "consumer.heartbeat.interval.ms": (
+        "group.consumer.heartbeat.interval.ms", 5_000, "group.consumer.min.heartbeat.interval.ms", 5_000,
+        "group.consumer.max.heartbeat.interval.ms", 15_000,
+    ),
+    "consumer.assignment.interval.ms": (
+        "group.consumer.assignment.interval.ms", 1_000, "group.consumer.min.assignment.interval.ms", 0,
+        "group.consumer.max.assignment.interval.ms", 15_000,
+    ),
+}  # fmt: skip
+"""Per key the broker's property for its default, its lowest and its highest value, each with Kafka's default."""
+_ABOUT: Final = {
+    "consumer.session.timeout.ms": "How long a member may be silent before it is taken for failed, in milliseconds.",
+    "consumer.heartbeat.interval.ms": "How often a member should send its heartbeat, in milliseconds.",
+    "consumer.assignment.interval.ms": "The least time between two assignments of a group, in milliseconds.",
+}
+GROUP_CONFIGS: Final = ConfigDef()
+for _name, _bounds in _BOUNDS.items():
+    GROUP_CONFIGS.define(
+        _name,
+        Type.INT,
+        _bounds[1],
+        validator=between(0 if _bounds[3] == 0 else 1),
+        importance=Importance.MEDIUM,
+        documentation=_ABOUT[_name],
+    )
+
+
+def broker_synonym(name: str) -> str:
+    """The broker's property that is the default of a group's key."""
+    return _BOUNDS[name][0]
+
+
+def group_default(config: BrokerConfig, name: str) -> int:
+    """What a group has that does not set the key."""
+    broker_key, fallback = _BOUNDS[name][:2]
+    return int(config.values.get(broker_key, fallback))
+
+
+def check_group(configs: Mapping[str, str], config: BrokerConfig) -> None:
+    """Whether these may be a group's configurations. Raises ConfigRefused."""
+    for name in configs:
+        if name not in GROUP_CONFIGS:
+            raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+    values = _parsed(GROUP_CONFIGS, configs)
+    for name in configs:
+        _, _, low_key, low, high_key, high = _BOUNDS[name]
+        if values[name] < config.values.get(low_key, low):
+            raise ConfigRefused(
+                ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {low_key}"
+            )
+        if values[name] > config.values.get(high_key, high):
+            raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {high_key}")
+    heartbeat, session = (
+        values[name] if name in configs else group_default(config, name)
+        for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+    )
+    if heartbeat >= session:
+        why = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, why)
+
+
+METRICS_CONFIGS: Final = ConfigDef()
+METRICS_CONFIGS.define(
+    "interval.ms", Type.INT, 300_000, importance=Importance.MEDIUM,
+    documentation="How often clients push their metrics, in milliseconds.",
+)  # fmt: skip
+METRICS_CONFIGS.define(
+    "match", Type.LIST, [], importance=Importance.MEDIUM,
+    documentation="Which clients are meant: `name=regular expression`, where all must match.",
+)  # fmt: skip
+METRICS_CONFIGS.define(
+    "metrics", Type.LIST, [], importance=Importance.MEDIUM,
+    documentation="Prefixes of the names of metrics; `*` is all of them.",
+)  # fmt: skip
+_MATCHABLE: Final = frozenset(
+    {
+        "client_instance_id", "client_id", "client_software_name", "client_software_version",
+        "client_source_address", "client_source_port",
+    }
+)  # fmt: skip
+_INTERVAL_MS: Final = (100, 3_600_000)
+
+
+def check_client_metrics(configs: Mapping[str, str]) -> None:
+    """Whether these may be a client metrics subscription's configurations. Raises ConfigRefused."""
+    for name in configs:
+        if name not in METRICS_CONFIGS:
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+    values = _parsed(METRICS_CONFIGS, configs)
+    interval_ms = values["interval.ms"]
+    if not _INTERVAL_MS[0] <= interval_ms <= _INTERVAL_MS[1]:
+        why = (
+            f"Invalid value {interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+        )
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, why)
+    for pattern in values["match"]:
+        if not _is_pattern(pattern):
+            raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern}")
+
+
+def _is_pattern(text: str) -> bool:
+    name, sign, expression = text.partition("=")
+    if not sign or not expression or "=" in expression or name.strip() not in _MATCHABLE:
+        return False
+    try:
+        re.compile(expression.strip())
+    except re.error:
+        return False
+    return True
+
+
+def _parsed(definition: ConfigDef, configs: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        return definition.parse(configs)
+    except ConfigError as e:
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, str(e)) from None

@@ -1,0 +1,48 @@
+"""The levels of this process's loggers, under Kafka's names for levels: the BROKER_LOGGER resource.
+
+Loggers are Python's, which exist once a module has asked for them; `root` is the one above all. Levels last until the
+process ends, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+ROOT: Final = "root"
+_TRACE: Final = 5
+LEVELS: Final = {
+    "DEBUG": logging.DEBUG,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "INFO": logging.INFO,
+    "TRACE": _TRACE,
+    "WARN": logging.WARNING,
+}
+"""Kafka's levels in the order of their names, with Python's numbers."""
+
+
+def names() -> list[str]:
+    """Every logger that exists, sorted."""
+    known = logging.Logger.manager.loggerDict
+    return sorted([ROOT, *(name for name, found in known.items() if isinstance(found, logging.Logger))])
+
+
+def exists(name: str) -> bool:
+    return name == ROOT or isinstance(logging.Logger.manager.loggerDict.get(name), logging.Logger)
+
+
+def level(name: str) -> str:
+    """What a logger logs at: its own level, or that of the next one above that has one."""
+    number = _logger(name).getEffectiveLevel()
+    at_most = [(value, text) for text, value in LEVELS.items() if value <= max(number, _TRACE)]
+    return max(at_most)[1]
+
+
+def set_level(name: str, text: str | None) -> None:
+    """Give a logger a level; None takes its own one away."""
+    _logger(name).setLevel(logging.NOTSET if text is None else LEVELS[text])
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else name)
