@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 4000))
     def retention_by_size(self, limit):
-        self.log.config = LogConfig(**{**fields(CONFIG), "retention_bytes": limit})
+        self.log.config = replace(CONFIG, retention_bytes=limit)
         self.log.delete_old_segments(self.now)
         self.log.config = CONFIG
         assert self.log.log_start_offset == self.log_start or self.log.size >= limit
@@ -160,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(age=st.integers(0, 400))
     def retention_by_time(self, age):
-        self.log.config = LogConfig(**{**fields(CONFIG), "retention_ms": age})
+        self.log.config = replace(CONFIG, retention_ms=age)
         self.log.delete_old_segments(self.now)
         self.log.config = CONFIG
         gone = [t for o, rows in self.batches if o < self.log.segment_base_offsets[0] for t, _ in rows]
@@ -258,10 +259,6 @@ class LogMachine(RuleBasedStateMachine):
             found += self.decode(piece)
             offset = found[-1][0] + len(found[-1][1])
         assert found == [b for b in self.batches if b[0] + len(b[1]) > self.log_start]
-
-
-def fields(config):
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
 TestLog = LogMachine.TestCase

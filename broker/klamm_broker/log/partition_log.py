@@ -17,12 +17,18 @@ from klamm_broker.log import producer_snapshot, swap, timestamps
 from klamm_broker.log.answers import AppendInfo, FileSlice
 from klamm_broker.log.cleaner.job import Cleaned
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.errors import InvalidRecordBatch, LogError, OffsetOutOfRange, StorageError
+from klamm_broker.log.errors import (
+    InvalidRecordBatch,
+    LogError,
+    OffsetOutOfRange,
+    StorageError,
+    TransactionalIdMissing,
+)
 from klamm_broker.log.files import OpenFile
 from klamm_broker.log.flush_job import FlushJob, files_to_flush
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded, LogLoader, reload_producers
-from klamm_broker.log.producer_state import BatchMetadata, ProducerState
+from klamm_broker.log.producer_state import EPOCH_BUMP_FROM, BatchMetadata, ProducerState
 from klamm_broker.log.replay import apply_batch, marker_of
 from klamm_broker.log.retention import deletable
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
@@ -89,7 +95,6 @@ class PartitionLog:
         now_ms: int,
     ) -> PartitionLog:
         """Open the directory (made if it is not there). `clean`: the last shutdown was, nothing to recover."""
-        directory.mkdir(parents=True, exist_ok=True)
         loaded = LogLoader(
             directory,
             config,
@@ -154,17 +159,19 @@ class PartitionLog:
         *,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
+        transaction_version: int | None = 0,
     ) -> AppendInfo:
         """Validate a record set, give it offsets, and write it with one call.
 
-        The buffer is patched in place (base offset, leader epoch, append time) and not kept. Raises a
+        `transaction_version` is that of markers, and of a client's records once somebody has verified that their
+        transaction is open; None refuses records of transactions. The buffer is patched in place (base offset, leader epoch, append time) and not kept. Raises a
         LogError, and then the log is as it was.
         """
         config = self.config
         from_client = origin == "client"
         data: Buffer = batches
         accepted = check_record_set(data, config, now_ms=now_ms, from_client=from_client, where=self.name)
-        if earlier := self._check_producers(data, accepted, from_client=from_client):
+        if earlier := self._check_producers(data, accepted, transaction_version, from_client=from_client):
             return AppendInfo(
                 earlier[0].first_offset,
                 earlier[-1].last_offset,
@@ -193,7 +200,7 @@ class PartitionLog:
         )
 
     def _check_producers(
-        self, data: Buffer, batches: list[Batch], *, from_client: bool
+        self, data: Buffer, batches: list[Batch], transaction_version: int | None, *, from_client: bool
     ) -> list[BatchMetadata]:
         """Refuse what breaks a producer's sequence; the earlier batches if this is a repetition."""
         state = self.producers
@@ -207,19 +214,32 @@ class PartitionLog:
             if header.is_control:
                 if (marker := marker_of(data, position)) is not None:
                     state.check_marker(
-                        header.producer_id, header.producer_epoch, marker.coordinator_epoch, where=self.name
+                        header.producer_id,
+                        header.producer_epoch,
+                        marker.coordinator_epoch,
+                        transaction_version=transaction_version or 0,
+                        where=self.name,
                     )
             elif from_client:
+                transactional = header.is_transactional
+                if transactional and transaction_version is None:
+                    raise TransactionalIdMissing(
+                        f"{self.name}: a transactional batch without a transactional id"
+                    )
                 earlier = state.check(
                     header.producer_id,
                     header.producer_epoch,
                     header.base_sequence,
                     header.last_sequence,
+                    transactional=transactional,
+                    from_zero=transactional and transaction_version == EPOCH_BUMP_FROM,
                     where=self.name,
                 )
                 if earlier is not None:
                     repeated.append(earlier)
                     continue
+            else:
+                state.check_epoch(header.producer_id, header.producer_epoch, where=self.name)
             if state is not self.producers:
                 apply_batch(state, data, position, header._replace(base_offset=offset))
                 offset += header.last_offset_delta + 1
@@ -345,7 +365,13 @@ class PartitionLog:
         try:
             swap.complete(steps)
         except OSError as e:
-            self.flush_failed(e)
+            swap.follow(segment)
+            self._failed = e
+            log.critical(
+                "%s: a cleaned segment is in place only half-way (%s). Appends are refused until the broker is started "
+                "again, which completes it; check the disk first",
+                self.name, e,
+            )  # fmt: skip
             raise StorageError(f"{self.name}: putting a cleaned segment in place failed half-way: {e}") from e
 
     def take_deleted(self, now_ms: int) -> list[Path]:

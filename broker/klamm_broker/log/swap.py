@@ -125,6 +125,14 @@ def complete(steps: SwapPlan) -> None:
         raise failed
 
 
+def follow(segment: Segment) -> None:
+    """The swap was cut short: read the indexes where they are."""
+    for index in (segment.index, segment.time_index, segment.txn_index):
+        waiting = index.path.with_name(index.path.name + files.SWAP)
+        if waiting.exists():
+            index.path = waiting
+
+
 def discard(directory: Path) -> None:
     """Remove what the cleaner left behind: nobody wants it. Raises OSError."""
     for path in directory.glob("*" + files.CLEANED):

@@ -1,0 +1,224 @@
+"""A crash at every step of a cleaning: the next start has every last value, and nothing above the clean point is lost.
+
+The steps are taken from the plan that the broker carries out, so a new one is tried as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.cleaning import Cleaning, batches, records
+
+from klamm_broker.log import files, swap
+from klamm_broker.log.cleaner.job import Cleaned
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import StorageError
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
+
+NOW = 1_800_000_000_000
+CONFIG = LogConfig(
+    cleanup_policy=("compact",), segment_bytes=2000, index_interval_bytes=100, retention_ms=-1,
+    min_cleanable_dirty_ratio=0.0,
+)  # fmt: skip
+
+
+class Stop(Exception):
+    pass
+
+
+def open_log(directory: Path, config: LogConfig = CONFIG, *, clean: bool = True) -> PartitionLog:
+    return PartitionLog.open(directory, "t", 0, config, clean=clean, now_ms=NOW)
+
+
+def fill(log: PartitionLog) -> None:
+    """Seven segments; keys that come again, tombstones, an aborted and a committed transaction."""
+    for i in range(40):
+        rows = [
+            Record(timestamp=NOW + i, key=b"k%d" % ((i + n) % 9), value=b"v%d-%d" % (i, n)) for n in range(3)
+        ]
+        if i % 11 == 10:
+            rows.append(Record(timestamp=NOW + i, key=b"k%d" % (i % 9), value=None))
+        log.append(encode_batch(rows), now_ms=NOW)
+        if i in (5, 20):
+            txn = [Record(timestamp=NOW, key=b"t%d" % i, value=b"x")]
+            data = encode_batch(
+                txn, producer_id=7, producer_epoch=0, base_sequence=0 if i == 5 else 1, is_transactional=True
+            )
+            log.append(data, now_ms=NOW, transaction_version=1)
+            marker = encode_end_txn_marker(
+                committed=i == 20, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
+            )
+            log.append(marker, now_ms=NOW, origin="coordinator")
+
+
+def last_values(log: PartitionLog) -> dict[bytes | None, Record]:
+    stable = log.last_stable_offset
+    aborted = log.aborted_transactions(0, stable)
+    found = {}
+    for header, rows in batches(log):
+        gone = header.is_control or (
+            header.is_transactional
+            and any(t.first_offset <= header.base_offset <= t.last_offset for t in aborted)
+        )
+        found |= {} if gone else {r.key: r for r in rows}
+    return found
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("filled") / "t-0"
+    log = open_log(directory, replace(CONFIG, segment_bytes=600))
+    fill(log)
+    log.close()
+    return directory
+
+
+def interrupted(filled: Path, target: Path, group: int) -> tuple[Path, Cleaned, swap.SwapPlan]:
+    """A copy of the log whose cleaning stands before putting its n-th segment in place."""
+    shutil.copytree(filled, target)
+    log = open_log(target)
+    seen: list[Cleaned] = []
+
+    def in_place(cleaned: Cleaned) -> None:
+        if len(seen) == group:
+            seen.append(cleaned)
+            raise Stop
+        seen.append(cleaned)
+        log.replace_segments(cleaned, NOW)
+
+    found = Cleaning(log).round(NOW, in_place)
+    assert found is not None
+    with pytest.raises(Stop):
+        found[1].run()
+    log.release()
+    names = [path.name for path in target.iterdir()]
+    return target, seen[-1], swap.plan(target, seen[-1].base_offset, seen[-1].replaces, names)
+
+
+@pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_crash_after_every_step_of_the_swap(
+    filled: Path, tmp_path: Path, group: int, snapshots: bool
+) -> None:
+    original = open_log(filled)
+    values, end = last_values(original), original.log_end_offset
+    _, cleaned, steps = interrupted(filled, tmp_path / "count", group)
+    count = len(steps.begin) + len(steps.replace) + len(steps.finish)
+    assert len(cleaned.replaces) > 1
+    assert count > 12
+    sizes = []
+    for done in range(count + 1):
+        directory, _, steps = interrupted(filled, tmp_path / f"{done}", group)
+        for step in [*steps.begin, *steps.replace, *steps.finish][:done]:
+            step.do()
+        if not snapshots:
+            for path in directory.glob("*.snapshot"):
+                path.unlink()
+        log = open_log(directory, clean=False)
+        assert last_values(log) == values, f"after {done} of {count} steps"
+        assert log.log_end_offset == end
+        assert not [
+            p.name for p in directory.iterdir() if p.suffix in (files.CLEANED, files.SWAP, files.DELETED)
+        ]
+        sizes.append(log.size)
+        Cleaning(log).clean(NOW)
+        assert last_values(log) == values
+        assert len(records(log)) < 40
+        log.release()
+    assert sizes[0] > sizes[-1], "the last step leaves the cleaned segment"
+    assert sorted(sizes, reverse=True) == sizes, "a swap is undone up to a step, and completed from there on"
+
+
+@pytest.mark.parametrize("suffix", files.SEGMENT_SUFFIXES[:3])
+def test_a_crash_while_the_segment_is_written(filled: Path, tmp_path: Path, suffix: str) -> None:
+    original = open_log(filled)
+    values, size = last_values(original), original.size
+    for cut in (0, 1, 61, 10_000):
+        directory, cleaned, _ = interrupted(filled, tmp_path / f"{cut}", 0)
+        path = directory / (files.offset_name(cleaned.base_offset, suffix) + files.CLEANED)
+        path.write_bytes(path.read_bytes()[:cut])
+        log = open_log(directory, clean=False)
+        assert last_values(log) == values
+        assert log.size == size
+        log.release()
+
+
+def test_what_an_earlier_attempt_left_does_not_undo_a_swap_that_is_under_way(
+    filled: Path, tmp_path: Path
+) -> None:
+    original = open_log(filled)
+    values = last_values(original)
+    directory, cleaned, _ = interrupted(filled, tmp_path / "t-0", 1)
+    (directory / "00000000000000000000.log.cleaned").write_bytes(b"of a process that was killed")
+    names = [path.name for path in directory.iterdir()]
+    steps = swap.plan(directory, cleaned.base_offset, cleaned.replaces, names)
+    for step in [*steps.begin, *steps.replace]:
+        step.do()
+    log = open_log(directory, clean=False)
+    assert last_values(log) == values
+    assert log.segment_base_offsets[1] == cleaned.base_offset
+
+
+def test_a_result_is_thrown_away_when_its_file_or_its_segments_are_others(
+    filled: Path, tmp_path: Path
+) -> None:
+    directory, cleaned, _ = interrupted(filled, tmp_path / "t-0", 0)
+    log = open_log(tmp_path / "v-0")
+    with pytest.raises(StorageError, match="not there any more"):
+        log.replace_segments(cleaned, NOW)
+    shutil.rmtree(tmp_path / "v-0")
+    shutil.copytree(filled, tmp_path / "v-0")
+    log = open_log(tmp_path / "v-0")
+    before = log.size
+    for path in directory.glob("*.cleaned"):  # the same bytes in another file
+        shutil.copy(path, tmp_path / "v-0")
+    with pytest.raises(StorageError, match="inode"):
+        log.replace_segments(cleaned, NOW)
+    assert log.size == before
+
+
+def test_whoever_reads_a_replaced_segment_reads_on(filled: Path, tmp_path: Path) -> None:
+    shutil.copytree(filled, tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0")
+    piece = log.read(0, 1 << 20, up_to=log.log_end_offset)
+    assert piece is not None
+    before = os.pread(piece.fd, piece.size, piece.position)
+    Cleaning(log).clean(NOW)
+    assert log.remove_deleted(NOW + CONFIG.file_delete_delay_ms - 1) == 0
+    assert log.remove_deleted(NOW + CONFIG.file_delete_delay_ms) > 0
+    assert os.pread(piece.fd, piece.size, piece.position) == before
+    for offset in range(log.log_end_offset):  # an offset that is gone gives the next batch
+        found = log.read(offset, 1 << 20, up_to=log.log_end_offset)
+        assert found is not None
+    assert {r.key for r in records(log)} == {r.key for r in last_values(log).values()}
+
+
+def test_a_failure_half_way_keeps_the_log_readable_and_the_next_start_completes_it(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(filled, tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0")
+    values = last_values(log)
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.suffix == files.SWAP:
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    found = Cleaning(log).round(NOW)
+    assert found is not None
+    with pytest.raises(StorageError, match="half-way"):
+        found[1].run()
+    assert last_values(log) == values
+    with pytest.raises(StorageError):
+        log.append(encode_batch([Record(key=b"k", value=b"v", timestamp=NOW)]), now_ms=NOW)
+    monkeypatch.undo()
+    log.release()
+    assert last_values(open_log(tmp_path / "t-0", clean=False)) == values
