@@ -23,10 +23,19 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT = Path(__file__).parent.parent / "klamm_broker" / "wire" / "messages"
-API_KEYS = {*range(4), *range(8, 27), *range(28, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75}
+API_KEYS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75}
 RECORDS = {  # module: messages, other than requests and responses
     "header": ("RequestHeader", "ResponseHeader"),
     "group_records": ("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
+    "consumer_group_records": (
+        "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue",
+        "ConsumerGroupPartitionMetadataKey", "ConsumerGroupPartitionMetadataValue",
+        "ConsumerGroupMemberMetadataKey", "ConsumerGroupMemberMetadataValue",
+        "ConsumerGroupTargetAssignmentMetadataKey", "ConsumerGroupTargetAssignmentMetadataValue",
+        "ConsumerGroupTargetAssignmentMemberKey", "ConsumerGroupTargetAssignmentMemberValue",
+        "ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue",
+        "ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue",
+    ),  # fmt: skip
     "transaction_records": ("TransactionLogKey", "TransactionLogValue"),
     "consumer_protocol": ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
     "end_txn_marker": ("EndTxnMarker",),
@@ -34,6 +43,7 @@ RECORDS = {  # module: messages, other than requests and responses
 BRIEFS = {
     "header": "Headers in front of every request and response.",
     "group_records": "Records of `__consumer_offsets`.",
+    "consumer_group_records": "Records of `__consumer_offsets` that hold groups of the consumer protocol (KIP-848).",
     "transaction_records": "Records of `__transaction_state`.",
     "consumer_protocol": "What consumers put into the metadata and assignments of classic groups.",
     "end_txn_marker": "The value of the control record that ends a transaction.",
@@ -148,7 +158,7 @@ def quoted(value: object) -> str:
 
 def default_of(base: str, value: Any) -> object:
     """The JSONs write defaults as strings or as themselves: `"-1"`, `-1`, `"0x7fffffff"`, `"null"`."""
-    if value == "null":
+    if value in ("null", None):
         return None
     if base == "bool":
         return value in (True, "true")

@@ -167,10 +167,7 @@ def test_idempotent_repetition_gets_the_same_offset(client, topic):
     assert fetch(client, topic).high_watermark == 3
 
 
-def test_transactions_and_internal_topics_are_refused(broker, client, topic):
-    request = produce_request(topic, batch(b"a"))
-    request.transactional_id = "tx"
-    assert client.request(request, 9).responses[0].partition_responses[0].error_code == E.INVALID_TXN_STATE
+def test_internal_topics_are_refused(broker, client):
     new_topic(broker, name="__transaction_state")
     assert produce(client, "__transaction_state", b"a").error_code == E.INVALID_TOPIC_EXCEPTION
 

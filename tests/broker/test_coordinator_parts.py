@@ -181,7 +181,7 @@ def test_older_records_are_read():
 
 def test_records_of_other_group_types_are_left_alone(caplog):
     sim = Sim()
-    sim.log[0] = [(b"\x00\x03\x00\x01g", b"\x00\x00")]
+    sim.log[0] = [(b"\x00\x0b\x00\x01g", b"\x00\x00")]  # a share group
     assert not sim.restarted().coordinator.groups
     assert "1 records of group types" in caplog.text
 
@@ -269,7 +269,7 @@ def test_no_producer_id_is_given_twice_across_restarts(lives):
     for asked in lives:
         ids = ProducerIds(store.first_free, store)
         for _ in range(asked):
-            result = ids.init(None, -1, -1)
+            result = ids.allocate()
             assert (result.error, result.producer_epoch) == (E.NONE, 0)
             assert result.producer_id not in seen
             seen.add(result.producer_id)
@@ -280,22 +280,16 @@ def test_no_producer_id_without_a_durable_block():
     store = Store()
     ids = ProducerIds(0, store)
     store.broken = True
-    assert ids.init(None, -1, -1).error is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert ids.allocate().error is E.COORDINATOR_LOAD_IN_PROGRESS
     store.broken = False
-    assert ids.init(None, -1, -1).producer_id == 0
+    assert ids.allocate().producer_id == 0
 
 
-@pytest.mark.parametrize(
-    ("ask", "error"),
-    [
-        (("txn", -1, -1), E.UNSUPPORTED_VERSION),
-        (("", -1, -1), E.INVALID_REQUEST),
-        ((None, 5, -1), E.INVALID_REQUEST),
-        ((None, -1, 5), E.INVALID_REQUEST),
-        ((None, 5, 5), E.NONE),
-    ],
-)
-def test_init_producer_id_requests(ask, error):
-    result = ProducerIds(1000, Store()).init(*ask)
-    assert result.error is error
-    assert (result.producer_id == 1000) is (error is E.NONE)
+@pytest.mark.parametrize("taken", [0, 999, 1000, 5_000_000])
+def test_ids_that_a_log_knows_are_not_handed_out(taken):
+    store = Store()
+    ids = ProducerIds(1000, store)
+    ids.reserve(taken)
+    first = ids.allocate().producer_id
+    assert first == max(1000, taken + 1)
+    assert store.first_free > first

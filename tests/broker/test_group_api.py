@@ -367,11 +367,6 @@ async def test_init_producer_id(conn, version):
         assert (answer.error_code, answer.producer_epoch) == (E.NONE, 0)
         ids.add(answer.producer_id)
     assert len(ids) == 3
-    transactional = init_producer_id.InitProducerIdRequest(
-        transactional_id="t", transaction_timeout_ms=60_000
-    )
-    refused = await conn.request(transactional, version=version)
-    assert (refused.error_code, refused.producer_id) == (E.UNSUPPORTED_VERSION, -1)
 
 
 async def test_two_members_share_a_generation(broker, conn):

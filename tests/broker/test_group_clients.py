@@ -283,12 +283,6 @@ def test_idempotent_producers_have_ids_of_their_own_across_restarts(tmp_path):
         consumer.close()
 
 
-def test_transactional_producers_are_told_why_they_cannot_be(broker):
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t", **QUIET})
-    with pytest.raises(KafkaException, match="API version not supported"):
-        producer.init_transactions(1)
-
-
 async def test_aiokafka(broker):
     aiokafka = pytest.importorskip("aiokafka")
     topic, group = new_topic(broker, 4), new_name("group")

@@ -34,7 +34,6 @@ def refused(tool: Tool, name: str, *args: str) -> str:
     [
         (ApiKey.DESCRIBE_ACLS, "kafka-acls", ("--list",)),
         (ApiKey.DESCRIBE_QUORUM, "kafka-metadata-quorum", ("describe", "--status")),
-        (ApiKey.LIST_TRANSACTIONS, "kafka-transactions", ("list",)),
         (
             ApiKey.ELECT_LEADERS,
             "kafka-leader-election",
@@ -70,17 +69,6 @@ def test_the_consumer_protocol_is_refused_with_the_way_out(tool: Tool, broker: E
         *("--command-property", "group.protocol=consumer"),
     )
     assert "Set group.protocol=classic on the consumer configs" in said
-
-
-def test_a_transactional_producer_fails_at_once(tool: Tool, broker: EmbeddedBroker) -> None:
-    assert ApiKey.ADD_PARTITIONS_TO_TXN not in registry.load()
-    said = refused(
-        tool,
-        "kafka-producer-perf-test",
-        *("--topic", new_topic(broker), "--num-records", "1", "--record-size", "1", "--throughput", "-1"),
-        *("--transactional-id", new_name("transaction")),
-    )
-    assert "Unexpected error in InitProducerIdResponse; The version of API is not supported." in said
 
 
 def test_broker_properties_are_not_changed_while_it_runs(tool: Tool) -> None:

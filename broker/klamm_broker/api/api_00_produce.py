@@ -3,9 +3,10 @@
 Behaviour: acks 0, 1 and -1; one node is its own in-sync set, so -1 differs from 1 only in the check of
 `min.insync.replicas`. Batches are appended straight from the receive buffer; an error is per partition. With
 acks=0 there is no answer, so an error closes the connection, which is how the producer learns of it. From
-version 13 topics come as ids. Idempotent producers are checked by the log.
-Not supported: transactions (a transactional id is refused with INVALID_TXN_STATE), writes of clients to internal
-topics (as in Kafka).
+version 13 topics come as ids. Idempotent producers are checked by the log; for records within a transaction the
+transaction coordinator is asked first, before the first ones of each partition (KIP-890): below version 12 the client
+must have added the partition, from 12 on it is added here.
+Not supported: writes of clients to internal topics (as in Kafka).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import handles
+from klamm_broker.api.transactional_produce import Verification
 from klamm_broker.log.errors import LogError
 from klamm_broker.server.topics import Topic
 from klamm_broker.wire.api_keys import ApiKey
@@ -31,7 +33,8 @@ log = logging.getLogger(__name__)
 _EXPECTED: Final = frozenset({
     ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID,
-    ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
 """What a healthy broker answers to a faulty producer: not worth a line of the broker's log each time."""
 
@@ -39,38 +42,90 @@ _EXPECTED: Final = frozenset({
 @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     data = parse_produce(body, 0, version)
-    broker = conn.broker
+    if data.transactional_id is None:
+        answer = append_all(conn.broker, data)
+    else:
+        verification = Verification(conn.broker, data, version)
+        if not verification.attempt():
+            _produce_later(conn, verification, bytearray(body), version, correlation_id)
+            return None
+        answer = append_all(conn.broker, data, verification)
+    if data.acks == 0:
+        _close_if_failed(conn, answer)
+        return None
+    if conn.broker.commits is not None and _parked_until_committed(conn, version, correlation_id, answer):
+        return None
+    return (encode_produce_response(correlation_id, version, answer),)
+
+
+def _produce_later(
+    conn: Connection, verification: Verification, body: bytearray, version: int, correlation_id: int
+) -> None:
+    """The transaction coordinator has to write first, or to end the last transaction: as `produce`, once it has."""
+    slot = conn.park()
+
+    def verified() -> None:
+        if slot.closed:
+            return
+        data = parse_produce(memoryview(body), 0, version)
+        answer = append_all(conn.broker, data, verification)
+        if data.acks == 0:
+            _close_if_failed(conn, answer)
+            slot.resolve(())
+        elif conn.broker.commits is None or not _parked_until_committed(
+            conn, version, correlation_id, answer, slot
+        ):
+            slot.resolve((encode_produce_response(correlation_id, version, answer),))
+
+    verification.when_done(verified)
+
+
+Answer = list[tuple[TopicKey, list[ProduceResult]]]
+
+
+def append_all(broker: Broker, data: ProduceData, verification: Verification | None = None) -> Answer:
+    """Append every partition's records, unless the request, the topic or the transaction forbids it."""
     refused = _refused(data)
     now_ms = broker.now_ms()
-    answer: list[tuple[TopicKey, list[ProduceResult]]] = []
-    failed: ProduceResult | None = None
+    answer: Answer = []
     for key, partitions in data.topics:
         topic = broker.topics.by_name.get(key) if type(key) is str else broker.topics.by_id.get(key)  # type: ignore[arg-type]
         refusal = refused or _refused_topic(topic, key, data.acks)
         results = []
         for index, records in partitions:
-            if refusal is None and topic is not None:
-                result = append(broker, topic, index, records, now_ms)
-            else:
+            if refusal is not None or topic is None:
                 result = ProduceResult(index, *(refusal or ()))
-            if result.error_code:
-                failed = result
+            elif verification is None:
+                result = append(broker, topic, index, records, now_ms)
+            elif (error := verification.error(topic.name, index)) is not None:
+                topic.metrics.failed_produces += 1
+                result = ProduceResult(index, error[0], error_message=error[1])
+            else:
+                version = verification.transaction_version
+                result = append(broker, topic, index, records, now_ms, transaction_version=version)
             results.append(result)
         answer.append((key, results))
-    if data.acks == 0:
-        if failed is not None:
-            name = ErrorCode(failed.error_code).name
-            conn.close(f"acks=0 and partition {failed.partition} failed: {name} {failed.error_message or ''}")
-        return None
-    if broker.commits is not None and _parked_until_committed(conn, version, correlation_id, answer):
-        return None
-    return (encode_produce_response(correlation_id, version, answer),)
+    return answer
+
+
+def _close_if_failed(conn: Connection, answer: Answer) -> None:
+    """With acks=0 there is no other way to tell."""
+    for _, results in answer:
+        for failed in results:
+            if failed.error_code:
+                name = ErrorCode(failed.error_code).name
+                why = failed.error_message or ""
+                conn.close(f"acks=0 and partition {failed.partition} failed: {name} {why}")
+                return
 
 
 def _parked_until_committed(
-    conn: Connection, version: int, correlation_id: int, answer: list[tuple[TopicKey, list[ProduceResult]]]
+    conn: Connection, version: int, correlation_id: int, answer: Answer, parked: Slot | None = None
 ) -> bool:
-    """With durability=fsync: keep the answer until everything in it is committed; False when that is so already."""
+    """With durability=fsync: keep the answer until everything in it is committed; False when that is so already.
+
+    `parked` is the request's place if it has one.
+    """
     broker = conn.broker
     slot: Slot | None = None
     missing = 0
@@ -92,14 +147,20 @@ def _parked_until_committed(
                 missing += 1
                 broker.when_committed(partition, partition.log.log_end_offset, partial(told, results, number))
     if missing:
-        slot = conn.park()
+        slot = parked or conn.park()
     return slot is not None
 
 
 def append(
-    broker: Broker, topic: Topic, index: int, records: memoryview | None, now_ms: int
+    broker: Broker,
+    topic: Topic,
+    index: int,
+    records: memoryview | None,
+    now_ms: int,
+    *,
+    transaction_version: int | None = None,
 ) -> ProduceResult:
-    """Append what a client sent for one partition."""
+    """Append what a client sent for one partition, with the transaction version if it belongs to a transaction."""
     if not 0 <= index < len(topic.partitions):
         return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not records:
@@ -110,7 +171,7 @@ def append(
     metrics = topic.metrics
     metrics.produces += 1
     try:
-        info = partition.log.append(records, now_ms=now_ms)
+        info = partition.log.append(records, now_ms=now_ms, transaction_version=transaction_version)
     except (LogError, ProtocolError) as e:
         metrics.failed_produces += 1
         if e.code not in _EXPECTED:
@@ -136,8 +197,6 @@ def _refused(data: ProduceData) -> _Refusal | None:
     """Why the request as a whole cannot be served."""
     if not -1 <= data.acks <= 1:
         return _refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={data.acks}, but -1, 0 or 1 are possible")
-    if data.transactional_id is not None:
-        return _refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
     return None
 
 

@@ -1,10 +1,9 @@
 """FindCoordinator, key 10: versions 0 to 6.
 
-Behaviour: this broker, for every group; the first question creates `__consumer_offsets`.
+Behaviour: this broker, for every group and every transactional id; the first question of each kind creates
+`__consumer_offsets` or `__transaction_state`.
 Versions: 4 asks for several keys.
-Not supported: share groups (INVALID_REQUEST, as Kafka without them). Transactions are not there yet either, but their
-coordinator is found: librdkafka takes any refusal here for a passing one, while that of InitProducerId reaches the
-user.
+Not supported: share groups (INVALID_REQUEST, as Kafka without them).
 """
 
 from __future__ import annotations
@@ -50,13 +49,12 @@ def find_coordinator(
 
 
 def _problem(broker: Broker, key_type: int) -> tuple[ErrorCode, str | None]:
-    if key_type == _GROUP:
-        if broker.groups.ensure_topic():
-            return ErrorCode.NONE, None
-        return (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            "The offsets topic could not be created; see the broker's log.",
-        )
-    if key_type == _TRANSACTION:
+    if key_type not in (_GROUP, _TRANSACTION):
+        return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."
+    if (broker.groups if key_type == _GROUP else broker.transactions).ensure_topic():
         return ErrorCode.NONE, None
-    return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."
+    what = "offsets" if key_type == _GROUP else "transaction"
+    return (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        f"The {what} topic could not be created; see the broker's log.",
+    )

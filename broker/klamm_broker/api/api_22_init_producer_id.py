@@ -1,30 +1,54 @@
 """InitProducerId, key 22: versions 0 to 5.
 
-Behaviour: a new producer id with epoch 0, never handed out before, restarts included. A request that brings its
-producer id and epoch gets a new id as well, as from Kafka (only transactions bump an epoch here).
-Not supported: transactional ids. They get UNSUPPORTED_VERSION: Java's producer fails at once, librdkafka's when the
-time of `init_transactions` is over, and both say why.
+Behaviour: without a transactional id a new producer id with epoch 0, never handed out before, restarts included; a
+request that brings its producer id and epoch gets a new id as well. With one its producer id and the next epoch, which
+fences every producer with an earlier one; a transaction that is open is aborted first, and the client comes again
+(CONCURRENT_TRANSACTIONS).
+Versions: 3 brings the producer id and epoch that a producer believes to have (KIP-360); 4 knows PRODUCER_FENCED.
+Not supported: two-phase commit (version 6, which Kafka 4.3 does not serve either).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from asyncio import Future
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdResult
+from klamm_broker.coordinator.transactions.model import InitRequest
 from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
 
+FENCED_FROM: Final = 4
+
 
 @handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
 def init_producer_id(
     broker: Broker, ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
-    result = broker.groups.producer_ids.init(
-        request.transactional_id, request.producer_id, request.producer_epoch
+) -> InitProducerIdResponse | Future[InitProducerIdResponse]:
+    shell = broker.transactions
+
+    def response(result: ProducerIdResult) -> InitProducerIdResponse:
+        error = result.error
+        if error is ErrorCode.PRODUCER_FENCED and ctx.api_version < FENCED_FROM:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return InitProducerIdResponse(
+            error_code=error, producer_id=result.producer_id, producer_epoch=result.producer_epoch
+        )
+
+    no_id, no_epoch = request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_PRODUCER_EPOCH
+    if no_id != no_epoch:
+        return response(ProducerIdResult(error=ErrorCode.INVALID_REQUEST))
+    if request.transactional_id is None:
+        return response(shell.producer_ids.allocate())
+    init = InitRequest(
+        transactional_id=request.transactional_id,
+        timeout_ms=request.transaction_timeout_ms,
+        expected=None if no_id else (request.producer_id, request.producer_epoch),
     )
-    return InitProducerIdResponse(
-        error_code=result.error, producer_id=result.producer_id, producer_epoch=result.producer_epoch
-    )
+    answer: Any = shell.ask(lambda token, now: shell.coordinator.init(init, token, now), response)
+    return answer  # type: ignore[no-any-return]

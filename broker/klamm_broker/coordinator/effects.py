@@ -3,7 +3,8 @@
 A coordinator does nothing by itself: each call returns a list of effects, in order. `Reply` answers a
 request that was parked under a token. `Append` writes records to a partition of the coordinator's topic and
 then calls `then` with the outcome; the shell must report the appends of one partition in the order in which
-it was asked, and it may do so at once or any time later.
+it was asked, and it may do so at once or any time later. `WriteMarker` is the transaction coordinator's: the end of a
+transaction, for a partition of any topic.
 """
 
 from __future__ import annotations
@@ -58,7 +59,21 @@ class Append:
     producer: tuple[int, int] | None = None
 
 
-Effect = Reply | Append
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteMarker:
+    """End a producer's transaction in one partition of any topic, then call `then(error, now)`."""
+
+    topic: str
+    partition: int
+    producer: tuple[int, int]
+    """Producer id and epoch."""
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int
+    then: Callable[[ErrorCode, Now], list[Effect]]
+
+
+Effect = Reply | Append | WriteMarker
 
 
 class Turn:
@@ -96,10 +111,35 @@ class Turn:
         producer: tuple[int, int] | None = None,
     ) -> None:
         """Ask for an append; `then` runs in a turn of its own once the outcome is known."""
+        self._effects.append(Append(partition, records, self._resume(then), producer))
 
+    def write_marker(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        producer: tuple[int, int],
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Ask for a transaction marker; `then` runs in a turn of its own once the outcome is known."""
+        marker = WriteMarker(
+            topic=topic,
+            partition=partition,
+            producer=producer,
+            coordinator_epoch=coordinator_epoch,
+            committed=committed,
+            transaction_version=transaction_version,
+            then=self._resume(then),
+        )
+        self._effects.append(marker)
+
+    def _resume(self, then: Callable[[ErrorCode], None]) -> Callable[[ErrorCode, Now], list[Effect]]:
         def resume(error: ErrorCode, now: Now) -> list[Effect]:
             self.begin(now)
             then(error)
             return self.end()
 
-        self._effects.append(Append(partition, records, resume, producer))
+        return resume

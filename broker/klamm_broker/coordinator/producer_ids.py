@@ -4,9 +4,8 @@ Invariant: no id is ever handed out twice, whatever happens. Ids come from block
 stored durably before its first id is used, so a restart goes on behind it and loses at most the rest of a
 block (there are 2**63 ids).
 
-Without a transactional id a request with a producer id and epoch gets a new id as well, as from Kafka: only
-transactions bump an epoch here; an idempotent producer bumps its own, or asks for a new id. Transactions are
-not there yet: see `TRANSACTIONS_UNSUPPORTED`.
+Who asks without a transactional id gets a new id each time, also with an id and epoch of its own, as from Kafka: only
+transactions bump an epoch.
 """
 
 from __future__ import annotations
@@ -25,12 +24,6 @@ BLOCK_SIZE: Final = 1_000
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 _ID_MAX: Final = 2**63 - 1
-
-TRANSACTIONS_UNSUPPORTED: Final = ErrorCode.UNSUPPORTED_VERSION
-"""What a request with a transactional id is answered. Tried on librdkafka 2.16: it repeats the request for every
-code but the authorization ones and INVALID_TRANSACTION_TIMEOUT, which would send users to the wrong place, until
-the time of `init_transactions` is over, and then raises this code. Java's producer fails at once with any code
-that is not retriable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +45,18 @@ class ProducerIds:
         self._end = first_free
         self._store = store
 
-    def init(self, transactional_id: str | None, producer_id: int, producer_epoch: int) -> ProducerIdResult:
-        """InitProducerId."""
-        if transactional_id is not None:
-            empty = not transactional_id
-            return ProducerIdResult(error=ErrorCode.INVALID_REQUEST if empty else TRANSACTIONS_UNSUPPORTED)
-        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
-            return ProducerIdResult(error=ErrorCode.INVALID_REQUEST)
-        return self._allocate()
+    @property
+    def is_new(self) -> bool:
+        """Whether no id was ever handed out."""
+        return self._end == 0
 
-    def _allocate(self) -> ProducerIdResult:
+    def reserve(self, producer_id: int) -> None:
+        """None up to this id is handed out: it is in use already, as a log says."""
+        if producer_id >= self._next:
+            self._next = self._end = producer_id + 1
+
+    def allocate(self) -> ProducerIdResult:
+        """A new id with epoch 0."""
         if self._next == self._end:
             end = self._end + BLOCK_SIZE
             if end > _ID_MAX:

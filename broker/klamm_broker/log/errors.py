@@ -62,6 +62,18 @@ class InvalidProducerEpoch(LogError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+class InvalidTxnState(LogError):
+    """A batch outside of the transaction that its producer has open here."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionalIdMissing(LogError):
+    """A transactional batch in a request without a transactional id: nobody could check whose it is."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 class TransactionCoordinatorFenced(LogError):
     """A transaction marker of a coordinator that has been replaced."""
 

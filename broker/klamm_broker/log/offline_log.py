@@ -51,6 +51,7 @@ class OfflineLog(PartitionLog):
         *,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
+        transaction_version: int | None = 0,
     ) -> AppendInfo:
         self._refuse()
 

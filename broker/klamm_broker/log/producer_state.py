@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from klamm_broker.log.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
+from klamm_broker.log.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 
 BATCHES_KEPT: Final = 5  # as many requests as an idempotent producer may have in flight
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 _MAX_SEQUENCE: Final = 2**31 - 1
+_MAX_EPOCH: Final = 2**15 - 1
+EPOCH_BUMP_FROM: Final = 2  # the transaction version from which on a marker has an epoch above its transaction's
 _SEQUENCES: Final = 2**31
 
 
@@ -121,20 +128,40 @@ class ProducerState:
             for e in self.entries.values()
         )
 
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer has a transaction open here."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset is not None
+
     def check(
-        self, producer_id: int, epoch: int, base_sequence: int, last_sequence: int, *, where: str
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        *,
+        transactional: bool = False,
+        from_zero: bool = False,
+        where: str,
     ) -> BatchMetadata | None:
         """Accept a data batch of a client (None), or find the earlier one that it repeats.
 
-        Raises InvalidProducerEpoch and OutOfOrderSequence. A producer that is not known (its records were
-        deleted, or its state expired) may start with any sequence number, as in Kafka.
+        Raises InvalidProducerEpoch, OutOfOrderSequence, and InvalidTxnState for a batch outside of an open transaction.
+        A producer that is not known (its records were deleted, or its state expired) may start with any sequence
+        number, as in Kafka, unless it starts `from_zero`.
         """
         entry = self.entries.get(producer_id)
         if entry is None or entry.epoch == NO_EPOCH:
+            if from_zero and base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"Invalid sequence number for producer {producer_id} in {where}: {base_sequence} (incoming); "
+                    "0 is expected of a producer that is not known"
+                )
             return None
         if epoch == entry.epoch:
             last = entry.last_sequence
             if base_sequence == last + 1 or (base_sequence == 0 and last == _MAX_SEQUENCE):
+                self._check_transaction(entry, where, transactional=transactional)
                 return None
             for batch in entry.batches:
                 if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
@@ -149,7 +176,21 @@ class ProducerState:
                 f"Invalid sequence number for the new epoch {epoch} of producer {producer_id} in {where}: "
                 f"{base_sequence} (incoming), {entry.epoch} (current epoch); a new epoch starts with 0"
             )
+        self._check_transaction(entry, where, transactional=transactional)
         return None
+
+    @staticmethod
+    def _check_transaction(entry: ProducerEntry, where: str, *, transactional: bool) -> None:
+        if entry.current_txn_first_offset is not None and not transactional:
+            raise InvalidTxnState(
+                f"Expected transactional write from producer {entry.producer_id} in {where}: its transaction is open"
+            )
+
+    def check_epoch(self, producer_id: int, epoch: int, *, where: str) -> None:
+        """Refuse a batch of the coordinator for a producer that a newer one has replaced: InvalidProducerEpoch."""
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            self._check_epoch(entry, epoch, where)
 
     @staticmethod
     def _check_epoch(entry: ProducerEntry, epoch: int, where: str) -> None:
@@ -159,12 +200,34 @@ class ProducerState:
                 f"which is smaller than the last seen epoch {entry.epoch}"
             )
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, where: str) -> None:
-        """Refuse the transaction marker of an old producer epoch or of a replaced coordinator."""
+    def check_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        *,
+        transaction_version: int = 0,
+        where: str,
+    ) -> None:
+        """Refuse the transaction marker of an old producer epoch or of a replaced coordinator.
+
+        From transaction version 2 on a marker has a larger epoch than the records that it ends (KIP-890, KIP-1228): one
+        with the same epoch is late, and would end the next transaction, unless there is nothing to end.
+        """
         entry = self.entries.get(producer_id)
         if entry is None:
             return
         self._check_epoch(entry, epoch, where)
+        if (
+            transaction_version >= EPOCH_BUMP_FROM
+            and epoch == entry.epoch
+            and entry.current_txn_first_offset is not None
+            and epoch != _MAX_EPOCH
+        ):
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} in {where} is {epoch}, which is not above the epoch of its open "
+                f"transaction: the marker (transaction version {transaction_version}) is late"
+            )
         if coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"Invalid coordinator epoch for producer {producer_id} in {where}: {coordinator_epoch} "

@@ -34,12 +34,14 @@ from klamm_broker.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import AppendInfo
     from klamm_broker.server.groups import GroupShell
+    from klamm_broker.server.transactions import TransactionShell
 
 log = logging.getLogger(__name__)
 
 PAUSE_MAX_S: Final = 86_400.0
 """Longest pause of periodic work: Kafka's "never" (Long.MAX_VALUE) is not a time for a timer."""
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class Broker:
@@ -67,6 +69,7 @@ class Broker:
         self.mover = ReplicaMover(self)
         self.cleaner = LogCleaner(self)
         self.groups: GroupShell
+        self.transactions: TransactionShell
 
     @property
     def cluster_id(self) -> str:
@@ -82,6 +85,7 @@ class Broker:
     def open(self) -> None:
         """Lock the data directory, recover every partition, start the coordinators. Raises KlammError."""
         from klamm_broker.server.groups import GroupShell
+        from klamm_broker.server.transactions import TransactionShell
 
         config = self.config
         self.logs = LogManager(
@@ -99,7 +103,9 @@ class Broker:
         for name in self.logs.topics:
             self._serve_topic(name)
         self.groups = GroupShell(self)
+        self.transactions = TransactionShell(self)
         self.groups.open()
+        self.transactions.open()
         self._every("log.flush.offset.checkpoint.interval.ms", self._write_checkpoints)
         self._every("log.retention.check.interval.ms", self._apply_retention)
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
@@ -130,6 +136,7 @@ class Broker:
             await self.commits.stop()
         if self._jobs:
             await asyncio.wait(list(self._jobs.values()))
+        self.transactions.close()
         self.groups.close()
         self.logs.close()
 
@@ -202,6 +209,9 @@ class Broker:
             self._serve_topic(name)
             if name == OFFSETS_TOPIC:
                 self.groups.coordinator.on_offsets_topic_created(partitions)
+            elif name == TRANSACTIONS_TOPIC:
+                self.transactions.coordinator.on_topic_created(partitions)
+        self.groups.on_topics_changed(wanted.keys() - failed.keys(), created=True)
         return failed
 
     def auto_create(self, names: Iterable[str]) -> None:
@@ -210,6 +220,8 @@ class Broker:
         for name in names:
             if name == OFFSETS_TOPIC:
                 self.groups.ensure_topic()
+            elif name == TRANSACTIONS_TOPIC:
+                self.transactions.ensure_topic()
             else:
                 wanted[name] = self.config["num.partitions"], {}
         if wanted:
@@ -220,6 +232,7 @@ class Broker:
         """Grow a topic to `total` partitions."""
         self.logs.add_partitions(topic.name, total, now_ms=self.now_ms())
         self._add_partitions(topic)
+        self.groups.on_topics_changed([topic.name])
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and its committed offsets. Raises OSError, and then it is there still."""
@@ -241,6 +254,8 @@ class Broker:
         gone = [(topic.name, p.index) for p in topic.partitions]
         self.cleaner.on_partitions_deleted(gone)
         self.groups.on_partitions_deleted(gone)
+        if topic.name == TRANSACTIONS_TOPIC:
+            self.transactions.coordinator.on_topic_deleted()
         log.info("deleted topic %s", topic.name)
 
     def set_topic_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
@@ -292,9 +307,12 @@ class Broker:
         *,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
+        transaction_version: int | None = 0,
     ) -> AppendInfo:
         """Append and wake the fetches that wait for it. Raises LogError."""
-        info = partition.log.append(batches, now_ms=now_ms, origin=origin)
+        info = partition.log.append(
+            batches, now_ms=now_ms, origin=origin, transaction_version=transaction_version
+        )
         partition.topic.metrics.note_append(info.last_offset - info.first_offset + 1, len(batches))
         self.appended(partition, len(batches))
         return info

@@ -15,9 +15,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm_broker.coordinator.effects import Append, Effect, Now, Token
+from klamm_broker.coordinator.effects import Append, Effect, Now, Token, WriteMarker
 from klamm_broker.log.errors import LogError
 from klamm_broker.wire.batch import Record, encode_batch
 from klamm_broker.wire.errors import ErrorCode
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Then = Callable[[ErrorCode, Now], list[Effect]]
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction in a partition."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int
 
 
 class Parked:
@@ -121,11 +131,14 @@ class EffectRunner:
             raise failed
 
     def do(self, effect: Effect) -> None:
-        """One effect. Never raises; a subclass may know more of them."""
-        if isinstance(effect, Append):
-            self._append(effect)
-        else:
-            self._answer(effect.token, effect.response)
+        """One effect. Never raises."""
+        match effect:
+            case Append():
+                self._append(effect)
+            case WriteMarker():
+                self._write_marker(effect)
+            case _:
+                self._answer(effect.token, effect.response)
 
     def _answer(self, token: Token, response: object) -> None:
         assert isinstance(token, Parked)
@@ -153,6 +166,20 @@ class EffectRunner:
             )
 
         self.write(partition, batch, append.then, now_ms=now_ms, what=f"{len(append.records)} records")
+
+    def _write_marker(self, marker: WriteMarker) -> None:
+        def written(error: ErrorCode) -> None:
+            self._tell(marker.then, error)
+
+        producer_id, epoch = marker.producer
+        self._broker.transactions.write_marker(
+            marker.topic,
+            marker.partition,
+            Marker(
+                producer_id, epoch, marker.coordinator_epoch, marker.committed, marker.transaction_version
+            ),
+            written,
+        )
 
     def write(
         self, partition: Partition, make: Callable[[], bytearray], then: Then, *, now_ms: int, what: str

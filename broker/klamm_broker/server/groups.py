@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
 from klamm_broker.log.errors import LogError
+from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
-from klamm_broker.server.producer_id_file import open_producer_ids
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
@@ -34,8 +34,12 @@ class GroupShell:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._loop = broker.loop
-        self.coordinator = GroupCoordinator(_group_config(broker.config, _existing_partitions(broker)))
-        self.producer_ids = open_producer_ids(broker.config.log_dir)
+        self.topics = ServedTopics(broker)
+        self.coordinator = GroupCoordinator(
+            _group_config(broker.config, _existing_partitions(broker)),
+            consumer=consumer_config(broker),
+            topics=self.topics,
+        )
         self.runner = EffectRunner(
             broker, partition=self._partition, recover=self.coordinator.tick, settled=self._set_timer
         )
@@ -70,8 +74,14 @@ class GroupShell:
 
     def on_partitions_deleted(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Partitions of a topic that is being deleted: their committed offsets go as well."""
+        self.on_topics_changed({topic for topic, _ in partitions})
         gone = [TopicPartition(topic, index) for topic, index in partitions]
         self.run(self.coordinator.on_partitions_deleted(gone, self.now()))
+
+    def on_topics_changed(self, names: Iterable[str], *, created: bool = False) -> None:
+        """These topics were created, deleted or have more partitions."""
+        self.topics.version += 1
+        self.coordinator.on_topics_changed(names, created=created)
 
     # The topic
 

@@ -1,0 +1,108 @@
+"""AddPartitionsToTxn, key 24: versions 0 to 5.
+
+Behaviour: the partitions become part of the producer's transaction, which begins with the first of them. If one of them
+does not exist none is added: it is UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
+Versions: 2 knows PRODUCER_FENCED; 4 (of brokers among themselves) has several transactions, and may only verify that
+partitions are in them.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.transactions.model import AddRequest
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+FENCED_FROM: Final = 2
+BATCHED_FROM: Final = 4
+_VERSION_BATCHED: Final = 2
+"""The transaction version that the batched versions speak for."""
+
+_Errors = Mapping[TopicPartition, ErrorCode]
+
+
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5))
+def add_partitions_to_txn(
+    broker: Broker, ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Future[AddPartitionsToTxnResponse]:
+    if ctx.api_version >= BATCHED_FROM:
+        return broker.loop.create_task(_batched(broker, request))
+    asked = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+    def response(errors: _Errors) -> AddPartitionsToTxnResponse:
+        if ctx.api_version < FENCED_FROM:
+            errors = {
+                at: ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+                for at, error in errors.items()
+            }
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(errors))
+
+    return _add(broker, asked, 0, response)  # type: ignore[no-any-return]
+
+
+async def _batched(broker: Broker, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    results = []
+    for asked in request.transactions:
+        answer = _add(broker, asked, _VERSION_BATCHED, lambda errors: errors)
+        errors = await answer if isinstance(answer, Future) else answer
+        results.append(
+            AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=_topics(errors))
+        )
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _add(broker: Broker, asked: AddPartitionsToTxnTransaction, client_version: int, convert: Any) -> Any:
+    """`convert` of an error for each partition, or a Future of it."""
+    partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    missing = {at for at in partitions if broker.partition(*at) is None}
+    if missing:
+        return convert({
+            at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if at in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for at in partitions
+        })  # fmt: skip
+    shell = broker.transactions
+    request = AddRequest(
+        transactional_id=asked.transactional_id,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        partitions=frozenset(partitions),
+        client_version=client_version,
+    )
+    if asked.verify_only:
+        return convert(shell.coordinator.verify_partitions(request, partitions))
+    return shell.ask(
+        lambda token, now: shell.coordinator.add_partitions(request, token, now),
+        lambda error: convert(dict.fromkeys(partitions, error)),
+    )
+
+
+def _topics(errors: _Errors) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for at, error in errors.items():
+        result = AddPartitionsToTxnPartitionResult(partition_index=at.partition, partition_error_code=error)
+        topics.setdefault(at.topic, []).append(result)
+    return [
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
+        for name, results in topics.items()
+    ]

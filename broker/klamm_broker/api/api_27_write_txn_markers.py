@@ -1,0 +1,75 @@
+"""WriteTxnMarkers, key 27: versions 1 and 2.
+
+Behaviour: writes the end of a producer's transaction into partitions, whatever a coordinator knows of it. Brokers send
+it to each other; here it ends a hanging transaction (`kafka-transactions.sh abort`). A partition refuses the marker of an
+epoch or of a coordinator that it has seen a newer one of.
+Versions: 2 says the transaction version, by which late markers are told (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, gather
+from functools import partial
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.effects import Marker
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2))
+def write_txn_markers(
+    broker: Broker, ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> Future[WriteTxnMarkersResponse]:
+    async def answer() -> WriteTxnMarkersResponse:
+        results = [await _write(broker, asked) for asked in request.markers]
+        return WriteTxnMarkersResponse(markers=results)
+
+    return broker.loop.create_task(answer())
+
+
+async def _write(broker: Broker, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        producer_id=asked.producer_id,
+        epoch=asked.producer_epoch,
+        coordinator_epoch=asked.coordinator_epoch,
+        committed=asked.transaction_result,
+        transaction_version=asked.transaction_version,
+    )
+    outcomes: list[Future[ErrorCode]] = []
+    for topic in asked.topics:
+        for index in topic.partition_indexes:
+            outcome: Future[ErrorCode] = broker.loop.create_future()
+            outcomes.append(outcome)
+            broker.transactions.write_marker(topic.name, index, marker, partial(_tell, outcome))
+    errors = iter(await gather(*outcomes))
+    return WritableTxnMarkerResult(
+        producer_id=asked.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(errors))
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics
+        ],
+    )
+
+
+def _tell(outcome: Future[ErrorCode], error: ErrorCode) -> None:
+    if not outcome.done():
+        outcome.set_result(error)

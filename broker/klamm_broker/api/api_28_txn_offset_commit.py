@@ -1,0 +1,135 @@
+"""TxnOffsetCommit, key 28: versions 0 to 5.
+
+Behaviour: offsets within a producer's transaction: written at once, visible when it commits. The group's partition of
+`__consumer_offsets` must be part of the transaction. Partitions that do not exist are refused by themselves.
+Versions: 3 brings the member's id and generation; 4 knows TRANSACTION_ABORTABLE; from 5 on (transaction version 2) the
+group's partition is added to the transaction here.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
+from klamm_broker.coordinator.model import CommitResult, OffsetToCommit, TopicPartition
+from klamm_broker.coordinator.transactions.model import ProducerRequest
+from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
+from klamm_broker.server.transactions import Errors, Support
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+LOADING_FROM: Final = 2
+ABORTABLE_FROM: Final = 4
+ADDS_FROM: Final = 5
+
+
+@handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), request_max=LARGE_REQUEST_MAX)
+def txn_offset_commit(
+    broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
+    commit = _Commit(broker, request, ctx.api_version)
+    if not commit.offsets:
+        return commit.response(CommitResult())
+    if not request.group_id:
+        return commit.response(CommitResult(error=ErrorCode.INVALID_GROUP_ID))
+    verified = commit.verify()
+    if not isinstance(verified, Future):
+        return commit.store(verified)
+
+    async def later() -> TxnOffsetCommitResponse:
+        answer = commit.store(await verified)
+        return await answer if isinstance(answer, Future) else answer
+
+    return broker.loop.create_task(later())
+
+
+class _Commit:
+    """One request: the offsets whose partitions exist, and its way through both coordinators."""
+
+    def __init__(self, broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+        self._broker = broker
+        self._request = request
+        self._version = version
+        self.offsets: dict[TopicPartition, OffsetToCommit] = {}
+        for topic in request.topics:
+            found = broker.topics.by_name.get(topic.name)
+            if found is None:
+                continue
+            for p in topic.partitions:
+                if 0 <= p.partition_index < len(found.partitions):
+                    self.offsets[TopicPartition(topic.name, p.partition_index)] = OffsetToCommit(
+                        p.committed_offset, p.committed_leader_epoch, p.committed_metadata, found.id
+                    )
+
+    def verify(self) -> Errors | Future[Errors]:
+        groups, request = self._broker.groups, self._request
+        index = groups.coordinator.partition_for(request.group_id)
+        partition = groups.offsets_partition(index) if groups.ensure_topic() else None
+        if partition is None:
+            return {TopicPartition("", index): ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        producer = ProducerRequest(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+        support = Support.INVALID_STATE
+        if self._version >= ADDS_FROM:
+            support = Support.ADDS
+        elif self._version >= ABORTABLE_FROM:
+            support = Support.ABORTABLE
+        return self._broker.transactions.verify(producer, [partition], support)
+
+    def store(self, errors: Errors) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
+        for error in errors.values():
+            return self.response(CommitResult(error=error))
+        request, shell = self._request, self._broker.groups
+        commit = TxnCommitRequest(
+            group_id=request.group_id,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            reports_missing_group=False,
+            offsets=self.offsets,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+        answer: Any = shell.ask(
+            lambda token, now: shell.coordinator.commit(commit, token, now), self.response
+        )
+        return answer  # type: ignore[no-any-return]
+
+    def response(self, result: CommitResult) -> TxnOffsetCommitResponse:
+        """Every partition in the order of the request."""
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=self._error(TopicPartition(topic.name, p.partition_index), result),
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in self._request.topics
+            ]
+        )
+
+    def _error(self, at: TopicPartition, result: CommitResult) -> ErrorCode:
+        if at not in self.offsets:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = result.partitions[at] if result.error is ErrorCode.NONE else result.error
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._version < LOADING_FROM:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # older clients may stop for good otherwise
+        return error

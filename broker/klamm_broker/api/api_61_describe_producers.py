@@ -1,0 +1,66 @@
+"""DescribeProducers, key 61: version 0.
+
+Behaviour: the producers that partitions know: epoch, last sequence and timestamp, coordinator epoch and the first offset
+of an open transaction. How a hanging transaction is found.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.topics import Partition, why_invalid
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
+def describe_producers(
+    broker: Broker, ctx: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(broker: Broker, topic: str, index: int) -> PartitionResponse:
+    if (why := why_invalid(topic)) is not None:
+        return PartitionResponse(
+            partition_index=index, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=why
+        )
+    partition = broker.partition(topic, index)
+    if partition is None:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return PartitionResponse(partition_index=index, active_producers=_producers(partition))
+
+
+def _producers(partition: Partition) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=-1
+            if entry.current_txn_first_offset is None
+            else entry.current_txn_first_offset,
+        )
+        for entry in partition.log.producers.entries.values()
+    ]

@@ -1,0 +1,48 @@
+"""DescribeTransactions, key 65: version 0.
+
+Behaviour: state, producer, time-out, start and partitions of transactional ids; TRANSACTIONAL_ID_NOT_FOUND for those
+that nobody uses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.transactions.model import TransactionDescription
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0))
+def describe_transactions(
+    broker: Broker, ctx: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    coordinator = broker.transactions.coordinator
+    return DescribeTransactionsResponse(
+        transaction_states=[_state(coordinator.describe(name)) for name in request.transactional_ids]
+    )
+
+
+def _state(found: TransactionDescription) -> TransactionState:
+    topics: dict[str, list[int]] = {}
+    for topic, index in found.partitions:
+        topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        error_code=found.error,
+        transactional_id=found.transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )

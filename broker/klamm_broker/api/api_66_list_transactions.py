@@ -1,0 +1,44 @@
+"""ListTransactions, key 66: versions 0 to 2.
+
+Behaviour: transactional ids with producer id and state, filtered by both. States that do not exist are named in the
+answer.
+Versions: 1 filters by how long a transaction is open; 2 by a regular expression for the whole transactional id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.transactions.model import ListFilter
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 2))
+def list_transactions(
+    broker: Broker, ctx: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    shell = broker.transactions
+    wanted = ListFilter(
+        states=request.state_filters,
+        producer_ids=set(request.producer_id_filters),
+        duration_ms=request.duration_filter,
+        pattern=request.transactional_id_pattern,
+    )
+    found = shell.coordinator.list_transactions(wanted, shell.now())
+    return ListTransactionsResponse(
+        error_code=found.error,
+        unknown_state_filters=list(found.unknown_states),
+        transaction_states=[
+            TransactionState(transactional_id=name, producer_id=producer_id, transaction_state=state)
+            for name, producer_id, state in found.transactions
+        ],
+    )

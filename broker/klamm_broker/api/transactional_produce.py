@@ -1,0 +1,143 @@
+"""Produce within a transaction: what is asked of the transaction coordinator before anything is written (KIP-890).
+
+Nothing of a request is written before every partition of it is verified, so a request that has to wait can be handled
+anew from its bytes. While the last transaction of a client is being ended, one that leaves adding partitions to us is
+tried again here for a moment: its records have come already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.transactions.model import ProducerRequest
+from klamm_broker.server.transactions import Errors, Support
+from klamm_broker.wire.batch import iter_headers
+from klamm_broker.wire.errors import ErrorCode, ProtocolError
+from klamm_broker.wire.hot import ProduceData
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.topics import Partition
+
+log = logging.getLogger(__name__)
+
+ABORTABLE_FROM: Final = 11
+ADDS_FROM: Final = 12
+_NOT_VERIFIED: Final = frozenset({
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NETWORK_EXCEPTION,
+})  # fmt: skip
+"""What a client does not expect of a partition's leader: it is told NOT_ENOUGH_REPLICAS, and tries again."""
+
+
+class Verification:
+    """Of one request. `transaction_version` goes to the log with the records."""
+
+    def __init__(self, broker: Broker, data: ProduceData, version: int) -> None:
+        self._broker = broker
+        self._adds = version >= ADDS_FROM
+        self._support = Support.INVALID_STATE
+        if self._adds:
+            self._support = Support.ADDS
+        elif version >= ABORTABLE_FROM:
+            self._support = Support.ABORTABLE
+        self.transaction_version = 2 if self._adds else 0
+        self._transactional_id = data.transactional_id or ""
+        self._partitions: list[Partition] = []
+        self._producers: set[tuple[int, int]] = set()
+        self._collect(data)
+        self._errors: Errors = {}
+        self._waiting: asyncio.Future[Errors] | None = None
+        self._give_up_at = 0.0
+
+    def _collect(self, data: ProduceData) -> None:
+        topics = self._broker.topics
+        for key, partitions in data.topics:
+            topic = topics.by_name.get(key) if isinstance(key, str) else topics.by_id.get(key)
+            for index, records in partitions:
+                if topic is None or records is None or not 0 <= index < len(topic.partitions):
+                    continue
+                try:
+                    producers = {
+                        (header.producer_id, header.producer_epoch)
+                        for _, header in iter_headers(records)
+                        if header.is_transactional
+                    }
+                except ProtocolError:
+                    continue  # the log says what is wrong with it
+                if producers:
+                    self._producers |= producers
+                    self._partitions.append(topic.partitions[index])
+
+    def attempt(self) -> bool:
+        """Ask; whether the answer is there. Otherwise `when_done` must follow."""
+        if len(self._producers) != 1:
+            return True
+        ((producer_id, epoch),) = self._producers
+        producer = ProducerRequest(
+            transactional_id=self._transactional_id, producer_id=producer_id, producer_epoch=epoch
+        )
+        answer = self._broker.transactions.verify(producer, self._partitions, self._support)
+        if isinstance(answer, asyncio.Future):
+            self._waiting = answer
+            return False
+        self._errors = answer
+        return not self._worth_waiting
+
+    @property
+    def _worth_waiting(self) -> bool:
+        if not self._adds or ErrorCode.CONCURRENT_TRANSACTIONS not in self._errors.values():
+            return False
+        now = self._broker.loop.time()
+        if self._give_up_at == 0.0:
+            limit_ms = self._broker.config["add.partitions.to.txn.retry.backoff.max.ms"]
+            self._give_up_at = now + limit_ms / 1000
+        return now < self._give_up_at
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Call `then` once the answer is there."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.add_done_callback(lambda done: self._told(done, then))
+            return
+        pause_ms = self._broker.config["add.partitions.to.txn.retry.backoff.ms"]
+        self._broker.loop.call_later(pause_ms / 1000, self._again, then)
+
+    def _told(self, done: asyncio.Future[Errors], then: Callable[[], None]) -> None:
+        error = done.exception()
+        if error is not None:
+            log.error("the verification of a transaction failed", exc_info=error)
+            self._errors = {
+                TopicPartition(p.topic.name, p.index): ErrorCode.UNKNOWN_SERVER_ERROR
+                for p in self._partitions
+            }
+        else:
+            self._errors = done.result()
+        if self._worth_waiting:
+            self.when_done(then)
+        else:
+            then()
+
+    def _again(self, then: Callable[[], None]) -> None:
+        if self.attempt():
+            then()
+        else:
+            self.when_done(then)
+
+    def error(self, topic: str, index: int) -> tuple[ErrorCode, str | None] | None:
+        """Why nothing may be written to this partition, with a sentence where Kafka has one; None if it may."""
+        if len(self._producers) > 1:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+        error = self._errors.get(TopicPartition(topic, index))
+        if error is None:
+            return None
+        if error is ErrorCode.INVALID_TXN_STATE:
+            return error, "Partition was not added to the transaction"
+        if error in _NOT_VERIFIED or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds):
+            why = f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
+            return ErrorCode.NOT_ENOUGH_REPLICAS, why
+        return error, None

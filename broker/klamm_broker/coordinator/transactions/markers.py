@@ -1,0 +1,119 @@
+"""From decided to complete: a marker into every partition of a transaction, then the record that says so.
+
+Nothing ends this but success: what cannot be written now is tried again later, in memory as well as by the next
+coordinator that loads the log. So whatever reader sees the record of the decision can rely on the markers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from klamm_broker.coordinator.effects import Turn
+from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.timers import Timers
+from klamm_broker.coordinator.transactions import transitions
+from klamm_broker.coordinator.transactions.state import TransactionState
+from klamm_broker.coordinator.transactions.table import TransactionTable
+from klamm_broker.coordinator.transactions.transaction import Recorded, Transaction
+from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 500
+"""Between attempts: a disk that is full or a partition that is being loaded needs no more."""
+_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_OVERTAKEN: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+
+class MarkerWriter:
+    """`coordinator_epoch` gives the epoch of a partition of `__transaction_state`."""
+
+    def __init__(
+        self, table: TransactionTable, turn: Turn, timers: Timers, coordinator_epoch: Callable[[int], int]
+    ) -> None:
+        self._table = table
+        self._turn = turn
+        self._timers = timers
+        self._coordinator_epoch = coordinator_epoch
+        self._completions: dict[str, Recorded] = {}
+
+    def begin(self, transaction: Transaction) -> Recorded:
+        """The decision is in the log: write the markers. What will be recorded when all are there."""
+        recorded = transaction.recorded
+        completion = transaction.prepare(transitions.complete(recorded, now_ms=self._turn.now.wall_ms))
+        transaction.failed_fence = False
+        self._completions[transaction.transactional_id] = completion
+        transaction.awaiting = set(recorded.partitions)
+        self.go_on(transaction)
+        return completion
+
+    def clear(self) -> None:
+        """Forget everything that is under way."""
+        self._completions.clear()
+
+    def retry(self, transactional_id: str) -> None:
+        """The time of `RETRY_MS` is over."""
+        transaction = self._table.by_id.get(transactional_id)
+        if transaction is not None and transactional_id in self._completions:
+            self.go_on(transaction)
+
+    def go_on(self, transaction: Transaction) -> None:
+        """Write what is missing: markers, or the last record."""
+        if not transaction.awaiting:
+            self._complete(transaction)
+            return
+        recorded = transaction.recorded
+        for at in sorted(transaction.awaiting):
+            self._turn.write_marker(
+                at.topic,
+                at.partition,
+                producer=(recorded.producer_id, recorded.epoch),
+                coordinator_epoch=self._coordinator_epoch(transaction.log_partition),
+                committed=recorded.state is TransactionState.PREPARE_COMMIT,
+                transaction_version=recorded.client_version,
+                then=partial(self._on_marker, transaction, at),
+            )
+
+    def _on_marker(self, transaction: Transaction, at: TopicPartition, error: ErrorCode) -> None:
+        if self._table.by_id.get(transaction.transactional_id) is not transaction:
+            return
+        if error in _OVERTAKEN:
+            # Somebody has ended this transaction there already, under a newer epoch: it needs no marker of ours.
+            log.warning(
+                "%s: no marker for %s-%d is taken any more: %s",
+                transaction.transactional_id, at.topic, at.partition, error.name,
+            )  # fmt: skip
+        elif error in _GONE:
+            log.info("%s: %s-%d is deleted, its marker too", transaction.transactional_id, *at)
+        elif error is not ErrorCode.NONE:
+            log.warning(
+                "%s: the marker for %s-%d cannot be written now, it will be tried again: %s",
+                transaction.transactional_id, at.topic, at.partition, error.name,
+            )  # fmt: skip
+            self._try_again(transaction)
+            return
+        if at in transaction.awaiting:
+            transaction.awaiting.discard(at)
+            if not transaction.awaiting:
+                self._complete(transaction)
+
+    def _complete(self, transaction: Transaction) -> None:
+        def done(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                log.warning(
+                    "%s: its completion cannot be written now, it will be tried again: %s",
+                    transaction.transactional_id,
+                    error.name,
+                )
+                self._try_again(transaction)
+                return
+            self._completions.pop(transaction.transactional_id, None)
+
+        completion = self._completions[transaction.transactional_id]
+        self._table.write(transaction, completion, done, keep_pending=True)
+
+    def _try_again(self, transaction: Transaction) -> None:
+        self._timers.set(("markers", transaction.transactional_id), self._turn.now.mono_ms + RETRY_MS)

@@ -1,0 +1,299 @@
+"""The shell around the transaction coordinator: its timer, the way to `__transaction_state`, and markers into partitions.
+
+Requests and effects are the `EffectRunner`'s. Here is also what Produce and TxnOffsetCommit ask before they write for a
+producer (`verify`), and the producer ids of the broker. All calls come from the loop's thread. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.transactions.coordinator import TransactionCoordinator
+from klamm_broker.coordinator.transactions.model import AddRequest, ProducerRequest, TransactionConfig
+from klamm_broker.log.errors import LogError
+from klamm_broker.server.broker import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from klamm_broker.server.effects import EffectRunner, Marker
+from klamm_broker.server.producer_id_file import open_producer_ids
+from klamm_broker.server.topic_loading import read_partitions
+from klamm_broker.wire.batch import BatchHeader, Record, encode_end_txn_marker
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.topics import Partition
+
+log = logging.getLogger(__name__)
+
+_EVERYTHING: Final = 1 << 62
+"""Bytes that a marker brings to a reader of committed records: all that it had to wait for."""
+_VERSION_ADDING: Final = 2
+"""The transaction version whose clients need not add partitions before they write (KIP-890)."""
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Support(IntEnum):
+    """What the version of a Produce or TxnOffsetCommit says of its client."""
+
+    INVALID_STATE = 0
+    """It knows INVALID_TXN_STATE for what is not part of its transaction."""
+    ABORTABLE = 1
+    """It knows TRANSACTION_ABORTABLE."""
+    ADDS = 2
+    """It leaves the adding of partitions to us."""
+
+
+class TransactionShell:
+    """See the module's docstring. `coordinator` is for handlers that only read."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._loop = broker.loop
+        self.producer_ids = open_producer_ids(broker.config.log_dir)
+        self.coordinator = TransactionCoordinator(
+            _config(broker.config, _existing_partitions(broker)),
+            new_producer_id=self.producer_ids.allocate,
+            coordinator_epoch=self._coordinator_epoch,
+            transaction_version=lambda: broker.cluster_config.features["transaction.version"],
+        )
+        self.runner = EffectRunner(
+            broker, partition=self._partition, recover=self.coordinator.tick, settled=self._set_timer
+        )
+        self.ask, self.run, self.now = self.runner.ask, self.runner.run, self.runner.now
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._loading: asyncio.Task[None] | None = None
+        self.markers_written = 0
+
+    # Life
+
+    def open(self) -> None:
+        """Start to load what `__transaction_state` holds; until it is, its ids answer that they load."""
+        if self.producer_ids.is_new:
+            self._reserve_ids_of_logs()
+        topic = self.broker.topics.by_name.get(TRANSACTIONS_TOPIC)
+        partitions = [] if topic is None else topic.partitions
+        full = [p for p in partitions if p.log.log_end_offset > p.log.log_start_offset]
+        for partition in full:
+            self.coordinator.start_loading(partition.index)
+        self.coordinator.start(self.now())
+        self._loading = self._loop.create_task(self._load(full)) if full else None
+        self._set_timer()
+
+    def _reserve_ids_of_logs(self) -> None:
+        """A data directory that another broker has written: its producers' ids are taken."""
+        for topic in self.broker.topics:
+            for partition in topic.partitions:
+                for producer_id in partition.log.producers.entries:
+                    self.producer_ids.reserve(producer_id)
+
+    async def _load(self, partitions: Sequence[Partition]) -> None:
+        coordinator = self.coordinator
+
+        def take(partition: int, header: BatchHeader, batch: Sequence[Record]) -> None:
+            if not header.is_control:
+                coordinator.replay(partition, [KeyValue(r.key, r.value) for r in batch if r.key is not None])
+
+        def loaded(partition: Partition) -> None:
+            largest_id, effects = coordinator.finish_loading(partition.index, self.now())
+            self.producer_ids.reserve(largest_id)
+            self.run(effects)
+
+        records = await read_partitions(partitions, take, loaded)
+        log.info("loaded %d transactional ids from %d records", len(coordinator.transactions), records)
+
+    def close(self) -> None:
+        """Stop timer and loading."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+
+    # Before a producer's records are written
+
+    def verify(
+        self, producer: ProducerRequest, partitions: Iterable[Partition], support: Support
+    ) -> Errors | asyncio.Future[Errors]:
+        """Why a producer may not write to these partitions within its transaction; those that it may are left out.
+
+        The transaction must be open, and the partitions a part of it: a client of old adds them before, for one that
+        `ADDS` it is done here, and then the answer may have to wait for a write.
+        """
+        producer_id, epoch = producer.producer_id, producer.producer_epoch
+        errors: Errors = {}
+        asked: list[TopicPartition] = []
+        for partition in partitions:
+            entry = partition.log.producers.entries.get(producer_id)
+            if entry is not None and epoch < entry.epoch:
+                errors[TopicPartition(partition.topic.name, partition.index)] = (
+                    ErrorCode.INVALID_PRODUCER_EPOCH
+                )
+            elif entry is None or entry.epoch != epoch or entry.current_txn_first_offset is None:
+                asked.append(TopicPartition(partition.topic.name, partition.index))
+        if not asked:
+            return errors
+
+        def told(answer: Errors) -> Errors:
+            for at, error in answer.items():
+                if error is not ErrorCode.NONE:
+                    errors[at] = _for_producer(error, support)
+            return errors
+
+        if support is Support.ADDS:
+            return self._add(producer, asked, told)
+        if not self.broker.config["transaction.partition.verification.enable"]:
+            return {}
+        return told(self.coordinator.verify_partitions(producer, asked))
+
+    def _add(
+        self,
+        producer: ProducerRequest,
+        partitions: Sequence[TopicPartition],
+        convert: Callable[[Errors], Errors],
+    ) -> Errors | asyncio.Future[Errors]:
+        request = AddRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            partitions=frozenset(partitions),
+            client_version=_VERSION_ADDING,
+        )
+        answer: Errors | asyncio.Future[Errors] = self.ask(
+            lambda token, now: self.coordinator.add_partitions(request, token, now),
+            lambda error: convert(dict.fromkeys(partitions, error)),
+        )
+        return answer
+
+    # Markers
+
+    def write_marker(self, topic: str, index: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """End a transaction in one partition; `done` hears when the marker is committed, or why it is not written."""
+        partition = self.broker.partition(topic, index)
+        if partition is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        if topic == OFFSETS_TOPIC and self.broker.groups.coordinator.is_loading(index):
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # as Kafka says that it is not ready
+            return
+        try:
+            self._append_marker(partition, marker)
+        except LogError as e:
+            log.warning("%s: a transaction marker could not be written: %s", partition, e)
+            done(e.code)
+            return
+
+        def committed(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._marker_committed(partition, marker)
+            done(error)
+
+        self.broker.when_committed(partition, partition.log.log_end_offset, committed)
+
+    def _append_marker(self, partition: Partition, marker: Marker) -> None:
+        now_ms = self.broker.now_ms()
+        batch = encode_end_txn_marker(
+            committed=marker.committed,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=now_ms,
+        )
+        self.broker.append(
+            partition,
+            batch,
+            now_ms=now_ms,
+            origin="coordinator",
+            transaction_version=marker.transaction_version,
+        )
+        self.markers_written += 1
+
+    def _marker_committed(self, partition: Partition, marker: Marker) -> None:
+        if partition.topic.name == OFFSETS_TOPIC:
+            groups = self.broker.groups
+            groups.run(
+                groups.coordinator.on_marker(
+                    partition.index, marker.producer_id, committed=marker.committed, now=groups.now()
+                )
+            )
+        if partition.waiters:  # the last stable offset has moved past what came long ago
+            self.broker.waiting.advanced(partition, _EVERYTHING)
+
+    # The topic
+
+    def _coordinator_epoch(self, index: int) -> int:
+        partition = self.broker.partition(TRANSACTIONS_TOPIC, index)
+        return 0 if partition is None else partition.log.leader_epoch
+
+    def _partition(self, index: int) -> Partition | None:
+        return self.broker.partition(TRANSACTIONS_TOPIC, index) if self.ensure_topic() else None
+
+    def ensure_topic(self) -> bool:
+        """Create `__transaction_state` when it is not there; whether it is there then."""
+        if TRANSACTIONS_TOPIC in self.broker.topics.by_name:
+            return True
+        config = self.broker.config
+        try:
+            self.broker.create_topic(
+                TRANSACTIONS_TOPIC,
+                partitions=self.coordinator.config.log_partitions,
+                overrides={
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "min.insync.replicas": "1",
+                    "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        except (LogError, OSError):
+            log.exception("%s could not be created", TRANSACTIONS_TOPIC)
+            return False
+        return True
+
+    # Time
+
+    def _set_timer(self) -> None:
+        due_ms = self.coordinator.next_deadline_ms()
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return  # it goes off no later than needed
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        self._timer = self._loop.call_at(due_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            self.run(self.coordinator.tick(self.now()))
+        finally:  # one transaction's trouble must not stop the time of all
+            self._set_timer()
+
+
+def _for_producer(error: ErrorCode, support: Support) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and support is Support.INVALID_STATE:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
+
+
+def _existing_partitions(broker: Broker) -> int | None:
+    topic = broker.topics.by_name.get(TRANSACTIONS_TOPIC)
+    return None if topic is None else len(topic.partitions)
+
+
+def _config(config: BrokerConfig, existing_partitions: int | None) -> TransactionConfig:
+    """The coordinator's settings. The number of partitions is that of the topic, once there is one."""
+    return TransactionConfig(
+        log_partitions=existing_partitions or config["transaction.state.log.num.partitions"],
+        max_timeout_ms=config["transaction.max.timeout.ms"],
+        id_expiration_ms=config["transactional.id.expiration.ms"],
+        timeout_check_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+        expiry_check_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
+    )
