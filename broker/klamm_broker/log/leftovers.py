@@ -15,11 +15,15 @@ from klamm_broker.log.segment import Segment
 
 log = logging.getLogger(__name__)
 
+_LEFT = (files.DELETED, files.CLEANED, files.SWAP, ".tmp")
 _INDEXES = (files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX)
 
 
 def remove_leftovers(directory: Path, sizes: dict[str, int]) -> dict[str, int]:
     """Put the directory in order; the sizes by name of what remains."""
+    if not any(name.endswith(_LEFT) for name in sizes):
+        _remove_orphans(directory, sizes)
+        return sizes
     cleaned_from: int | None = None
     swaps = []
     for name in sorted(sizes):
@@ -71,6 +75,9 @@ def _drop_replaced(directory: Path, swap: str, sizes: dict[str, int]) -> None:
 
 
 def _remove_orphans(directory: Path, sizes: dict[str, int]) -> None:
+    stems = {name[:20] for name in sizes if name.endswith(files.LOG)}
+    if all(name[:20] in stems for name in sizes if name[0].isdigit()):
+        return
     parsed = {name: p for name in sizes if (p := files.parse_offset_name(name)) is not None}
     bases = {offset for offset, suffix in parsed.values() if suffix == files.LOG}
     for name, (offset, suffix) in parsed.items():

@@ -135,8 +135,13 @@ class LogLoader:
 
     def _list(self) -> dict[str, int]:
         """Sizes by name of the files that belong to the log, after leftovers have been dealt with."""
-        with os.scandir(self._directory) as entries:
-            sizes = {e.name: e.stat().st_size for e in entries if e.is_file()}
+        try:
+            entries = os.scandir(self._directory)
+        except FileNotFoundError:
+            self._directory.mkdir(parents=True)
+            return {}
+        with entries:  # sizes count for what a segment has; its names begin with its offset
+            sizes = {e.name: e.stat().st_size if e.name[0].isdigit() else 0 for e in entries if e.is_file()}
         return remove_leftovers(self._directory, sizes)
 
     def _open_segments(self, sizes: dict[str, int]) -> None:
@@ -164,7 +169,7 @@ class LogLoader:
                     raise CorruptFile(f"{index.path}: missing")
                 if size % index.layout.size:
                     raise CorruptFile(f"{index.path}: {size} bytes is not a multiple of {index.layout.size}")
-            if active:
+            if active and (sizes[segment.index.path.name] or sizes[segment.time_index.path.name]):
                 segment.index.check_against(segment.size)
                 segment.time_index.check_sane()
         except CorruptFile as e:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from klamm_broker.log.files import write_atomically
+from klamm_broker.log.files import read_small, write_atomically
 
 FILE_NAME: Final = "partition.metadata"
 
@@ -18,7 +18,7 @@ def write_topic_id(directory: Path, topic_id: str) -> None:
 def read_topic_id(directory: Path) -> str | None:
     """The topic id; None when the file is missing or says nothing."""
     try:
-        text = (directory / FILE_NAME).read_text(encoding="utf-8")
+        text = read_small(f"{directory}/{FILE_NAME}").decode(errors="replace")
     except FileNotFoundError:
         return None
     values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)

@@ -16,7 +16,7 @@ from typing import Final
 import google_crc32c
 
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import SNAPSHOT, offset_name, parse_offset_name, write_atomically
+from klamm_broker.log.files import SNAPSHOT, offset_name, parse_offset_name, read_small, write_atomically
 from klamm_broker.log.producer_state import BatchMetadata, ProducerEntry
 
 VERSION: Final = 1
@@ -84,7 +84,7 @@ def write(directory: Path, offset: int, entries: Iterable[ProducerEntry]) -> Non
 
 def read(directory: Path, offset: int) -> list[ProducerEntry]:
     path = snapshot_path(directory, offset)
-    return decode(path.read_bytes(), path)
+    return decode(read_small(path), path)
 
 
 def offsets(names: Iterable[str]) -> list[int]:

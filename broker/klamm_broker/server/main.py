@@ -52,7 +52,9 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         if config["klamm.metrics.port"] >= 0:
             metrics = MetricsServer(lambda: families(broker, server))
             metrics_url = await _bind_metrics(metrics, config)
+        gc.disable()  # what is opened stays: to look through all of it again and again is a fifth of the start
         broker.open()
+        gc.enable()
         gc.collect()
         gc.freeze()  # topics, codecs and modules stay: collections need not look at them again
     except BaseException:
