@@ -166,8 +166,9 @@ class Sim:
 
     def leave(self, *members: str | LeavingMember, group: str = GROUP) -> list[ErrorCode]:
         leaving = [m if isinstance(m, LeavingMember) else LeavingMember(m) for m in members]
-        result, effects = self.coordinator.leave(group, leaving, self.now)
-        self.run(effects)
+        token = self.token("leave")
+        self.run(self.coordinator.leave(group, leaving, token, self.now))
+        result = self.replies[token]
         return [error for _, error in result.members] or [result.error]
 
     def commit(

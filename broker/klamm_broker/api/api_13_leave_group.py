@@ -1,13 +1,15 @@
 """LeaveGroup, key 13: versions 0 to 5.
 
-Behaviour: answered at once; the others are told to join again.
+Behaviour: the others are told to join again. In a consumer group members of either protocol can be removed; then it is
+answered once that is durable.
 Versions: up to 2 one member leaves and its error is that of the whole; from 3 on several, static ones by their
 instance id alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from asyncio import Future
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import LeaveResult, LeavingMember
@@ -22,16 +24,20 @@ BATCHED_FROM: Final = 3
 
 
 @handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
-def leave_group(broker: Broker, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave_group(
+    broker: Broker, ctx: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
     batched = ctx.api_version >= BATCHED_FROM
     if batched:
         leaving = [LeavingMember(m.member_id, m.group_instance_id, m.reason) for m in request.members]
     else:
         leaving = [LeavingMember(request.member_id)]
     shell = broker.groups
-    result, effects = shell.coordinator.leave(request.group_id, leaving, shell.now())
-    shell.run(effects)
-    return _batched(result) if batched else LeaveGroupResponse(error_code=_single(result))
+    response: Any = shell.ask(
+        lambda token, now: shell.coordinator.leave(request.group_id, leaving, token, now),
+        lambda result: _batched(result) if batched else LeaveGroupResponse(error_code=_single(result)),
+    )
+    return response  # type: ignore[no-any-return]
 
 
 def _batched(result: LeaveResult) -> LeaveGroupResponse:

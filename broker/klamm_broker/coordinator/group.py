@@ -14,14 +14,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from klamm_broker.coordinator import group_state
+from klamm_broker.coordinator.base import Clock, Group
 from klamm_broker.coordinator.effects import Token
 from klamm_broker.coordinator.group_state import Event, GroupState
 from klamm_broker.coordinator.model import (
     CONSUMER_PROTOCOL_TYPE,
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
     CommittedOffset,
     JoinedMember,
     Protocol,
-    TopicPartition,
 )
 from klamm_broker.coordinator.subscription import MalformedSubscription, subscribed_topics
 from klamm_broker.wire.errors import ErrorCode
@@ -53,13 +55,11 @@ class Member:
         return next(p.name for p in self.protocols if p.name in candidates)
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     """See the module's docstring."""
 
     def __init__(self, group_id: str, *, partition: int, wall_ms: int) -> None:
-        self.group_id = group_id
-        self.partition = partition
-        """Where in `__consumer_offsets` its records are."""
+        super().__init__(group_id, partition=partition)
         self.state = GroupState.EMPTY
         self.state_since_ms = wall_ms
         self.generation_id = 0
@@ -79,12 +79,6 @@ class ClassicGroup:
         self.subscribed_topics: frozenset[str] | None = None
         """What members of a consumer group subscribed to; None when it cannot be known."""
         self.has_metadata_record = False
-        self.deleting = False
-        """Tombstones were handed to the log and their fate is not known yet."""
-        self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        """What is committed and durable."""
-        self.pending_offsets: Counter[TopicPartition] = Counter()
-        """Commits and deletions that were handed to the log and whose fate is not known yet."""
         self._supported: Counter[str] = Counter()
         self._awaiting_join: set[str] = set()
 
@@ -100,8 +94,11 @@ class ClassicGroup:
         return group_state.can_rebalance(self.state)
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
     def is_void(self) -> bool:
-        """Nothing is in it, nothing of it is in the log, nothing is on its way there."""
         return (
             self.state is GroupState.EMPTY
             and not self.pending_members
@@ -198,6 +195,47 @@ class ClassicGroup:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
+    # Offsets
+
+    @property
+    def may_lose_offsets(self) -> bool:
+        return self.is_empty or self.uses_consumer_protocol
+
+    def retention_starts(self) -> Clock | None:
+        if self.protocol_type is None:
+            return _commit_time  # a consumer outside group management
+        if self.is_empty:
+            since_ms = self.state_since_ms
+            # Group records before version 2 do not say when the group became empty.
+            return _commit_time if since_ms == -1 else lambda _: since_ms
+        if (
+            self.uses_consumer_protocol
+            and self.state is GroupState.STABLE
+            and self.subscribed_topics is not None
+        ):
+            return _commit_time
+        return None
+
+    def validate_commit(self, request: CommitRequest) -> ErrorCode:
+        generation_id = request.generation_id
+        if generation_id < 0 and self.is_empty:
+            return ErrorCode.NONE  # an administrator, or a consumer that assigns its partitions itself
+        nobody = request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None
+        if generation_id < 0 and nobody:
+            # The group has members: its offsets are theirs. Older versions of TxnOffsetCommit say nothing of members.
+            return ErrorCode.NONE if request.is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.validate_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.COMPLETING_REBALANCE and not request.is_transactional:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
+
     # Rebalance
 
     @property
@@ -283,7 +321,7 @@ class ClassicGroup:
             self.subscribed_topics = None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether offsets of `topic` are in use; when that cannot be known, a consumer group says yes."""
+        """When it cannot be known, a group of consumers says yes."""
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.uses_consumer_protocol
@@ -296,3 +334,7 @@ class InitialDelay:
     delay_ms: int
     remaining_ms: int
     member_added: bool = False
+
+
+def _commit_time(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp_ms

@@ -15,37 +15,47 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from klamm_broker.coordinator import records, view
+from klamm_broker.coordinator.base import Group
+from klamm_broker.coordinator.consumer import core, migration
+from klamm_broker.coordinator.consumer import view as consumer_view
+from klamm_broker.coordinator.consumer.change import Steps
+from klamm_broker.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState
+from klamm_broker.coordinator.consumer.journal import Journal
+from klamm_broker.coordinator.consumer.member import MemberState
+from klamm_broker.coordinator.consumer.model import (
+    ConsumerConfig,
+    ConsumerGroupDescription,
+    HeartbeatRequest,
+)
+from klamm_broker.coordinator.consumer.topics import NoTopics, Topics
 from klamm_broker.coordinator.effects import Effect, KeyValue, Now, Token, Turn
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.group_state import GroupState
 from klamm_broker.coordinator.loading import Loader
+from klamm_broker.coordinator.members import Members
 from klamm_broker.coordinator.membership import Membership
 from klamm_broker.coordinator.model import (
     NO_TOPIC_ID,
-    UNKNOWN_MEMBER_ID,
     CommitRequest,
     CommitResult,
     FetchResult,
     GroupConfig,
     GroupDescription,
     JoinRequest,
-    JoinResult,
-    LeaveResult,
     LeavingMember,
     ListedGroup,
     SyncRequest,
-    SyncResult,
     TopicPartition,
 )
 from klamm_broker.coordinator.offsets import Offsets, mark_removed
-from klamm_broker.coordinator.partitioning import partition_for
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.table import GroupTable
 from klamm_broker.coordinator.timers import Timers
 from klamm_broker.wire.errors import ErrorCode
 
@@ -62,54 +72,61 @@ class GroupCoordinator:
     """See the module's docstring."""
 
     def __init__(
-        self, config: GroupConfig, *, new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+        self,
+        config: GroupConfig,
+        *,
+        consumer: ConsumerConfig | None = None,
+        topics: Topics | None = None,
+        new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
-        self.config = config
-        self.groups: dict[str, ClassicGroup] = {}
+        self._table = GroupTable(config)
+        self.groups = self._table.groups
         self._turn = Turn()
         self._timers = Timers()
         self._rebalancer = Rebalancer(config, self._timers, self._turn)
         self._membership = Membership(config, self._rebalancer, self._turn, new_uuid=new_uuid)
         self._offsets = Offsets(config, self._rebalancer, self._turn)
+        self._consumer_config = consumer or ConsumerConfig()
+        self._topics = topics or NoTopics()
+        self._steps = Steps(self._consumer_config, self._topics)
+        self._core = core.Core(
+            classic_config=config,
+            config=self._consumer_config,
+            groups=self.groups,
+            turn=self._turn,
+            timers=self._timers,
+            journal=Journal(self._turn),
+            steps=self._steps,
+            rebalancer=self._rebalancer,
+            partition_for=self.partition_for,
+            new_member_id=new_uuid,
+        )
+        self._members = Members(self._table, self._turn, self._membership, self._core, self._drop_if_void)
         self._loading: dict[int, Loader] = {}
         self._to_clean: deque[str] = deque()
-        self._closing = False
+
+    @property
+    def config(self) -> GroupConfig:
+        return self._table.config
 
     # Members
+
+    def consumer_heartbeat(self, request: HeartbeatRequest, token: Token, now: Now) -> list[Effect]:
+        """ConsumerGroupHeartbeat. The reply is a HeartbeatResult."""
+        self._turn.begin(now)
+        self._members.consumer_heartbeat(request, token)
+        return self._turn.end()
 
     def join(self, request: JoinRequest, token: Token, now: Now) -> list[Effect]:
         """JoinGroup. The reply is a JoinResult."""
         self._turn.begin(now)
-        error, group = self._group_to_join(request)
-        if group is None:
-            self._turn.reply(token, JoinResult(error=error, member_id=request.member_id))
-        else:
-            self._membership.join(group, request, token)
-            self._drop_if_void(group)
+        self._members.join(request, token)
         return self._turn.end()
-
-    def _group_to_join(self, request: JoinRequest) -> tuple[ErrorCode, ClassicGroup | None]:
-        error = self._unavailable(request.group_id)
-        if not request.group_id:
-            return ErrorCode.INVALID_GROUP_ID, None
-        if error is not ErrorCode.NONE:
-            return error, None
-        low, high = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
-        if not low <= request.session_timeout_ms <= high:
-            return ErrorCode.INVALID_SESSION_TIMEOUT, None
-        group = self.groups.get(request.group_id)
-        if group is None and request.member_id != UNKNOWN_MEMBER_ID:
-            return ErrorCode.UNKNOWN_MEMBER_ID, None
-        return self._found_or_made(request.group_id)
 
     def sync(self, request: SyncRequest, token: Token, now: Now) -> list[Effect]:
         """SyncGroup. The reply is a SyncResult."""
         self._turn.begin(now)
-        error, group = self._group_of_members(request.group_id)
-        if group is None:
-            self._turn.reply(token, SyncResult(error=error))
-        else:
-            self._membership.sync(group, request, token)
+        self._members.sync(request, token)
         return self._turn.end()
 
     def heartbeat(
@@ -117,33 +134,25 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """Heartbeat. It changes nothing but the member's deadline, so it has no effects."""
         self._turn.begin(now)
-        error, group = self._group_of_members(group_id)
-        if group is None:
-            return error
-        return self._membership.heartbeat(group, member_id, group_instance_id, generation_id)
+        return self._members.heartbeat(group_id, member_id, group_instance_id, generation_id)
 
-    def leave(
-        self, group_id: str, members: Sequence[LeavingMember], now: Now
-    ) -> tuple[LeaveResult, list[Effect]]:
-        """LeaveGroup: the answer, and what follows for the other members."""
+    def leave(self, group_id: str, members: Sequence[LeavingMember], token: Token, now: Now) -> list[Effect]:
+        """LeaveGroup. The reply is a LeaveResult; effects tell the other members what follows."""
         self._turn.begin(now)
-        error, group = self._group_of_members(group_id)
-        if group is not None:
-            result = self._membership.leave(group, members)
-            self._drop_if_void(group)
-        elif error is ErrorCode.UNKNOWN_MEMBER_ID:
-            result = LeaveResult(members=tuple((member, error) for member in members))
-        else:
-            result = LeaveResult(error=error)
-        return result, self._turn.end()
+        self._members.leave(group_id, members, token)
+        return self._turn.end()
 
-    def _group_of_members(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID, None
-        error = self._unavailable(group_id)
-        if error is not ErrorCode.NONE:
-            return error, None
-        return ErrorCode.UNKNOWN_MEMBER_ID, self.groups.get(group_id)
+    # Topics
+
+    def on_topics_changed(self, names: Iterable[str], *, created: bool = False) -> None:
+        """These topics were created, deleted or have more partitions: groups look at them with their next heartbeat."""
+        changed = set(names)
+        for name in changed:
+            self._steps.hashes.forget(name)
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.regexes_stale |= created
+                group.metadata_stale |= any(group.is_subscribed_to(name) for name in changed)
 
     # Offsets
 
@@ -158,21 +167,21 @@ class GroupCoordinator:
             self._drop_if_void(group)
         return self._turn.end()
 
-    def _group_to_commit_to(self, request: CommitRequest) -> tuple[ErrorCode, ClassicGroup | None]:
-        error = self._unavailable(request.group_id)
+    def _group_to_commit_to(self, request: CommitRequest) -> tuple[ErrorCode, Group | None]:
+        error = self._table.unavailable(request.group_id)
         if error is not ErrorCode.NONE:
             return error, None
         if request.group_id not in self.groups and request.generation_id >= 0:
             missing = request.reports_missing_group
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION, None
-        return self._found_or_made(request.group_id)
+        return self._table.found_or_made(request.group_id, self._turn.now.wall_ms)
 
     def fetch(self, group_id: str, *, require_stable: bool = False) -> FetchResult:
         """OffsetFetch: all committed offsets of a group, as a view that the next call may change.
 
         `require_stable` asks as well which of them an open transaction may still change.
         """
-        error = self._unavailable(group_id)
+        error = self._table.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return FetchResult(error=error)
         group = self.groups.get(group_id)
@@ -205,18 +214,16 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
         self._turn.begin(now)
-        error, group = self._group_to_manage(group_id)
+        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             self._turn.reply(token, CommitResult(error=error))
-        elif group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+        elif not group.may_lose_offsets:
             self._turn.reply(token, CommitResult(error=ErrorCode.NON_EMPTY_GROUP))
         else:
             self._delete_offsets(group, partitions, token)
         return self._turn.end()
 
-    def _delete_offsets(
-        self, group: ClassicGroup, partitions: Sequence[TopicPartition], token: Token
-    ) -> None:
+    def _delete_offsets(self, group: Group, partitions: Sequence[TopicPartition], token: Token) -> None:
         results = {
             at: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(at.topic) else ErrorCode.NONE
             for at in partitions
@@ -254,7 +261,7 @@ class GroupCoordinator:
             self._forget(group, stale)
         return self._turn.end()
 
-    def _forget(self, group: ClassicGroup, partitions: Sequence[TopicPartition]) -> None:
+    def _forget(self, group: Group, partitions: Sequence[TopicPartition]) -> None:
         if partitions and not group.deleting:
             log.info("group %s: offsets of %d deleted partitions go", group.group_id, len(partitions))
             self._offsets.delete(group, partitions, lambda _: None)
@@ -264,16 +271,16 @@ class GroupCoordinator:
     def delete_group(self, group_id: str, token: Token, now: Now) -> list[Effect]:
         """DeleteGroups, one group. The reply is an ErrorCode."""
         self._turn.begin(now)
-        error, group = self._group_to_manage(group_id)
+        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             self._turn.reply(token, error)
-        elif group.state is not GroupState.EMPTY:
+        elif not group.is_empty:
             self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
         else:
             self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
         return self._turn.end()
 
-    def _delete(self, group: ClassicGroup, done: Callable[[ErrorCode], None]) -> None:
+    def _delete(self, group: Group, done: Callable[[ErrorCode], None]) -> None:
         group.deleting = True
 
         def then(error: ErrorCode) -> None:
@@ -284,21 +291,35 @@ class GroupCoordinator:
                 log.warning("group %s could not be deleted: %s", group.group_id, error.name)
             done(error)
 
-        tombstone = records.group_tombstone(group.group_id)
-        self._offsets.delete(group, self._offsets.known(group), then, last=[tombstone])
+        if isinstance(group, ConsumerGroup):
+            last = migration.tombstones(group)
+        else:
+            last = [records.group_tombstone(group.group_id)]
+        self._offsets.delete(group, self._offsets.known(group), then, last=last)
 
-    def _remove(self, group: ClassicGroup) -> None:
-        for member_id in list(group.pending_members):
-            self._rebalancer.remove_member(group, member_id)
+    def _remove(self, group: Group) -> None:
+        if isinstance(group, ClassicGroup):
+            for member_id in list(group.pending_members):
+                self._rebalancer.remove_member(group, member_id)
+            mark_removed(group, self._turn.now.wall_ms)
         del self.groups[group.group_id]
-        mark_removed(group, self._turn.now.wall_ms)
 
     def describe(self, group_id: str) -> GroupDescription:
         """DescribeGroups, one group. GROUP_ID_NOT_FOUND is for versions that know it; the state is Dead."""
-        error = self._unavailable(group_id)
+        error = self._table.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return GroupDescription(group_id=group_id, error=error)
         return view.describe(group_id, self.groups.get(group_id))
+
+    def describe_consumer(self, group_id: str) -> ConsumerGroupDescription:
+        """ConsumerGroupDescribe, one group."""
+        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        if isinstance(group, ConsumerGroup):
+            return consumer_view.describe(group, self._topics, self._steps.assignor_of(group))
+        text = error.message
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            text = f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
+        return ConsumerGroupDescription(group_id=group_id, error=error, error_message=text)
 
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
@@ -306,12 +327,6 @@ class GroupCoordinator:
         """ListGroups: the groups in these states and of these types (empty: all), names in any case."""
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE
         return error, view.list_groups(self.groups.values(), states, types)
-
-    def _group_to_manage(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
-        error = self._unavailable(group_id)
-        if error is not ErrorCode.NONE:
-            return error, None
-        return ErrorCode.GROUP_ID_NOT_FOUND, self.groups.get(group_id)
 
     # Time
 
@@ -329,18 +344,24 @@ class GroupCoordinator:
             if key == _CLEANUP:
                 self._clean()
                 continue
-            group = self.groups.get(key[1])
-            if group is None:
-                continue
-            match key[0]:
-                case "session":
-                    self._rebalancer.expire_session(group, key[2])
-                case "join":
-                    self._rebalancer.expire_join(group)
-                case "sync":
-                    self._rebalancer.expire_sync(group)
-            self._drop_if_void(group)
+            if key[0] in core.DEADLINES:
+                self._core.expire(key)
+            else:
+                self._core.journal.when_free(key[1], partial(self._expire_classic, key))
         return self._turn.end()
+
+    def _expire_classic(self, key: tuple[str, ...]) -> None:
+        group = self.groups.get(key[1])
+        if not isinstance(group, ClassicGroup) or key in self._timers:
+            return
+        match key[0]:
+            case "session":
+                self._rebalancer.expire_session(group, key[2])
+            case "join":
+                self._rebalancer.expire_join(group)
+            case "sync":
+                self._rebalancer.expire_sync(group)
+        self._drop_if_void(group)
 
     def _clean(self) -> None:
         """Expire offsets, some groups at a time."""
@@ -348,7 +369,7 @@ class GroupCoordinator:
             self._to_clean.extend(self.groups)
         for _ in range(min(_GROUPS_PER_CLEANUP, len(self._to_clean))):
             group = self.groups.get(self._to_clean.popleft())
-            if group is None or group.deleting:
+            if group is None or group.deleting or self._core.journal.is_busy(group.group_id):
                 continue
             if self._offsets.expire(group):
                 log.info("group %s is empty and its offsets have expired", group.group_id)
@@ -365,6 +386,7 @@ class GroupCoordinator:
     def start_loading(self, partition: int) -> None:
         """Records of this partition are going to be replayed; its groups are unavailable until that is over."""
         self._loading[partition] = Loader()
+        self._table.loading.add(partition)
 
     def replay(self, partition: int, batch: Iterable[KeyValue], *, producer_id: int = NO_PRODUCER_ID) -> None:
         """Take in records of a partition that is being loaded, in the order of its log.
@@ -381,22 +403,38 @@ class GroupCoordinator:
         """All records were replayed: the partition's groups are available, their members' sessions start."""
         self._turn.begin(now)
         loader = self._loading.pop(partition)
+        self._table.loading.discard(partition)
         for group in loader.groups(partition):
             self.groups[group.group_id] = group
-            for member in group.members.values():
-                self._rebalancer.restart_session(group, member)
-            if len(group.members) > self.config.max_size:
-                self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+            if isinstance(group, ConsumerGroup):
+                self._start_consumer_group(group)
+            elif isinstance(group, ClassicGroup):
+                self._start_classic_group(group)
         for producer_id, group_id, at, offset in loader.in_transactions():
             opened = self._offsets.in_transactions[partition].add(producer_id, group_id, {at: offset})
-            (self.groups.get(group_id) or self._make(group_id)).pending_offsets.update(opened)
+            (
+                self.groups.get(group_id) or self._table.make(group_id, self._turn.now.wall_ms)
+            ).pending_offsets.update(opened)
         return self._turn.end()
+
+    def _start_classic_group(self, group: ClassicGroup) -> None:
+        for member in group.members.values():
+            self._rebalancer.restart_session(group, member)
+        if len(group.members) > self.config.max_size:
+            self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+
+    def _start_consumer_group(self, group: ConsumerGroup) -> None:
+        for member in group.members.values():
+            self._core.restart_session(group, member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._core.watch_revocation(group, member)
 
     def close(self, now: Now) -> list[Effect]:
         """The broker stops: whoever is parked is sent away, and nobody is let in any more."""
         self._turn.begin(now)
-        self._closing = True
-        for group in self.groups.values():
+        self._table.closing = True
+        classic = [group for group in self.groups.values() if isinstance(group, ClassicGroup)]
+        for group in classic:
             for member in group.members.values():
                 self._rebalancer.release(group, member, ErrorCode.NOT_COORDINATOR, answer_as=member.member_id)
         return self._turn.end()
@@ -405,44 +443,20 @@ class GroupCoordinator:
 
     def on_offsets_topic_created(self, partitions: int) -> None:
         """`__consumer_offsets` is new, and empty: whoever created it decided on the number of its partitions."""
-        self.config = replace(self.config, offsets_topic_partitions=partitions)
-        for group in self.groups.values():
-            group.partition = self.partition_for(group.group_id)
+        self._table.on_offsets_topic_created(partitions)
 
     def partition_for(self, group_id: str) -> int:
-        return partition_for(group_id, self.config.offsets_topic_partitions)
+        return self._table.partition_for(group_id)
 
-    def _unavailable(self, group_id: str) -> ErrorCode:
-        if self._closing:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        group = self.groups.get(group_id)
-        if group is not None:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if group.deleting else ErrorCode.NONE
-        if self._loading and self.partition_for(group_id) in self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE
-
-    def _found_or_made(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
-        group = self.groups.get(group_id)
-        if group is None:
-            if len(self.groups) >= self.config.max_groups:
-                # Not retriable on purpose: waiting does not help, and the client's log should say so.
-                return ErrorCode.POLICY_VIOLATION, None
-            group = self._make(group_id)
-        return ErrorCode.NONE, group
-
-    def _make(self, group_id: str) -> ClassicGroup:
-        group = ClassicGroup(group_id, partition=self.partition_for(group_id), wall_ms=self._turn.now.wall_ms)
-        self.groups[group_id] = group
-        return group
-
-    def _drop_if_void(self, group: ClassicGroup) -> None:
+    def _drop_if_void(self, group: Group) -> None:
         if group.is_void and self.groups.get(group.group_id) is group:
             self._remove(group)
 
     def statistics(self) -> Mapping[str, int]:
         """Numbers for metrics and logs."""
         counts = {state.value: 0 for state in GroupState if state is not GroupState.DEAD}
+        counts |= {state.value: 0 for state in ConsumerGroupState}
         for group in self.groups.values():
-            counts[group.state.value] += 1
+            if isinstance(group, ClassicGroup | ConsumerGroup):
+                counts[group.state.value] += 1
         return {**counts, "offsets": sum(len(g.offsets) for g in self.groups.values())}

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from sys import intern
 
 from klamm_broker.coordinator import records
+from klamm_broker.coordinator.base import Group
+from klamm_broker.coordinator.consumer.group import ConsumerGroup
+from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup, Member
 from klamm_broker.coordinator.group_state import GroupState
@@ -21,6 +24,8 @@ from klamm_broker.wire.errors import ProtocolError
 from klamm_broker.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
 log = logging.getLogger(__name__)
+
+Record = GroupRecord | OffsetRecord | ConsumerRecord
 
 
 class Loader:
@@ -88,9 +93,9 @@ class Loader:
                     record.value,
                 )
 
-    def groups(self, partition: int) -> list[ClassicGroup]:
-        """The groups as they were stored: with members Stable, without Empty. The loader is empty then."""
-        groups: dict[str, ClassicGroup] = {}
+    def groups(self, partition: int) -> list[Group]:
+        """The groups as they were stored: classic ones with members Stable, without Empty. The loader is empty then."""
+        groups: dict[str, Group] = {}
         foreign = 0
         live, self._live = self._live, {}
         for key, value in live.items():
@@ -104,28 +109,43 @@ class Loader:
                 foreign += 1
                 continue
             group = groups.get(record.group_id)
-            if group is None:
-                group = ClassicGroup(record.group_id, partition=partition, wall_ms=-1)
-                groups[record.group_id] = group
+            if group is None or (isinstance(record, ConsumerRecord) and not isinstance(group, ConsumerGroup)):
+                groups[record.group_id] = group = _made(record, partition, group)
             _apply(group, record)
         if foreign:
             log.warning(
-                "__consumer_offsets-%d: %d records of group types that this broker does not have (the group "
-                "protocol of KIP-848, share and streams groups) are left alone",
+                "__consumer_offsets-%d: %d records of group types that this broker does not have (share and "
+                "streams groups) are left alone",
                 partition,
                 foreign,
             )
         return list(groups.values())
 
 
-def _apply(group: ClassicGroup, record: GroupRecord | OffsetRecord) -> None:
+def _made(record: Record, partition: int, old: Group | None) -> Group:
+    if not isinstance(record, ConsumerRecord):
+        return ClassicGroup(record.group_id, partition=partition, wall_ms=-1)
+    group = ConsumerGroup(record.group_id, partition=partition)
+    if old is not None:
+        group.take_offsets(old)
+    return group
+
+
+def _apply(group: Group, record: Record) -> None:
+    if isinstance(record, ConsumerRecord):
+        assert isinstance(group, ConsumerGroup)
+        group.apply(record)
+        return
+    assert record.value is not None
     if isinstance(record, OffsetRecord):
-        assert record.value is not None
         at = record.topic_partition
         group.offsets[TopicPartition(intern(at.topic), at.partition)] = record.value
-    else:
-        assert record.value is not None
+    elif isinstance(group, ClassicGroup):
         _restore(group, record.value)
+    else:
+        log.error(
+            "group %s is stored as a consumer group and as a classic one: it is the former", group.group_id
+        )
 
 
 def _restore(group: ClassicGroup, stored: GroupMetadataValue) -> None:

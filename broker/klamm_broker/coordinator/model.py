@@ -160,8 +160,13 @@ class CommitRequest:
     group_instance_id: str | None = None
     retention_ms: int | None = None
     reports_missing_group: bool = True
-    """From OffsetCommit v9 on GROUP_ID_NOT_FOUND is known; before, ILLEGAL_GENERATION says the same."""
+    """From OffsetCommit v9 on GROUP_ID_NOT_FOUND and member epochs are known; before, ILLEGAL_GENERATION says the same
+    as the former, and members of the consumer protocol cannot commit."""
     offsets: Mapping[TopicPartition, OffsetToCommit]
+
+    @property
+    def is_transactional(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from klamm_broker.coordinator import records
+from klamm_broker.coordinator.base import Group
 from klamm_broker.coordinator.effects import KeyValue, Token, Turn
 from klamm_broker.coordinator.group import ClassicGroup
-from klamm_broker.coordinator.group_state import Event, GroupState
+from klamm_broker.coordinator.group_state import Event
 from klamm_broker.coordinator.model import (
-    UNKNOWN_MEMBER_ID,
     CommitRequest,
     CommitResult,
     CommittedOffset,
@@ -48,16 +48,16 @@ class Offsets:
 
     # Commit
 
-    def commit(self, group: ClassicGroup, request: CommitRequest, token: Token) -> None:
+    def commit(self, group: Group, request: CommitRequest, token: Token) -> None:
         """Handle an OffsetCommit whose group exists (it may have been made for this request)."""
-        in_txn = isinstance(request, TxnCommitRequest)
-        error = (self._validate_txn_commit if in_txn else self._validate_commit)(group, request)
+        error = group.validate_commit(request)
         if error is not ErrorCode.NONE:
             self._turn.reply(token, CommitResult(error=error))
             return
-        member = group.members.get(request.member_id)
-        if member is not None and not in_txn:
-            self._rebalancer.restart_session(group, member)  # a commit is as good as a heartbeat
+        if isinstance(group, ClassicGroup) and not request.is_transactional:
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalancer.restart_session(group, member)  # a commit is as good as a heartbeat
         results: CommitResults = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for at, offset in request.offsets.items():
@@ -81,33 +81,6 @@ class Offsets:
             len(metadata.encode()) > _STRING_BYTES_MAX
         )
 
-    def _validate_commit(self, group: ClassicGroup, request: CommitRequest) -> ErrorCode:
-        generation_id = request.generation_id
-        if generation_id < 0 and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE  # an administrator, or a consumer that assigns its partitions itself
-        if generation_id < 0 and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID  # the group has members: its offsets are theirs
-        error = group.validate_member(request.member_id, request.group_instance_id)
-        if error is not ErrorCode.NONE:
-            return error
-        if generation_id != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
-
-    def _validate_txn_commit(self, group: ClassicGroup, request: CommitRequest) -> ErrorCode:
-        """Milder than for an ordinary commit: older versions say nothing of members, and a rebalance does not matter."""
-        generation_id, nobody = request.generation_id, request.member_id == UNKNOWN_MEMBER_ID
-        if generation_id < 0 and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE
-        if generation_id < 0 and nobody and request.group_instance_id is None:
-            return ErrorCode.NONE
-        error = group.validate_member(request.member_id, request.group_instance_id)
-        if error is not ErrorCode.NONE:
-            return error
-        return ErrorCode.NONE if generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION
-
     def _committed(self, request: CommitRequest, offset: OffsetToCommit) -> CommittedOffset:
         now_ms = self._turn.now.wall_ms
         return CommittedOffset(
@@ -121,7 +94,7 @@ class Offsets:
 
     def _store(
         self,
-        group: ClassicGroup,
+        group: Group,
         accepted: dict[TopicPartition, CommittedOffset],
         results: CommitResults,
         token: Token,
@@ -142,7 +115,7 @@ class Offsets:
 
     def _store_in_txn(
         self,
-        group: ClassicGroup,
+        group: Group,
         request: TxnCommitRequest,
         accepted: dict[TopicPartition, CommittedOffset],
         results: CommitResults,
@@ -169,11 +142,11 @@ class Offsets:
         """A transaction's marker is in this partition of the log; the caller applies what became visible."""
         return self.in_transactions[partition].complete(producer_id, committed=committed)
 
-    def settle(self, group: ClassicGroup, at: TopicPartition) -> None:
+    def settle(self, group: Group, at: TopicPartition) -> None:
         """An open transaction has ended for this partition of the group."""
         self._settle(group, (at,))
 
-    def _settle(self, group: ClassicGroup, partitions: Iterable[TopicPartition]) -> None:
+    def _settle(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
         for at in partitions:
             if group.pending_offsets[at] > 1:
                 group.pending_offsets[at] -= 1
@@ -184,7 +157,7 @@ class Offsets:
 
     def delete(
         self,
-        group: ClassicGroup,
+        group: Group,
         partitions: Sequence[TopicPartition],
         done: Callable[[ErrorCode], None],
         *,
@@ -208,7 +181,7 @@ class Offsets:
 
     def _after_tombstones(
         self,
-        group: ClassicGroup,
+        group: Group,
         chunk: Sequence[TopicPartition],
         outcome: list[ErrorCode],
         done: Callable[[ErrorCode], None] | None,
@@ -226,15 +199,15 @@ class Offsets:
 
         return then
 
-    def known(self, group: ClassicGroup) -> list[TopicPartition]:
+    def known(self, group: Group) -> list[TopicPartition]:
         """Every partition that has an offset, or will have one if an append that is under way succeeds."""
         return list(group.offsets.keys() | group.pending_offsets.keys())
 
     # Expiry
 
-    def expired(self, group: ClassicGroup) -> list[TopicPartition]:
+    def expired(self, group: Group) -> list[TopicPartition]:
         """The offsets that are past their retention and that nobody needs (Kafka's rules, KIP-211)."""
-        since = self._retention_starts(group)
+        since = group.retention_starts()
         if since is None:
             return []
         now_ms = self._turn.now.wall_ms
@@ -249,30 +222,14 @@ class Offsets:
                 expired.append(at)
         return expired
 
-    def _retention_starts(self, group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
-        """From when retention counts for an offset; None when this group's offsets do not expire now."""
-        if group.protocol_type is None:
-            return _commit_time  # a consumer outside group management
-        if group.state is GroupState.EMPTY:
-            since_ms = group.state_since_ms
-            # Group records before version 2 do not say when the group became empty.
-            return _commit_time if since_ms == -1 else lambda _: since_ms
-        if (
-            group.uses_consumer_protocol
-            and group.state is GroupState.STABLE
-            and group.subscribed_topics is not None
-        ):
-            return _commit_time
-        return None
-
-    def expire(self, group: ClassicGroup) -> bool:
+    def expire(self, group: Group) -> bool:
         """Delete what is expired; whether the group is Empty and keeps nothing, so that it can go as well."""
         expired = self.expired(group)
         if (
-            group.state is GroupState.EMPTY
+            group.is_empty
             and len(expired) == len(group.offsets)
             and not group.pending_offsets
-            and not group.pending_members
+            and not (isinstance(group, ClassicGroup) and group.pending_members)
         ):
             return True
         if expired:
@@ -283,7 +240,3 @@ class Offsets:
 def mark_removed(group: ClassicGroup, wall_ms: int) -> None:
     """The group is gone for good; whoever still holds it sees it Dead."""
     group.handle(Event.REMOVED, wall_ms)
-
-
-def _commit_time(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp_ms

@@ -246,6 +246,15 @@ class Rebalancer:
         self.answer_join(group, member, result)
         self._answer_sync(group, member, SyncResult(error=error))
 
+    def retire(self, group: ClassicGroup) -> None:
+        """The group is of another kind from now on: whoever waits is to ask again, and nothing is due any more."""
+        for member in group.members.values():
+            self.release(group, member, ErrorCode.REBALANCE_IN_PROGRESS, answer_as=member.member_id)
+        self._timers.cancel(("join", group.group_id))
+        self._timers.cancel(("sync", group.group_id))
+        for member_id in (*group.members, *group.pending_members):
+            self.forget_session(group, member_id)
+
     def remove_member(self, group: ClassicGroup, member_id: str) -> None:
         """Remove a member, or one that is pending, and what is known of it. Starts nothing."""
         member = group.members.get(member_id)

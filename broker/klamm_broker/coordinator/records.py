@@ -1,8 +1,9 @@
 """The records of `__consumer_offsets`, as Kafka writes and reads them.
 
 Key and value are an int16 version and then the message's body. The version of a key also says what kind of
-record it is: 0 and 1 a committed offset, 2 a classic group; 3 and above belong to Kafka's newer group types,
-which this broker does not have: they are skipped, and whoever loads counts them. No value is a tombstone.
+record it is: 0 and 1 a committed offset, 2 a classic group, 3 to 8 and 16 parts of a consumer group
+(`consumer/records.py`). Others belong to share and Streams groups, which this broker does not have: they are skipped,
+and whoever loads counts them. No value is a tombstone.
 
 Versions written are those that Kafka 4.3 writes: group metadata 3, offsets 4 with the topic's id (1 where the
 commit brought its own expiry, as nothing newer can hold it). All versions are read.
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
+from klamm_broker.coordinator.consumer import records as consumer_records
+from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import CommittedOffset, TopicPartition
@@ -110,7 +113,7 @@ def _offset_key(group_id: str, at: TopicPartition) -> bytes:
     return _VERSION.pack(_OFFSET_KEY) + key.encode(0)
 
 
-def decode(key: bytes, value: bytes | None) -> GroupRecord | OffsetRecord | None:
+def decode(key: bytes, value: bytes | None) -> GroupRecord | OffsetRecord | ConsumerRecord | None:
     """What a record says; None for a kind of record that this broker does not have.
 
     Raises a ProtocolError for bytes that are no such record.
@@ -126,7 +129,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | OffsetRecord | None
             return GroupRecord(group.group, None)
         stored, _ = GroupMetadataValue.decode(value, _version(value, "value"), _VERSION.size)
         return GroupRecord(group.group, stored)
-    return None
+    return None if value is None else consumer_records.decode(kind, key, value)
 
 
 def _decode_offset(value: bytes) -> CommittedOffset:

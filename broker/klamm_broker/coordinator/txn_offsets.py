@@ -27,6 +27,10 @@ class TxnCommitRequest(CommitRequest):
     producer_id: int
     producer_epoch: int
 
+    @property
+    def is_transactional(self) -> bool:
+        return True
+
 
 class Completed(NamedTuple):
     """What a marker did: the places that its transaction had open, and the offsets that became visible, by group."""

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from klamm_broker.coordinator.base import Group
+from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.group_state import GroupState
-from klamm_broker.coordinator.model import GroupDescription, ListedGroup, MemberDescription
+from klamm_broker.coordinator.model import (
+    CONSUMER_PROTOCOL_TYPE,
+    GroupDescription,
+    ListedGroup,
+    MemberDescription,
+)
 from klamm_broker.wire.errors import ErrorCode
 
 
-def describe(group_id: str, group: ClassicGroup | None) -> GroupDescription:
-    """A group as DescribeGroups shows it: what members said and were assigned only while it is Stable."""
-    if group is None:
+def describe(group_id: str, group: Group | None) -> GroupDescription:
+    """A group as DescribeGroups shows it: what members said and were assigned only while it is Stable.
+
+    Groups of other kinds are as good as not there.
+    """
+    if not isinstance(group, ClassicGroup):
+        what = "not found" if group is None else "is not a classic group"
         return GroupDescription(
             group_id=group_id,
             error=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} not found.",
+            error_message=f"Group {group_id} {what}.",
             state=GroupState.DEAD.value,
         )
     stable = group.state is GroupState.STABLE
@@ -40,15 +51,21 @@ def describe(group_id: str, group: ClassicGroup | None) -> GroupDescription:
 
 
 def list_groups(
-    groups: Iterable[ClassicGroup], states: Collection[str], types: Collection[str]
+    groups: Iterable[Group], states: Collection[str], types: Collection[str]
 ) -> list[ListedGroup]:
     """The groups that pass both filters."""
-    wanted_states = {state.lower() for state in states}
+    wanted_states = {state.lower().strip() for state in states}
     wanted_types = {type_.lower() for type_ in types}
-    if wanted_types and "classic" not in wanted_types:
-        return []
+    listed = [_listed(group) for group in groups if isinstance(group, ClassicGroup | ConsumerGroup)]
     return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
-        for group in groups
-        if not wanted_states or group.state.value.lower() in wanted_states
+        item
+        for item in listed
+        if (not wanted_states or item.state.lower() in wanted_states)
+        and (not wanted_types or item.type in wanted_types)
     ]
+
+
+def _listed(group: ClassicGroup | ConsumerGroup) -> ListedGroup:
+    if isinstance(group, ConsumerGroup):
+        return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, "consumer")
+    return ListedGroup(group.group_id, group.protocol_type or "", group.state.value)

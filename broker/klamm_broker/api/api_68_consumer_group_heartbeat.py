@@ -1,0 +1,71 @@
+"""ConsumerGroupHeartbeat, key 68: versions 0 and 1 (KIP-848).
+
+Behaviour: a member joins with epoch 0, reports with the epoch it has, leaves with -1 (a static one for a while with
+-2). Answered at once, or once what it changes is in `__consumer_offsets`. The assignment is in the answer when the
+member asked for everything or when it is a new one.
+Versions: 1 brings regular expressions, and member ids that members make up themselves.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any
+
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
+from klamm_broker.coordinator.consumer.model import HeartbeatRequest, HeartbeatResult
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), request_max=LARGE_REQUEST_MAX)
+def consumer_group_heartbeat(
+    broker: Broker, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
+    owned = request.topic_partitions
+    heartbeat = HeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=request.subscribed_topic_names,
+        regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else {t.topic_id: frozenset(t.partitions) for t in owned},
+        client_id=ctx.client_id or "",
+        client_host=f"/{ctx.host}",  # as Java shows an address, and so every tool that lists members
+        brings_member_id=ctx.api_version >= 1,
+    )
+    shell = broker.groups
+    response: Any = shell.ask(
+        lambda token, now: shell.coordinator.consumer_heartbeat(heartbeat, token, now), _response
+    )
+    return response  # type: ignore[no-any-return]
+
+
+def _response(result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if result.assignment is not None:
+        assignment = Assignment(
+            topic_partitions=[
+                ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                for topic_id, partitions in result.assignment.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=result.error,
+        error_message=result.error_message,
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=assignment,
+    )

@@ -1,0 +1,89 @@
+"""ConsumerGroupDescribe, key 69: versions 0 and 1 (KIP-848).
+
+Behaviour: epochs, members with what they own and what they are meant to get. A group that does not exist or is of
+another kind is GROUP_ID_NOT_FOUND, which says which of both.
+Versions: 1 tells members of the classic protocol (0) from those of the consumer protocol (1).
+Authorized operations are all that there are: there is no authorizer yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm_broker.api import authorized
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.coordinator.consumer.model import (
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    NamedPartitions,
+)
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
+def consumer_group_describe(
+    broker: Broker, _ctx: RequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    describe = broker.groups.coordinator.describe_consumer
+    groups = [
+        _described(describe(group_id))
+        if group_id
+        else DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)
+        for group_id in dict.fromkeys(request.group_ids)
+    ]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = authorized.GROUP
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _described(group: ConsumerGroupDescription) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=group.error,
+        error_message=group.error_message,
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_member(m) for m in group.members],
+    )
+
+
+def _member(member: ConsumerMemberDescription) -> Member:
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(member.assignment),
+        target_assignment=_assignment(member.target_assignment),
+        member_type=0 if member.is_classic else 1,
+    )
+
+
+def _assignment(partitions: Sequence[NamedPartitions]) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=p.topic_id, topic_name=p.topic, partitions=list(p.partitions))
+            for p in partitions
+        ]
+    )

@@ -1,0 +1,283 @@
+"""What happens around the changes of consumer groups: opening, writing, members that go, deadlines.
+
+Deadlines of members have keys that start with `member` (its session), `revoke` (to give up partitions), `rejoin` and
+`resync` (for classic members, to send JoinGroup and SyncGroup). They are set once what leads to them is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from klamm_broker.coordinator import records as classic_records
+from klamm_broker.coordinator.base import Group
+from klamm_broker.coordinator.consumer import migration, records
+from klamm_broker.coordinator.consumer import regex as regexes
+from klamm_broker.coordinator.consumer.change import Change, Steps
+from klamm_broker.coordinator.consumer.errors import GroupError
+from klamm_broker.coordinator.consumer.group import ConsumerGroup
+from klamm_broker.coordinator.consumer.journal import Journal
+from klamm_broker.coordinator.consumer.member import ConsumerMember, MemberState
+from klamm_broker.coordinator.consumer.model import ConsumerConfig
+from klamm_broker.coordinator.consumer.records import ResolvedRegex
+from klamm_broker.coordinator.effects import Turn
+from klamm_broker.coordinator.group import ClassicGroup
+from klamm_broker.coordinator.model import GroupConfig
+from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.timers import Timers
+from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+DEADLINES: Final = frozenset({"member", "revoke", "rejoin", "resync"})
+_AGAIN_MS: Final = 500
+"""After an append failed a member that has to go is tried again so much later."""
+_WHY: Final = {
+    "member": "the member session expired",
+    "revoke": "it failed to give up partitions within its rebalance timeout",
+    "rejoin": "the classic member failed to join within the rebalance timeout",
+    "resync": "the member failed to sync within timeout",
+}
+Failed = Callable[[ErrorCode], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Core:
+    """See the module's docstring. `groups` is the coordinator's table of all kinds."""
+
+    classic_config: GroupConfig
+    config: ConsumerConfig
+    groups: dict[str, Group]
+    turn: Turn
+    timers: Timers
+    journal: Journal
+    steps: Steps
+    rebalancer: Rebalancer
+    partition_for: Callable[[str], int]
+    new_member_id: Callable[[], str]
+
+    # Changes
+
+    def open(self, group_id: str, *, create: bool) -> Change:
+        """Begin a change; with `create` of a new group, or one that was classic. Raises GroupError."""
+        group = self.groups.get(group_id)
+        now = self.turn.now
+        if isinstance(group, ConsumerGroup):
+            return Change(group=group, now=now)
+        if group is None:
+            if not create:
+                raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            if len(self.groups) >= self.classic_config.max_groups:
+                raise GroupError(ErrorCode.POLICY_VIOLATION, f"There are {len(self.groups)} groups already.")
+            return Change(group=ConsumerGroup(group_id, partition=self.partition_for(group_id)), now=now)
+        if not create or not isinstance(group, ClassicGroup):
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if group.is_empty:
+            fresh = ConsumerGroup(group_id, partition=group.partition)
+            prelude = [classic_records.group_tombstone(group_id)] if group.has_metadata_record else []
+            return Change(group=fresh, now=now, replaces=group, prelude=prelude)
+        migration.check_upgrade(group, self.config)
+        result, prelude = migration.upgraded(group, self.steps.topics, self.steps.hashes)
+        return Change(group=result, now=now, replaces=group, prelude=prelude)
+
+    def write(self, change: Change, done: Callable[[], None], failed: Failed) -> None:
+        """Make the change durable, then apply it; `failed` hears what a member is to be told instead."""
+        group, replaces = change.group, change.replaces
+        if change.refreshed:
+            group.metadata_stale = False  # before the append: topics may change while it is under way
+        if replaces is not None:
+            for member in replaces.members.values():
+                self.rebalancer.release(
+                    replaces, member, ErrorCode.REBALANCE_IN_PROGRESS, answer_as=member.member_id
+                )
+
+        def then(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                group.metadata_stale = True
+                failed(append_error(error))
+                return
+            self._publish(change)
+            change.commit()
+            done()
+            if change.resolve:
+                self.journal.when_free(group.group_id, lambda: self._resolve(group.group_id, change.resolve))
+
+        self.journal.write(group.group_id, group.partition, change.encoded(), then)
+
+    def _publish(self, change: Change) -> None:
+        group = change.group
+        known = self.groups.get(group.group_id)
+        if known is group:
+            return
+        if change.replaces is not None:
+            self.rebalancer.retire(change.replaces)
+            log.info("group %s is a consumer group now (it was a classic one)", group.group_id)
+            for member in group.members.values():
+                self.restart_session(group, member)
+        if known is not None:
+            group.take_offsets(known)  # it may have been made by a commit meanwhile
+        self.groups[group.group_id] = group
+
+    def _resolve(self, group_id: str, expressions: frozenset[str]) -> None:
+        """Match regular expressions against the topics that there are; new results begin a new epoch."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return
+        wanted = [e for e in sorted(expressions) if group.regex_counts[e]]
+        topics = self.steps.topics
+        change = Change(group=group, now=self.turn.now)
+        group.regexes_stale = False
+        subscribed = set(group.topic_counts)
+        found = regexes.resolve(wanted, topics)
+        for expression, names in found.items():
+            resolved = ResolvedRegex(names, topics.version, self.turn.now.wall_ms)
+            change.records.append(records.regex(group_id, expression, resolved))
+        for expression in group.regexes.keys() | found.keys():
+            old = group.regexes.get(expression)
+            subscribed |= found.get(expression, old.topics if old else frozenset())
+        bump = any(
+            names != (group.regexes[e].topics if e in group.regexes else frozenset())
+            for e, names in found.items()
+        )
+        hashed = self.steps.hashes.of(subscribed)
+        if bump or hashed != group.metadata_hash:
+            change.records.append(records.group_epoch(group_id, group.epoch + 1, hashed))
+            change.refreshed = True
+
+        def failed(error: ErrorCode) -> None:
+            group.regexes_stale = True
+            log.warning(
+                "group %s: topics of its regular expressions are not stored: %s", group_id, error.name
+            )
+
+        self.write(change, lambda: None, failed)
+
+    # Members that go
+
+    def fence(
+        self,
+        group: ConsumerGroup,
+        members: Sequence[ConsumerMember],
+        done: Callable[[], None],
+        failed: Failed,
+    ) -> None:
+        """Remove these members; when only classic ones are left the group becomes a classic one. Raises GroupError."""
+        if not members:
+            done()
+            return
+        if migration.may_downgrade(group, members, self.config, self.classic_config.max_size):
+            reason = "downgrade from consumer to classic, a member left"
+            self.downgrade(group, members, None, done, failed, reason=reason)
+            return
+        change = Change(group=group, now=self.turn.now)
+        for member in members:
+            change.records += records.member_tombstones(group.group_id, member.member_id)
+        gone = [(m, None) for m in members]
+        _, left = group.counts_with(gone)
+        unused = [e for e in group.regex_counts if e not in left]
+        change.records += [records.regex_tombstone(group.group_id, e) for e in unused]
+        hashed = self.steps.hashes.of(group.topics_with(gone))
+        change.records.append(records.group_epoch(group.group_id, group.epoch + 1, hashed))
+
+        def removed() -> None:
+            for member in members:
+                self.forget_deadlines(group, member.member_id)
+            done()
+
+        self.write(change, removed, failed)
+
+    def downgrade(
+        self,
+        group: ConsumerGroup,
+        without: Sequence[ConsumerMember],
+        joining: ConsumerMember | None,
+        done: Callable[[], None],
+        failed: Failed,
+        *,
+        reason: str | None,
+    ) -> None:
+        """Make it a classic group; it rebalances when there is a reason to. Raises GroupError."""
+        classic, made = migration.downgraded(
+            group, without, joining, self.steps.topics, self.turn.now.wall_ms
+        )
+
+        def then(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                failed(append_error(error))
+                return
+            log.info("group %s is a classic group now (it was a consumer group)", group.group_id)
+            for member_id in group.members:
+                self.forget_deadlines(group, member_id)
+            self.groups[group.group_id] = classic
+            for member in classic.members.values():
+                self.rebalancer.restart_session(classic, member)
+            if reason is not None:
+                self.rebalancer.prepare(classic, reason)
+            done()
+
+        self.journal.write(group.group_id, group.partition, made, then)
+
+    # Deadlines
+
+    def restart_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """The member was heard of."""
+        timeout_ms = self.config.settings(group.group_id).session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self._set(("member", group.group_id, member.member_id), timeout_ms)
+
+    def watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """A member that has to give something up gets so much time for it; classic ones have other deadlines."""
+        key = ("revoke", group.group_id, member.member_id)
+        if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
+            group.revocation_epochs[member.member_id] = member.epoch
+            self._set(key, member.rebalance_timeout_ms)
+        else:
+            group.revocation_epochs.pop(member.member_id, None)
+            self.timers.cancel(key)
+
+    def expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """A classic member was told to join again."""
+        key = ("rejoin", group.group_id, member.member_id)
+        if key not in self.timers:
+            self._set(key, member.rebalance_timeout_ms)
+
+    def expect_resync(self, group: ConsumerGroup, member: ConsumerMember, timeout_ms: int) -> None:
+        """A classic member has joined and has to fetch its assignment."""
+        self._set(("resync", group.group_id, member.member_id), timeout_ms)
+
+    def forget(self, kind: str, group: ConsumerGroup, member_id: str) -> None:
+        self.timers.cancel((kind, group.group_id, member_id))
+
+    def forget_deadlines(self, group: ConsumerGroup, member_id: str) -> None:
+        for kind in DEADLINES:
+            self.forget(kind, group, member_id)
+
+    def expire(self, key: tuple[str, ...]) -> None:
+        """A deadline has come."""
+        self.journal.when_free(key[1], lambda: self._expire(key))
+
+    def _expire(self, key: tuple[str, ...]) -> None:
+        kind, group_id, member_id = key
+        group = self.groups.get(group_id)
+        member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+        if member is None or not isinstance(group, ConsumerGroup) or key in self.timers:
+            return  # it has gone, or was heard of while this waited
+        if kind == "revoke" and group.revocation_epochs.get(member_id) != member.epoch:
+            return
+        log.info("group %s: member %s is fenced because %s", group_id, member_id, _WHY[kind])
+
+        def failed(error: ErrorCode) -> None:
+            log.warning("group %s: %s could not be fenced: %s", group_id, member_id, error.name)
+            self._set(key, _AGAIN_MS)
+
+        try:
+            self.fence(group, [member], lambda: None, failed)
+        except GroupError as e:
+            log.warning("group %s: %s could not be fenced: %s", group_id, member_id, e)
+            self._set(key, _AGAIN_MS)
+
+    def _set(self, key: tuple[str, ...], after_ms: int) -> None:
+        self.timers.set(key, self.turn.now.mono_ms + max(after_ms, 1))

@@ -1,0 +1,13 @@
+"""What a request on a consumer group can be refused with."""
+
+from __future__ import annotations
+
+from klamm_broker.wire.errors import ErrorCode
+
+
+class GroupError(Exception):
+    """The request is answered with this error; nothing has changed."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code

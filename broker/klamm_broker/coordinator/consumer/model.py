@@ -1,0 +1,129 @@
+"""What consumer groups are asked and what they answer: plain values, free of protocol versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from klamm_broker.coordinator.consumer.assignment import Assignment
+from klamm_broker.wire.errors import ErrorCode
+
+ASSIGNORS: Final = ("uniform", "range")
+"""group.consumer.assignors; the first one is the default."""
+
+
+class MigrationPolicy(Enum):
+    """group.consumer.migration.policy: which changes of protocol a group with members may make."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def may_upgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def may_downgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+
+
+class GroupSettings(NamedTuple):
+    """What may be set for each group: milliseconds."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+
+def _broker_settings(_: str) -> GroupSettings:
+    return GroupSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Kafka's properties of consumer groups."""
+
+    enabled: bool = True
+    """Whether group.coordinator.rebalance.protocols has `consumer`."""
+    assignors: Sequence[str] = ASSIGNORS
+    max_size: int = 2**31 - 1
+    """group.consumer.max.size."""
+    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    regex_refresh_interval_ms: int = 600_000
+    """group.consumer.regex.refresh.interval.ms."""
+    settings: Callable[[str], GroupSettings] = _broker_settings
+    """By group: the broker's properties, and what was set for the group itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRequest:
+    """ConsumerGroupHeartbeat. None: has not changed since the last one."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None
+    regex: str | None = None
+    server_assignor: str | None = None
+    owned: Assignment | None = None
+    client_id: str = ""
+    client_host: str = ""
+    brings_member_id: bool = True
+    """From version 1 on members make up their own ids."""
+
+    @property
+    def is_full(self) -> bool:
+        """It says all that there is to say, so it is to be told everything as well."""
+        subscribes = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResult:
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Mapping[bytes, Sequence[int]] | None = None
+    """None: as before."""
+
+
+class NamedPartitions(NamedTuple):
+    topic_id: bytes
+    topic: str
+    partitions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberDescription:
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    regex: str
+    assignment: Sequence[NamedPartitions]
+    target_assignment: Sequence[NamedPartitions]
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupDescription:
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    target_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[ConsumerMemberDescription] = field(default_factory=list)

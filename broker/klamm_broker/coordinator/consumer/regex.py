@@ -1,0 +1,42 @@
+"""Regular expressions of subscriptions: RE2's syntax, as Kafka's (KIP-848), so that none can run for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from klamm_broker.coordinator.consumer.errors import GroupError
+from klamm_broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.coordinator.consumer.topics import Topics
+
+
+def compiled(expression: str) -> Any:
+    """The compiled expression. Raises GroupError (INVALID_REGULAR_EXPRESSION)."""
+    import re2  # it takes some MB, and most brokers never see a regular expression
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except re2.error as e:
+        why = e.args[0]
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise GroupError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {text}.",
+        ) from None
+
+
+def resolve(expressions: Iterable[str], topics: Topics) -> dict[str, frozenset[str]]:
+    """The topics whose whole name each of these expressions matches; none for one that is not valid."""
+    found: dict[str, frozenset[str]] = {}
+    for expression in expressions:
+        try:
+            pattern = compiled(expression)
+        except GroupError:
+            found[expression] = frozenset()
+        else:
+            found[expression] = frozenset(name for name in topics.names() if pattern.fullmatch(name))
+    return found

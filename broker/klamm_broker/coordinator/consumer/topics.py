@@ -1,0 +1,103 @@
+"""What the coordinator knows about topics, and the hash by which it sees that something about them has changed.
+
+The hash is Kafka's (KIP-1101), so that a log of either can be taken over without a needless rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+
+import xxhash
+
+_MAGIC: Final = b"\0"
+_INT: Final = Struct("<i")
+_LONG: Final = Struct("<Q")
+_SIGNED: Final = Struct("<q")
+_UUID: Final = Struct(">QQ")
+
+
+class TopicInfo(NamedTuple):
+    """A topic as assignments see it."""
+
+    name: str
+    id: bytes
+    partitions: int
+    racks: tuple[str, ...] = ()
+    """Of the brokers that hold a partition, sorted: the same for all partitions, since there is one broker."""
+
+
+class Topics(Protocol):
+    """The topics of the cluster, as they are at the moment."""
+
+    version: int
+    """Grows with every change."""
+
+    def by_name(self, name: str) -> TopicInfo | None: ...
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+
+class NoTopics:
+    """A cluster without topics."""
+
+    version = 0
+
+    def by_name(self, _: str) -> TopicInfo | None:
+        return None
+
+    def by_id(self, _: bytes) -> TopicInfo | None:
+        return None
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+
+class MetadataHashes:
+    """Hashes of topics, each computed once until it changes."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._known: dict[str, int] = {}
+
+    def forget(self, name: str) -> None:
+        """Something about this topic has changed."""
+        self._known.pop(name, None)
+
+    def of(self, names: Iterable[str]) -> int:
+        """The hash of all these topics together, without those that do not exist; 0 when none does."""
+        hasher = None
+        for name in sorted(names, key=lambda n: n.encode("utf-16-be", "surrogatepass")):
+            topic = self._topics.by_name(name)
+            if topic is not None:
+                hasher = hasher or xxhash.xxh3_64()
+                if name not in self._known:
+                    self._known[name] = topic_hash(topic)
+                hasher.update(_LONG.pack(self._known[name]))
+        return 0 if hasher is None else _signed(hasher.intdigest())
+
+
+def topic_hash(topic: TopicInfo) -> int:
+    """XXH3 over id, name, and the racks of every partition. Unsigned."""
+    racks = b"".join(_INT.pack(len(rack)) + _text(rack) for rack in topic.racks)
+    hasher = xxhash.xxh3_64(_MAGIC)
+    for half in _UUID.unpack(topic.id):
+        hasher.update(_LONG.pack(half))
+    hasher.update(_text(topic.name) + _INT.pack(topic.partitions))
+    for partition in range(topic.partitions):
+        hasher.update(_INT.pack(partition) + racks)
+    return hasher.intdigest()
+
+
+def _text(text: str) -> bytes:
+    """A string as Kafka's hasher takes it: UTF-16 units, then how many."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units + _INT.pack(len(units) // 2)
+
+
+def _signed(value: int) -> int:
+    signed: int = _SIGNED.unpack(_LONG.pack(value))[0]
+    return signed

@@ -1,0 +1,77 @@
+"""The `uniform` assignor: everybody gets as many partitions as the others, and keeps what it had where that is possible.
+
+Here is the case that all members subscribe to the same topics; the other one is `uniform_mixed`'s.
+"""
+
+from __future__ import annotations
+
+from klamm_broker.coordinator import java_order
+from klamm_broker.coordinator.consumer import uniform_mixed
+from klamm_broker.coordinator.consumer.assignment import Assignment, GroupSpec
+
+TopicPartition = tuple[bytes, int]
+
+
+def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
+    """The target assignment."""
+    if not group.members:
+        return {}
+    if not group.homogeneous:
+        return uniform_mixed.assign(group)
+    topic_ids = java_order.uuids(next(iter(group.members.values())).topic_ids)
+    if not topic_ids:
+        return {}
+    return _Builder(group, topic_ids).build()
+
+
+class _Builder:
+    """Takes away what members may not keep, then gives away what nobody has."""
+
+    def __init__(self, group: GroupSpec, topic_ids: list[bytes]) -> None:
+        self._group = group
+        self._topic_ids = frozenset(topic_ids)
+        counts = group.partition_counts
+        self._free: list[TopicPartition] = [
+            (topic_id, partition)
+            for topic_id in topic_ids
+            for partition in range(counts[topic_id])
+            if partition not in group.assigned.get(topic_id, ())
+        ]
+        total = sum(counts[topic_id] for topic_id in topic_ids)
+        self._quota, self._extras = divmod(total, len(group.members))
+        """What everybody gets, and how many get one more."""
+
+    def build(self) -> dict[str, dict[bytes, set[int]]]:
+        result = {}
+        room: list[tuple[str, int]] = []
+        members_left = len(self._group.members)
+        for member_id, member in self._group.members.items():
+            result[member_id], left = self._keep(member.assignment, members_left)
+            members_left -= 1
+            if left > 0:
+                room.append((member_id, left))
+        free = iter(self._free)
+        for member_id, left in room:
+            for _, (topic_id, partition) in zip(range(left), free, strict=False):
+                result[member_id].setdefault(topic_id, set()).add(partition)
+        return result
+
+    def _keep(self, last: Assignment, members_left: int) -> tuple[dict[bytes, set[int]], int]:
+        """What a member keeps, and how many more it is to get. `members_left` counts itself."""
+        has_extra = self._extras > 0
+        left = self._quota + has_extra
+        kept: dict[bytes, set[int]] = {}
+        for topic_id in java_order.uuids(last):
+            if topic_id not in self._topic_ids:
+                continue
+            partitions = java_order.integers(last[topic_id])
+            if left > 0:
+                kept[topic_id] = set(partitions[:left])
+            self._free += [(topic_id, partition) for partition in partitions[left:]]
+            left -= min(left, len(partitions))
+        if left > 0 and has_extra and members_left > self._extras:
+            # It leaves its extra partition to another one, unless those that are left are just enough to take them.
+            left -= 1
+            has_extra = False
+        self._extras -= has_extra
+        return kept, left

@@ -1,0 +1,53 @@
+"""The order in which Java's hash tables give back what was put into them.
+
+Kafka's assignors walk over such tables, so this order decides which member gets which partition. The rule: by bucket,
+in a bucket by insertion. A table has a power of two of buckets, at least 16, and doubles when it is three quarters full.
+(Buckets that Java turns into trees, from eight collisions on, are not imitated.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Final, TypeVar
+
+from klamm_broker.coordinator.partitioning import java_hash
+
+_T = TypeVar("_T")
+_HALVES: Final = Struct(">QQ")
+_SMALLEST_TABLE: Final = 16
+
+
+def uuid_hash(uuid: bytes) -> int:
+    """`hashCode` of Kafka's Uuid, from its 16 bytes."""
+    most, least = _HALVES.unpack(uuid)
+    mixed: int = most ^ least
+    return ((mixed >> 32) ^ mixed) & 0xFFFFFFFF
+
+
+def _ordered(items: Iterable[_T], hash_of: Callable[[_T], int]) -> list[_T]:
+    distinct = list(dict.fromkeys(items))
+    size = _SMALLEST_TABLE
+    while len(distinct) > size * 3 // 4:
+        size *= 2
+
+    def bucket(item: _T) -> int:
+        value = hash_of(item) & 0xFFFFFFFF
+        return (value ^ (value >> 16)) & (size - 1)
+
+    return sorted(distinct, key=bucket)
+
+
+def strings(items: Iterable[str]) -> list[str]:
+    """Strings as a HashMap or HashSet has them."""
+    return _ordered(items, java_hash)
+
+
+def uuids(items: Iterable[bytes]) -> list[bytes]:
+    """Kafka's Uuids as a HashMap or HashSet has them."""
+    return _ordered(items, uuid_hash)
+
+
+def integers(items: Iterable[int]) -> list[int]:
+    """Integers as a HashSet has them: mostly ascending, but not always."""
+    return _ordered(items, int)

@@ -1,0 +1,73 @@
+"""The broker's properties of consumer groups (KIP-848): `group.consumer.…`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from klamm_base.configdef import Importance, Type, between, one_of
+
+_INT_MAX: Final = 2**31 - 1
+_TIMES: Final = (
+    ("session.timeout", 1, (45_000, 45_000, 60_000), "How long a member may be silent before it is taken for failed"),
+    ("heartbeat.interval", 1, (5_000, 5_000, 15_000), "How often members should send their heartbeat"),
+    ("assignment.interval", 0, (1_000, 0, 15_000), "The least time between two assignments of a group"),
+)  # fmt: skip
+_CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+
+
+def define(key: Any) -> None:
+    """Define them with `key(name, type, default, validator, documentation)`."""
+    for name, least, defaults, doc in _TIMES:
+        for bound, default, about in zip(
+            ("", "min.", "max."),
+            defaults,
+            (
+                f"{doc}, in milliseconds. A group may have its own.",
+                f"Least `{name}.ms`.",
+                f"Largest `{name}.ms`.",
+            ),
+            strict=True,
+        ):
+            key(f"group.consumer.{bound}{name}.ms", Type.INT, default, between(least), about)
+    key(
+        "group.consumer.max.size",
+        Type.INT,
+        _INT_MAX,
+        between(1),
+        "Most members in a group of the consumer protocol.",
+    )
+    key(
+        "group.consumer.assignors",
+        Type.LIST,
+        ["uniform", "range"],
+        one_of("uniform", "range", *_CLASSES),
+        "Assignors that members may ask for. The first one is the default.",
+    )
+    key(
+        "group.consumer.migration.policy",
+        Type.STRING,
+        "bidirectional",
+        _policy,
+        "Whether groups with members change between the classic and the consumer protocol: bidirectional, upgrade, downgrade or disabled.",
+    )
+    key(
+        "group.consumer.regex.refresh.interval.ms",
+        Type.INT,
+        600_000,
+        between(10_000),
+        "How long the topics that a regular expression matched are taken for granted while no topic is created.",
+        importance=Importance.LOW,
+    )
+
+
+def assignor_name(text: str) -> str:
+    """An assignor by its name or by its class in Kafka."""
+    return _CLASSES.get(text, text)
+
+
+def _policy(name: str, value: Any) -> None:
+    one_of(*POLICIES)(name, value.lower())

@@ -1,0 +1,79 @@
+"""What the group coordinator has to know of the broker for consumer groups: topics, and properties of broker and group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klamm_base.configdef import invalid
+from klamm_broker.coordinator.consumer.model import ConsumerConfig, GroupSettings, MigrationPolicy
+from klamm_broker.coordinator.consumer.topics import TopicInfo
+from klamm_broker.server.cluster_config import ResourceType
+from klamm_broker.server.consumer_group_keys import assignor_name
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.topics import Topic
+
+_TIMES = ("session.timeout", "heartbeat.interval", "assignment.interval")
+
+
+class ServedTopics:
+    """The broker's topics as the coordinator sees them. `version` grows with every change since the start."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._topics = broker.topics
+        rack = broker.config["broker.rack"]
+        self._racks = () if rack is None else (rack,)
+        self.version = 0
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        return self._info(self._topics.by_name.get(name))
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        return self._info(self._topics.by_id.get(topic_id))
+
+    def names(self) -> Iterable[str]:
+        return self._topics.by_name
+
+    def _info(self, topic: Topic | None) -> TopicInfo | None:
+        if topic is None:
+            return None
+        return TopicInfo(topic.name, topic.id, len(topic.partitions), self._racks)
+
+
+def consumer_config(broker: Broker) -> ConsumerConfig:
+    """The coordinator's settings. Raises ConfigError for properties that contradict each other."""
+    config = broker.config
+    _check(config)
+    defaults = GroupSettings(*(config[f"group.consumer.{name}.ms"] for name in _TIMES))
+
+    def settings(group_id: str) -> GroupSettings:
+        own = broker.cluster_config.get(ResourceType.GROUP, group_id)
+        if not own:
+            return defaults
+        pairs = zip(_TIMES, defaults, strict=True)
+        return GroupSettings(*(int(own.get(f"consumer.{name}.ms", default)) for name, default in pairs))
+
+    return ConsumerConfig(
+        enabled="consumer" in config["group.coordinator.rebalance.protocols"],
+        assignors=[assignor_name(text) for text in config["group.consumer.assignors"]],
+        max_size=config["group.consumer.max.size"],
+        migration=MigrationPolicy(config["group.consumer.migration.policy"].lower()),
+        regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+        settings=settings,
+    )
+
+
+def _check(config: BrokerConfig) -> None:
+    for name in _TIMES:
+        key, low, high = (f"group.consumer.{bound}{name}.ms" for bound in ("", "min.", "max."))
+        if config[high] < config[low]:
+            raise invalid(high, config[high], f"must be at least {low} ({config[low]})")
+        if not config[low] <= config[key] <= config[high]:
+            why = f"must be between {low} ({config[low]}) and {high} ({config[high]})"
+            raise invalid(key, config[key], why)
+    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+    if config[heartbeat] >= config[session]:
+        raise invalid(heartbeat, config[heartbeat], f"must be less than {session} ({config[session]})")
