@@ -234,6 +234,11 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     )
 
 
+def assignment_text(partitions: Iterable[TopicPartition]) -> str:
+    """`topic:0,1;topic2:0`."""
+    return ";".join(f"{topic}:{','.join(map(str, ids))}" for topic, ids in by_topic(partitions).items())
+
+
 # ---- offsets
 
 

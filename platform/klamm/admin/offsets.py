@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
+from klamm.admin.filters import FilterError
 from klamm.admin.model import TopicPartition, by_topic
 from klamm_broker.client import UnsupportedApi
 from klamm_broker.wire.errors import ErrorCode
@@ -34,6 +35,18 @@ SPECS: Final[Mapping[str, int]] = {
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The version of the request from which on a special time is understood."""
 NONE: Final = -1
+
+
+def parse_time(text: str) -> int:
+    """A timestamp, or a special time by number or name. Raises FilterError."""
+    if text in SPECS:
+        return SPECS[text]
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    named = " / ".join(f"{number} or {name}" for name, number in SPECS.items())
+    raise FilterError(
+        f"Malformed time argument {text}. Please use {named}, or a specified long format timestamp"
+    )
 
 
 async def list_offsets(

@@ -71,7 +71,7 @@ def reported(*, server: bool = False) -> Iterator[None]:
     except KlammError as e:
         fail(str(e), EXIT_USAGE if isinstance(e, ConfigError) else EXIT_FAILED)
     except BrokenPipeError:
-        _drop_output()  # the reader went away (`klamm consume … | head`)
+        drop_output()  # the reader went away (`klamm consume … | head`)
         raise typer.Exit(0) from None
     except Exception as e:
         if not server:
@@ -92,11 +92,11 @@ def output_failure(error: Exception) -> str | None:
     """
     if not isinstance(error, OSError) or error.errno not in _WRITE_ERRORS or error.filename is not None:
         return None
-    _drop_output()
+    drop_output()
     return f"cannot write to standard output: {error.strerror}"
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """Point standard output nowhere, so that the flush at exit is quiet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

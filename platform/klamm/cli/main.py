@@ -11,15 +11,20 @@ import typer
 from klamm.cli import (
     agent,
     broker,
+    config,
     connect,
     connector,
     consume,
     demo,
+    group,
+    kafka,
     mirror,
+    offsets,
     produce,
     reconcile,
     spark,
     topic,
+    txn,
     up,
 )
 from klamm.cli.common import output_failure
@@ -71,10 +76,15 @@ app.add_typer(agent.app, name="agent")
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.add_typer(group.app, name="group")
+app.command("offsets")(offsets.offsets)
+app.add_typer(config.app, name="config")
+app.add_typer(txn.app, name="txn")
 app.add_typer(connector.app, name="connector")
 app.add_typer(spark.app, name="spark")
 app.add_typer(demo.app, name="demo")
 app.command("reconcile")(reconcile.reconcile)
+kafka.register(app)
 
 
 def main() -> None:

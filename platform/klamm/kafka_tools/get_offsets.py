@@ -7,7 +7,7 @@ import sys
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.filters import PartitionFilter, by_rules, by_topic_and_numbers
-from klamm.admin.offsets import NONE, SPECS, list_offsets
+from klamm.admin.offsets import NONE, list_offsets, parse_time
 from klamm.admin.topics import partitions_where
 from klamm.kafka_tools.failures import with_class
 from klamm.kafka_tools.options import Option, Options, UsageError, say
@@ -47,18 +47,6 @@ def run(options: Options) -> int:
     except KlammError as e:
         say(f"Error occurred: {e}")
         return 1
-
-
-def parse_time(text: str) -> int:
-    """A timestamp, or a special time by number or name. Raises KlammError."""
-    if text in SPECS:
-        return SPECS[text]
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    named = " / ".join(f"{number} or {name}" for name, number in SPECS.items())
-    raise KlammError(
-        f"Malformed time argument {text}. Please use {named}, or a specified long format timestamp"
-    )
 
 
 def _filter(options: Options) -> PartitionFilter:

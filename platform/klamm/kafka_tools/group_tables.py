@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from klamm.admin.group_report import Position
-from klamm.admin.groups import Group, GroupListing, Member
+from klamm.admin.groups import Group, GroupListing, Member, assignment_text
 from klamm.admin.model import TopicPartition
 
 MISSING: Final = "-"
@@ -105,19 +105,10 @@ def _upgraded(m: Member) -> str:
 def _epochs(group: Group, m: Member) -> list[str]:
     return [
         missing(m.epoch),
-        assignment_text(m.assignment),
+        assignment_text(m.assignment) or MISSING,
         missing(group.target_epoch),
-        assignment_text(m.target),
+        assignment_text(m.target) or MISSING,
     ]
-
-
-def assignment_text(partitions: Sequence[TopicPartition]) -> str:
-    """`topic:0,1;topic2:0`, or a hyphen."""
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    texts = sorted(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items())
-    return ";".join(texts) or MISSING
 
 
 def state_table(group: Group, *, verbose: bool) -> str:

@@ -74,4 +74,4 @@ def as_json(brokers: list[int], found: list[LogDir], topics: set[str]) -> str:
             if d.broker == broker
         ]
         rows.append({"broker": broker, "logDirs": directories})
-    return json.dumps({"version": 1, "brokers": rows}, separators=(",", ":"))
+    return json.dumps({"brokers": rows, "version": 1}, separators=(",", ":"))

@@ -49,8 +49,8 @@ def main(args: Sequence[str]) -> int:
         raise UsageError(f"{_PROG}: error: too few arguments")
     try:
         given = parser.parse_args(list(args))
-    except SystemExit:
-        return 0  # --help and --version have printed what was asked for
+    except SystemExit:  # --help and --version have printed what was asked for
+        return 0 if {"-v", "--version"} & set(args) else 1
     act: Callable[[Admin, argparse.Namespace], Awaitable[None]] = given.act
     try:
         connected(given.bootstrap_server, given.command_config, lambda admin: act(admin, given))

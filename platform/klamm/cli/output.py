@@ -1,0 +1,112 @@
+"""Rows of the administrative commands as table, wide table, JSON, JSON lines, YAML or CSV.
+
+Values keep their types where the format has types: a number is a number, what is not known is null. Plain text is printed
+to terminals too, because it can be copied, and starting stays fast.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", help="How to print: table, wide, json, jsonl, yaml or csv.")
+]
+
+
+def print_rows(rows: Rows, columns: Sequence[str], format_: Format, *, wide: Sequence[str] = ()) -> None:
+    """Print rows. A table has `columns`, a wide one and CSV `wide` too; JSON and YAML have all that is in a row."""
+    match format_:
+        case Format.TABLE:
+            sys.stdout.write(table(rows, columns))
+        case Format.WIDE:
+            sys.stdout.write(table(rows, [*columns, *wide]))
+        case Format.JSON:
+            sys.stdout.write(json.dumps(list(rows), indent=2, ensure_ascii=False) + "\n")
+        case Format.JSONL:
+            sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        case Format.YAML:
+            sys.stdout.write(yaml(list(rows)))
+        case Format.CSV:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow([*columns, *wide])
+            writer.writerows([_csv_cell(row.get(c)) for c in [*columns, *wide]] for row in rows)
+
+
+def table(rows: Rows, columns: Sequence[str]) -> str:
+    """Aligned text; numbers to the right. The heads alone when there are no rows."""
+    heads = [c.upper().replace("_", "-") for c in columns]
+    cells = [[cell(row.get(c)) for c in columns] for row in rows]
+    widths = [max([len(head), *(len(line[i]) for line in cells)]) for i, head in enumerate(heads)]
+    right = [_numbers([row.get(c) for row in rows]) for c in columns]
+    lines = [
+        "  ".join(
+            text.rjust(width) if flush else text.ljust(width)
+            for text, width, flush in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in [heads, *cells]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _numbers(values: Sequence[Any]) -> bool:
+    """Whether a column has numbers and nothing else, apart from what is not known."""
+    known = [v for v in values if v is not None]
+    return bool(known) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+
+
+def cell(value: Any) -> str:
+    """A value in a table: a hyphen for what is not known or empty."""
+    match value:
+        case None | "":
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ",".join(map(cell, value)) or "-"
+        case dict():
+            return ",".join(f"{k}={cell(v)}" for k, v in value.items()) or "-"
+        case _:
+            return str(value)
+
+
+def _csv_cell(value: Any) -> Any:
+    return "" if value is None else cell(value) if isinstance(value, list | tuple | dict) else value
+
+
+def yaml(value: Any, indent: int = 0) -> str:
+    """YAML of what JSON can say. Text is quoted as JSON does, which YAML reads the same."""
+    pad = "  " * indent
+    if isinstance(value, Mapping) and value:
+        return "".join(f"{pad}{_key(k)}:{_behind(v, indent)}" for k, v in value.items())
+    if isinstance(value, list | tuple) and value:
+        return "".join(f"{pad}- {yaml(v, indent + 1).lstrip()}" for v in value)
+    return pad + json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").isalnum() and not key[0].isdigit() else json.dumps(key)
+
+
+def _behind(value: Any, indent: int) -> str:
+    if isinstance(value, Mapping | list | tuple) and value:
+        return "\n" + yaml(value, indent + 1)
+    return " " + yaml(value)
