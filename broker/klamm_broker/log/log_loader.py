@@ -83,6 +83,7 @@ class LogLoader:
         self._epochs_changed = False
         self._snapshot_offset = 0
         self._snapshots: list[int] = []
+        self._end = 0  # of the last segment, where no segment is to be recovered
 
     def load(self) -> Loaded:
         names = self._list()
@@ -245,7 +246,7 @@ class LogLoader:
             for offset in [o for o in self._snapshots if o > limit]:
                 self._drop_snapshot(offset)
         elif unchecked:
-            limit = self._end_of(unchecked[-1])
+            limit = self._end = self._end_of(unchecked[-1])
         else:
             limit = self._log_start
         start = 0
@@ -301,7 +302,9 @@ class LogLoader:
                 producer_snapshot.write(
                     self._directory, self._snapshot_offset, self._producers.entries.values()
                 )
-        return self._end_of(self._segments[-1]) if self._segments else 0
+        if not self._segments:
+            return 0
+        return self._end if recover_from == len(self._segments) else self._end_of(self._segments[-1])
 
     def _recover_segment(self, segment: Segment, following: Segment | None) -> recovery.Valid:
         segment.index.reset()
