@@ -18,6 +18,7 @@ from klamm.cli import (
     demo,
     group,
     kafka,
+    log,
     mirror,
     offsets,
     produce,
@@ -80,6 +81,7 @@ app.add_typer(group.app, name="group")
 app.command("offsets")(offsets.offsets)
 app.add_typer(config.app, name="config")
 app.add_typer(txn.app, name="txn")
+app.add_typer(log.app, name="log")
 app.add_typer(connector.app, name="connector")
 app.add_typer(spark.app, name="spark")
 app.add_typer(demo.app, name="demo")
