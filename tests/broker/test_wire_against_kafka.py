@@ -21,6 +21,7 @@ pytestmark = pytest.mark.kafka
 
 JAVA_SOURCE = Path(__file__).parents[1] / "support" / "WireOracle.java"
 RECORD_PACKAGES = {
+    "ConsumerGroup": "org.apache.kafka.coordinator.group.generated",
     "GroupMetadata": "org.apache.kafka.coordinator.group.generated",
     "OffsetCommit": "org.apache.kafka.coordinator.group.generated",
     "TransactionLog": "org.apache.kafka.coordinator.transaction.generated",

@@ -3,8 +3,8 @@
 Behaviour: answered once the offsets are in `__consumer_offsets`, one batch per request. A partition that does not
 exist is refused by itself. Members commit with their generation; a commit without one is accepted while the group
 has no members.
-Versions: 2 to 4 may bring a retention time of their own; 9 knows GROUP_ID_NOT_FOUND; 10 names topics by id.
-Not supported: members of KIP-848 groups (there are none here).
+Versions: 2 to 4 may bring a retention time of their own; 9 knows GROUP_ID_NOT_FOUND and members of the consumer protocol
+with their epochs (STALE_MEMBER_EPOCH); 10 names topics by id.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Behaviour: offset -1 where nothing is committed, also for groups that do not exist. Null topics mean all of the
 group's. With `require_stable` an offset that an open transaction may still change is UNSTABLE_OFFSET_COMMIT.
 Versions: 8 asks for several groups; 10 names topics by id (a topic that was deleted is left out of "all").
-Not supported: member ids and epochs of KIP-848 groups (version 9) are ignored, as Kafka does for classic groups.
+From 9 on members of the consumer protocol say who they are (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH).
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ def offset_fetch(broker: Broker, ctx: RequestContext, request: OffsetFetchReques
 def _group(
     broker: Broker, asked: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    result = broker.groups.coordinator.fetch(asked.group_id, require_stable=require_stable)
+    result = broker.groups.coordinator.fetch(
+        asked.group_id,
+        member_id=asked.member_id,
+        member_epoch=asked.member_epoch,
+        require_stable=require_stable,
+    )
     group = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=result.error)
     if result.error is not ErrorCode.NONE:
         return group

@@ -176,7 +176,14 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION, None
         return self._table.found_or_made(request.group_id, self._turn.now.wall_ms)
 
-    def fetch(self, group_id: str, *, require_stable: bool = False) -> FetchResult:
+    def fetch(
+        self,
+        group_id: str,
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+        require_stable: bool = False,
+    ) -> FetchResult:
         """OffsetFetch: all committed offsets of a group, as a view that the next call may change.
 
         `require_stable` asks as well which of them an open transaction may still change.
@@ -187,6 +194,9 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return FetchResult()
+        error = group.validate_fetch(member_id, member_epoch)
+        if error is not ErrorCode.NONE:
+            return FetchResult(error=error)
         offsets = MappingProxyType(group.offsets)
         if not require_stable:
             return FetchResult(offsets=offsets)

@@ -1,8 +1,9 @@
 """The order in which Java's hash tables give back what was put into them.
 
 Kafka's assignors walk over such tables, so this order decides which member gets which partition. The rule: by bucket,
-in a bucket by insertion. A table has a power of two of buckets, at least 16, and doubles when it is three quarters full.
-(Buckets that Java turns into trees, from eight collisions on, are not imitated.)
+in a bucket by insertion. A table has a power of two of buckets, at least 16, and doubles when it is more than three
+quarters full; a copy of a collection has more buckets than four thirds of its size from the start. (Buckets that Java
+turns into trees, from eight collisions on, are not imitated.)
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def uuid_hash(uuid: bytes) -> int:
     return ((mixed >> 32) ^ mixed) & 0xFFFFFFFF
 
 
-def _ordered(items: Iterable[_T], hash_of: Callable[[_T], int]) -> list[_T]:
+def _ordered(items: Iterable[_T], hash_of: Callable[[_T], int], *, copied: bool = False) -> list[_T]:
     distinct = list(dict.fromkeys(items))
+    room = len(distinct) * 4 // 3 + 1 if copied else (len(distinct) * 4 + 2) // 3
     size = _SMALLEST_TABLE
-    while len(distinct) > size * 3 // 4:
+    while size < room:
         size *= 2
 
     def bucket(item: _T) -> int:
@@ -43,11 +45,11 @@ def strings(items: Iterable[str]) -> list[str]:
     return _ordered(items, java_hash)
 
 
-def uuids(items: Iterable[bytes]) -> list[bytes]:
-    """Kafka's Uuids as a HashMap or HashSet has them."""
-    return _ordered(items, uuid_hash)
+def uuids(items: Iterable[bytes], *, copied: bool = False) -> list[bytes]:
+    """Kafka's Uuids as a HashMap has them, or a HashSet that is a copy."""
+    return _ordered(items, uuid_hash, copied=copied)
 
 
 def integers(items: Iterable[int]) -> list[int]:
-    """Integers as a HashSet has them: mostly ascending, but not always."""
-    return _ordered(items, int)
+    """Integers as a HashSet has them that is a copy: mostly ascending, but not always."""
+    return _ordered(sorted(items), int, copied=True)

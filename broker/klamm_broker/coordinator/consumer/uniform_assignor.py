@@ -18,7 +18,7 @@ def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
         return {}
     if not group.homogeneous:
         return uniform_mixed.assign(group)
-    topic_ids = java_order.uuids(next(iter(group.members.values())).topic_ids)
+    topic_ids = java_order.uuids(next(iter(group.members.values())).topic_ids, copied=True)
     if not topic_ids:
         return {}
     return _Builder(group, topic_ids).build()
