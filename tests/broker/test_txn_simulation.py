@@ -1,0 +1,215 @@
+"""Transactions in simulated time: producers of both versions that begin, write, commit, abort, come back and fence each
+other; appends and markers that wait and fail; time-outs; crashes at any moment; random, and shrunk by Hypothesis.
+
+Invariants, after every step:
+
+1. the producer id and epoch of a transactional id never go back, and are never given to two producers; one that is
+   fenced writes nothing;
+2. a transaction that is open in a partition is known to the coordinator: none hangs;
+3. a transaction is never decided in both ways, and one that was answered is decided as it was answered;
+4. what a coordinator that loads the log knows is what the live one knows.
+
+And at the end, when the disks work again: nothing is left prepared, and only what is ongoing is open.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from support.txn_sim import DataPartition, Sim
+
+from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.transactions.markers import RETRY_MS
+from klamm_broker.coordinator.transactions.model import (
+    AddRequest,
+    EndRequest,
+    EndResult,
+    InitRequest,
+    ProducerRequest,
+)
+from klamm_broker.coordinator.transactions.state import PREPARED, TransactionState
+from klamm_broker.log.errors import LogError
+from klamm_broker.wire.errors import ErrorCode as E
+
+NAMES = ("a", "b", "c", "d")
+PARTITIONS = tuple(TopicPartition("t", i) for i in range(3))
+TIMEOUT_MS = 60_000
+FAILURES = (E.KAFKA_STORAGE_ERROR, E.NOT_ENOUGH_REPLICAS)
+
+
+class Client:
+    """A producer as clients are: one request at a time, and a new object for each transaction of its own."""
+
+    def __init__(self, name: str, producer_id: int, epoch: int, version: int) -> None:
+        self.name, self.producer_id, self.epoch, self.version = name, producer_id, epoch, version
+        self.begin()
+
+    def begin(self) -> None:
+        self.transaction = object()
+        self.added: set[TopicPartition] = set()
+
+    @property
+    def is_me(self) -> dict:
+        return {
+            "transactional_id": self.name,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+        }
+
+
+class Transactions(RuleBasedStateMachine):
+    clients = Bundle("clients")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sim = Sim(auto=False, id_expiration_ms=7 * 24 * 3_600_000)
+        self.sim.data = {at: DataPartition() for at in PARTITIONS}
+        self.seen: dict[str, tuple[int, int]] = {}
+        self.newest: dict[str, tuple[int, int]] = {}
+        self.answered: dict[object, bool] = {}
+        self.settled: dict[object, bool] = {}
+
+    def request(self, call):
+        """The answer, when it comes at once or after appends that work; None when it is lost."""
+        token = self.sim.ask(call)
+        for _ in range(3):
+            if token in self.sim.replies:
+                return self.sim.replies[token]
+            if not self.sim.in_flight:
+                return None
+            self.sim.finish(next(reversed(self.sim.in_flight)))
+        return self.sim.replies.get(token)
+
+    # Producers
+
+    @rule(target=clients, name=st.sampled_from(NAMES), version=st.sampled_from((0, 2)))
+    def init(self, name, version):
+        request = InitRequest(transactional_id=name, timeout_ms=TIMEOUT_MS)
+        answer = self.request(lambda token, now: self.sim.coordinator.init(request, token, now))
+        return self.started(name, answer, version)
+
+    @rule(target=clients, client=consumes(clients))
+    def recover(self, client):
+        """KIP-360: a producer goes on after an error under the id and epoch that it has."""
+        expected = (client.producer_id, client.epoch)
+        request = InitRequest(transactional_id=client.name, timeout_ms=TIMEOUT_MS, expected=expected)
+        answer = self.request(lambda token, now: self.sim.coordinator.init(request, token, now))
+        return self.started(client.name, answer, client.version)
+
+    def started(self, name, answer, version):
+        if answer is None or answer.error is not E.NONE:
+            return multiple()
+        now = (answer.producer_id, answer.producer_epoch)
+        assert now > self.newest.get(name, (-1, -1)), "given to an earlier producer as well"
+        self.newest[name] = now
+        return Client(name, answer.producer_id, answer.producer_epoch, version)
+
+    @rule(client=clients, at=st.sampled_from(PARTITIONS))
+    def write(self, client, at):
+        """What Produce does: add or verify, then append."""
+        producer = ProducerRequest(**client.is_me)
+        coordinator, partition = self.sim.coordinator, self.sim.data[at]
+        if not partition.producers.in_transaction(client.producer_id, client.epoch):
+            if client.version == 2 or at not in client.added:
+                add = AddRequest(**client.is_me, partitions=frozenset({at}), client_version=client.version)
+                if self.request(lambda token, now: coordinator.add_partitions(add, token, now)) is not E.NONE:
+                    return
+                client.added.add(at)
+            if client.version == 0 and coordinator.verify_partitions(producer, [at])[at] is not E.NONE:
+                return
+        try:
+            partition.write(client.producer_id, client.epoch, client.transaction)
+        except LogError:
+            return
+        assert (client.producer_id, client.epoch) == self.newest[client.name], "a fenced producer has written"
+
+    @rule(client=clients, committed=st.booleans())
+    def end(self, client, committed):
+        request = EndRequest(**client.is_me, committed=committed, client_version=client.version)
+        answer = self.request(lambda token, now: self.sim.coordinator.end(request, token, now))
+        assert answer is None or isinstance(answer, EndResult)
+        if answer is None or answer.error is not E.NONE:
+            return
+        self.answered[client.transaction] = committed
+        if client.version == 2:
+            assert (answer.producer_id, answer.producer_epoch) > (client.producer_id, client.epoch)
+            client.producer_id, client.epoch = self.newest[client.name] = (
+                answer.producer_id,
+                answer.producer_epoch,
+            )
+        client.begin()
+
+    # The world
+
+    @rule(which=st.integers(0, 10), error=st.sampled_from((E.NONE, E.NONE, *FAILURES)))
+    def finish(self, which, error):
+        logs = list(self.sim.in_flight)
+        if logs:
+            self.sim.finish(logs[which % len(logs)], error)
+
+    @rule(ms=st.sampled_from((RETRY_MS, TIMEOUT_MS // 3, TIMEOUT_MS)))
+    def wait(self, ms):
+        self.sim.advance(ms)
+
+    @rule(written=st.integers(0, 3))
+    def crash(self, written):
+        self.sim.restart(written=written)
+
+    # Invariants
+
+    @invariant()
+    def ids_and_epochs_grow(self):
+        for name, transaction in self.sim.coordinator.transactions.items():
+            recorded = transaction.recorded
+            now = (recorded.producer_id, recorded.epoch)
+            if recorded.epoch >= 0:
+                assert self.seen.get(name, now) <= now, name
+                self.seen[name] = now
+
+    @invariant()
+    def no_transaction_hangs(self):
+        known = {
+            (t.recorded.producer_id, at)
+            for t in self.sim.coordinator.transactions.values()
+            if t.recorded.state is TransactionState.ONGOING or t.recorded.state in PREPARED
+            for at in t.recorded.partitions
+        }
+        for at, partition in self.sim.data.items():
+            for entry in partition.producers.entries.values():
+                if entry.current_txn_first_offset is not None:
+                    assert (entry.producer_id, at) in known
+
+    @invariant()
+    def fates_agree(self):
+        writes = itertools.chain.from_iterable(p.writes for p in self.sim.data.values())
+        for write in writes:
+            if write.committed is None:
+                continue
+            fate = self.settled.setdefault(write.transaction, write.committed)
+            assert fate is write.committed, "committed here and aborted there"
+            answered = self.answered.get(write.transaction)
+            assert answered in (None, fate), "decided, but not as it was answered"
+
+    @invariant()
+    def the_log_says_the_same(self):
+        if not any(isinstance(log, int) for log in self.sim.in_flight):
+            assert self.sim.replayed() == self.sim.live()
+
+    def teardown(self):
+        for _ in range(3):
+            self.sim.finish_all()
+            self.sim.advance(RETRY_MS)
+        self.sim.finish_all()
+        for transaction in self.sim.coordinator.transactions.values():
+            assert transaction.recorded.state not in PREPARED
+            assert transaction.pending is None
+        self.no_transaction_hangs()
+        self.fates_agree()
+        self.the_log_says_the_same()
+
+
+TestTransactions = Transactions.TestCase
+TestTransactions.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
