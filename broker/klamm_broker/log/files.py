@@ -96,10 +96,10 @@ def sync_file(path: Path) -> None:
     os.fsync(file.fd)
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file's content. With `sync` it is on the disk when this returns."""
+def write_atomically(path: Path, data: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
+    """Replace a file's content. With `sync` it is on the disk when this returns. `mode` is for who may read it."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         write_all(fd, data)
         if sync:

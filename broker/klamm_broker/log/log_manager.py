@@ -84,6 +84,11 @@ class LogManager:
     def cluster_id(self) -> str:
         return self.meta.cluster_id
 
+    @property
+    def starts(self) -> int:
+        """How often the directory has been opened, this time included."""
+        return self._registry.starts
+
     def topic_id(self, name: str) -> bytes:
         """A topic's id as 16 bytes. Raises KeyError."""
         return uuid_to_bytes(self._registry.topics[name].id)

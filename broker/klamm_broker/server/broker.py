@@ -27,6 +27,8 @@ from klamm_broker.server.flusher import Flusher
 from klamm_broker.server.group_commit import GroupCommit
 from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.replica_mover import ReplicaMover
+from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
+from klamm_broker.server.scram_users import ScramUsers
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
 from klamm_broker.wire.errors import ErrorCode
@@ -64,6 +66,7 @@ class Broker:
         self._jobs: dict[str, asyncio.Future[None]] = {}
         self.logs: LogManager
         self.cluster_config: ClusterConfig
+        self.scram_users: ScramUsers
         self._flusher: Flusher
         self.commits: GroupCommit | None = None  # of durability=fsync
         self.mover = ReplicaMover(self)
@@ -100,6 +103,7 @@ class Broker:
         if config["durability"] == "fsync":
             self.commits = GroupCommit(self)
         self._load_cluster_config()
+        self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
         for name in self.logs.topics:
             self._serve_topic(name)
         self.groups = GroupShell(self)
@@ -115,9 +119,8 @@ class Broker:
 
     def _load_cluster_config(self) -> None:
         """What was changed while it ran before. A value that does not fit any more is told and left aside."""
-        least = str(
-            self.config[MIN_ISR]
-        )  # the cluster's, once and for all, as with Kafka's eligible leader replicas
+        # Once and for all the cluster's, as with Kafka's eligible leader replicas.
+        least = str(self.config[MIN_ISR])
         new = {(ResourceType.BROKER, ""): {MIN_ISR: least}}
         self.cluster_config = ClusterConfig.load(self.config.log_dir / CLUSTER_FILE, new=new)
         try:

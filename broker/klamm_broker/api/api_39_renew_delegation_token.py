@@ -1,0 +1,28 @@
+"""RenewDelegationToken, key 39: versions 1 to 2.
+
+Behaviour: refused with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as by a broker of Kafka on a listener without
+authentication: a token is for somebody, and nobody is known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=(1, 2))
+def renew_delegation_token(
+    broker: Broker, ctx: RequestContext, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

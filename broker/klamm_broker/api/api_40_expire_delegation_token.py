@@ -1,0 +1,28 @@
+"""ExpireDelegationToken, key 40: versions 1 to 2.
+
+Behaviour: refused with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as by a broker of Kafka on a listener without
+authentication: a token is for somebody, and nobody is known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(1, 2))
+def expire_delegation_token(
+    broker: Broker, ctx: RequestContext, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

@@ -1,0 +1,29 @@
+"""DescribeDelegationToken, key 41: versions 1 to 3.
+
+Behaviour: refused with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as by a broker of Kafka on a listener without
+authentication: a token is for somebody, and nobody is known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(1, 3))
+def describe_delegation_token(
+    broker: Broker, ctx: RequestContext, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, tokens=[]
+    )

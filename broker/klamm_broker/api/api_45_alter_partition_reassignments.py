@@ -1,0 +1,56 @@
+"""AlterPartitionReassignments, key 45: versions 0 to 1.
+
+Behaviour: a partition may be assigned to this node, where it is already; any other broker is
+INVALID_REPLICA_ASSIGNMENT. There is never a reassignment to cancel (NO_REASSIGNMENT_IN_PROGRESS).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.assignments import why_not_assignable
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
+def alter_partition_reassignments(
+    broker: Broker, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name, partitions=[_one(broker, topic.name, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _one(broker: Broker, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+    index = asked.partition_index
+    code, why = ErrorCode.NONE, None
+    if topic not in broker.topics.by_name:
+        code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
+    elif broker.partition(topic, index) is None:
+        code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
+    elif asked.replicas is None:
+        code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    else:
+        why = why_not_assignable(asked.replicas, broker.node_id)
+        code = ErrorCode.NONE if why is None else ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=why)

@@ -1,0 +1,31 @@
+"""DescribeClientQuotas, key 48: versions 0 to 1.
+
+Behaviour: checks the filter; there are no quotas (`server/client_quotas.py` says why).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.client_quotas import QuotaRefused, check_filter
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1))
+def describe_client_quotas(
+    broker: Broker, ctx: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    try:
+        check_filter([(c.entity_type, c.match_type, c.match) for c in request.components])
+    except QuotaRefused as e:
+        return DescribeClientQuotasResponse(error_code=e.code, error_message=str(e), entries=None)
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=[])

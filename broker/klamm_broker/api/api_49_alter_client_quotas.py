@@ -1,0 +1,48 @@
+"""AlterClientQuotas, key 49: versions 0 to 1.
+
+Behaviour: checks entity, key and value as Kafka does. Quotas are not enforced, so a change that sets one is refused
+(INVALID_REQUEST, with a sentence that says so); one that only removes has nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.client_quotas import QuotaRefused, check_change
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntityData,
+    AlterClientQuotasResponseEntryData,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1))
+def alter_client_quotas(
+    broker: Broker, ctx: RequestContext, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[_one(entry) for entry in request.entries])
+
+
+def _one(asked: AlterClientQuotasRequestEntryData) -> AlterClientQuotasResponseEntryData:
+    entity = {part.entity_type: part.entity_name for part in asked.entity}
+    answer = AlterClientQuotasResponseEntryData(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        entity=[
+            AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name)
+            for kind, name in entity.items()
+        ],
+    )
+    try:
+        check_change(entity, [(op.key, None if op.remove else op.value) for op in asked.ops])
+    except QuotaRefused as e:
+        answer.error_code, answer.error_message = e.code, str(e)
+    return answer

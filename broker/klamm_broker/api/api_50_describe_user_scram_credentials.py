@@ -1,0 +1,57 @@
+"""DescribeUserScramCredentials, key 50: version 0.
+
+Behaviour: mechanisms and iterations of the users that are named, or of all. Salts and keys are not told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+def describe_user_scram_credentials(
+    broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    users = broker.scram_users.users
+    named = Counter(user.name for user in request.users or ())
+    results = [
+        _error(name, ErrorCode.DUPLICATE_RESOURCE, "Cannot describe SCRAM credentials for the same user twice in a single request")
+        if named[name] > 1
+        else _describe(broker, name)
+        for name in (named or users)
+    ]  # fmt: skip
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
+
+
+def _describe(broker: Broker, name: str) -> DescribeUserScramCredentialsResult:
+    credentials = broker.scram_users.users.get(name)
+    if credentials is None:
+        why = "Attempt to describe a user credential that does not exist"
+        return _error(name, ErrorCode.RESOURCE_NOT_FOUND, why)
+    return DescribeUserScramCredentialsResult(
+        user=name,
+        error_code=ErrorCode.NONE,
+        error_message="",
+        credential_infos=[
+            CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+            for mechanism, credential in sorted(credentials.items())
+        ],
+    )
+
+
+def _error(name: str, code: ErrorCode, why: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=f"{why}: {name}")

@@ -1,0 +1,98 @@
+"""AlterUserScramCredentials, key 51: version 0.
+
+Behaviour: sets and removes credentials of users, each user once in a request; a user's error does not keep the others
+from being changed. What is answered is on the disk (`server/scram_users.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.scram_users import ITERATIONS, Credential, Mechanism, Users, derive
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+Refusal = tuple[ErrorCode, str]
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+
+
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+def alter_user_scram_credentials(
+    broker: Broker, ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    asked: list[Change] = [*request.deletions, *request.upsertions]
+    named = Counter(change.name for change in asked)
+    users = {user: dict(credentials) for user, credentials in broker.scram_users.users.items()}
+    results: dict[str, Refusal | None] = {}
+    for change in asked:
+        if named[change.name] > 1:
+            why = "A user credential cannot be altered twice in the same request"
+            results[change.name] = ErrorCode.DUPLICATE_RESOURCE, why
+        else:
+            results[change.name] = _refusal(change, broker.scram_users.users)
+            if results[change.name] is None:
+                _apply(change, users)
+    try:
+        if None in results.values():
+            broker.scram_users.replace(users)
+    except OSError as e:
+        log.exception("the credentials of users could not be stored")
+        failed = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
+        results = {name: refusal or failed for name, refusal in results.items()}
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name,
+                error_code=refusal[0] if refusal else ErrorCode.NONE,
+                error_message=refusal[1] if refusal else None,
+            )
+            for name, refusal in results.items()
+        ]
+    )
+
+
+def _refusal(change: Change, users: Users) -> Refusal | None:
+    if not change.name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    if change.mechanism not in Mechanism.__members__.values():
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    if isinstance(change, ScramCredentialDeletion):
+        if change.mechanism not in users.get(change.name, {}):
+            why = "Attempt to delete a user credential that does not exist"
+            return ErrorCode.RESOURCE_NOT_FOUND, why
+        return None
+    fewest, most = ITERATIONS
+    if not fewest <= change.iterations <= most:
+        why = "Too few iterations" if change.iterations < fewest else "Too many iterations"
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, why
+    if not change.salted_password:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty"
+    return None
+
+
+def _apply(change: Change, users: dict[str, dict[Mechanism, Credential]]) -> None:
+    mechanism = Mechanism(change.mechanism)
+    if isinstance(change, ScramCredentialDeletion):
+        del users[change.name][mechanism]
+        return
+    users.setdefault(change.name, {})[mechanism] = derive(
+        mechanism,
+        salt=change.salt,
+        salted_password=change.salted_password,
+        iterations=change.iterations,
+    )

@@ -1,0 +1,30 @@
+"""UnregisterBroker, key 64: version 0.
+
+Behaviour: there is no broker but this one, which is running and cannot be unregistered (INVALID_REQUEST); any other id
+is BROKER_ID_NOT_REGISTERED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.wire.api_keys import ApiKey
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from klamm_broker.server.broker import Broker
+
+
+@handles(ApiKey.UNREGISTER_BROKER, versions=(0, 0))
+def unregister_broker(
+    broker: Broker, ctx: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    if request.broker_id == broker.node_id:
+        why = f"Broker ID {broker.node_id} is the only broker, and it is running"
+        return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
+    return UnregisterBrokerResponse(
+        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+        error_message=f"Broker ID {request.broker_id} is not currently registered",
+    )
