@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from struct import pack
 
 from klamm_broker.coordinator.effects import Append, Effect, KeyValue, Now, Reply
@@ -37,7 +38,7 @@ class Sim:
     def __init__(self, *, auto: bool = True, log: dict[int, list[KeyValue]] | None = None, **config) -> None:
         config.setdefault("initial_rebalance_delay_ms", 0)
         uuids = itertools.count()
-        self.coordinator = GroupCoordinator(GroupConfig(**config), new_uuid=lambda: f"id{next(uuids)}")
+        self.coordinator = self.make(GroupConfig(**config), lambda: f"id{next(uuids)}")
         self.mono_ms = 0
         self.auto = auto
         self.log: dict[int, list[KeyValue]] = {} if log is None else log
@@ -45,6 +46,9 @@ class Sim:
         self.replies: dict[object, object] = {}
         self._tokens = itertools.count()
         self.coordinator.start(self.now)
+
+    def make(self, config: GroupConfig, new_uuid: Callable[[], str]) -> GroupCoordinator:
+        return GroupCoordinator(config, new_uuid=new_uuid)
 
     @property
     def now(self) -> Now:
@@ -89,7 +93,7 @@ class Sim:
 
     def restarted(self, **config) -> Sim:
         """Another coordinator that has loaded the log, at the same time."""
-        sim = Sim(auto=self.auto, log={p: list(r) for p, r in self.log.items()}, **config)
+        sim = type(self)(auto=self.auto, log={p: list(r) for p, r in self.log.items()}, **config)
         sim.mono_ms = self.mono_ms
         for partition in range(sim.coordinator.config.offsets_topic_partitions):
             sim.coordinator.start_loading(partition)
