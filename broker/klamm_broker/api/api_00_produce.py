@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Final
 from klamm_broker.api.registry import handles
 from klamm_broker.api.transactional_produce import Verification
 from klamm_broker.log.errors import LogError
+from klamm_broker.server import recompression
 from klamm_broker.server.topics import Topic
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode, ProtocolError
 from klamm_broker.wire.hot import ProduceData, ProduceResult, TopicKey, encode_produce_response, parse_produce
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from klamm_broker.server.broker import Broker
     from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
@@ -43,6 +46,9 @@ _EXPECTED: Final = frozenset({
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     data = parse_produce(body, 0, version)
     if data.transactional_id is None:
+        if len(body) > recompression.LARGE_BYTES and recompression.wanted(conn.broker, data):
+            _recompress_first(conn, bytearray(body), version, correlation_id)
+            return None
         answer = append_all(conn.broker, data)
     else:
         verification = Verification(conn.broker, data, version)
@@ -56,6 +62,35 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     if conn.broker.commits is not None and _parked_until_committed(conn, version, correlation_id, answer):
         return None
     return (encode_produce_response(correlation_id, version, answer),)
+
+
+def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
+    """Have large batches brought into their topics' codecs in a thread; then as `produce`, whether or not the
+    connection is still there.
+    """
+    slot = conn.park()
+    conn.hold()
+    broker = conn.broker
+
+    def done(future: Future[ProduceData]) -> None:
+        try:
+            data = future.result()
+            answer = append_all(broker, data)
+            if data.acks == 0:
+                _close_if_failed(conn, answer)
+                slot.resolve(())
+            elif broker.commits is None or not _parked_until_committed(
+                conn, version, correlation_id, answer, slot
+            ):
+                slot.resolve((encode_produce_response(correlation_id, version, answer),))
+        except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
+            log.exception("a request of %s failed", conn)
+            slot.fail(f"failed here: {e!r}")
+        finally:
+            conn.go_on()
+
+    job = recompression.job(broker, parse_produce(memoryview(body), 0, version), broker.now_ms())
+    broker.loop.run_in_executor(None, job).add_done_callback(done)
 
 
 def _produce_later(

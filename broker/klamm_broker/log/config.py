@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm_broker.log.topic_config import TOPIC_CONFIGS, check_topic_configs
+from klamm_broker.wire.compression import Compression
 
 _MAX_LONG = 2**63 - 1
 
@@ -66,6 +67,17 @@ class LogConfig:
     @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
+
+    def compression_level(self, codec: Compression) -> int | None:
+        """The effort that a codec is used with; None where it has no levels."""
+        match codec:
+            case Compression.GZIP:
+                return self.compression_gzip_level
+            case Compression.LZ4:
+                return self.compression_lz4_level
+            case Compression.ZSTD:
+                return self.compression_zstd_level
+        return None
 
     @classmethod
     def from_topic(

@@ -180,7 +180,7 @@ class PartitionLog:
                 True,
             )
         if needs_recompression(accepted, config):
-            data, accepted = recompress(data, accepted, config)
+            data, accepted = recompress(data, accepted, config, self.name)
         first = offset = self.log_end_offset
         rows = []
         for position, header in accepted:

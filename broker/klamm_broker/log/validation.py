@@ -28,8 +28,8 @@ from klamm_broker.wire.batch import (
     BatchHeader,
     check_crc,
     decode_records,
-    encode_batch,
     read_header,
+    recompressed,
 )
 from klamm_broker.wire.compression import Compression
 from klamm_broker.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
@@ -114,10 +114,7 @@ def _check_header(header: BatchHeader, config: LogConfig, *, from_client: bool, 
         )
     if not from_client:
         return
-    if header.length + 12 > config.max_message_bytes:
-        raise RecordTooLarge(
-            f"{where}: a batch of {header.size} bytes exceeds max.message.bytes={config.max_message_bytes}"
-        )
+    _check_size(header.length + 12, config, where)
     if header.base_offset != 0:
         raise InvalidRecordBatch(f"{where}: base offset {header.base_offset} where 0 is required")
     if attributes & (CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
@@ -133,6 +130,13 @@ def _check_header(header: BatchHeader, config: LogConfig, *, from_client: bool, 
             )
     elif attributes & TRANSACTIONAL_FLAG:
         raise InvalidRecordBatch(f"{where}: a transactional batch without a producer id")
+
+
+def _check_size(size: int, config: LogConfig, where: str) -> None:
+    if size > config.max_message_bytes:
+        raise RecordTooLarge(
+            f"{where}: a batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}"
+        )
 
 
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
@@ -175,29 +179,24 @@ def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:
     return codec is not None and any(h.attributes & COMPRESSION_MASK != codec for _, h in batches)
 
 
-def recompress(data: Buffer, batches: list[Batch], config: LogConfig) -> tuple[bytearray, list[Batch]]:
-    """The same batches in the topic's codec."""
+def recompress(
+    data: Buffer, batches: list[Batch], config: LogConfig, where: str
+) -> tuple[bytearray, list[Batch]]:
+    """The same batches in the topic's codec at the topic's level. Raises a LogError."""
     codec = _CODECS[config.compression_type]
     result = bytearray()
     rewritten: list[Batch] = []
     for position, header in batches:
         start = len(result)
-        if header.attributes & (COMPRESSION_MASK | CONTROL_FLAG) in (
-            codec,
-            codec | CONTROL_FLAG,
-            CONTROL_FLAG,
-        ):
+        if header.attributes & CONTROL_FLAG or header.attributes & COMPRESSION_MASK == codec:
             result += data[position : position + header.size]
         else:
-            result += encode_batch(
-                decode_records(data, position),
-                base_offset=header.base_offset,
-                compression=codec,
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                is_transactional=header.is_transactional,
-            )
+            try:
+                batch = recompressed(data, position, header, codec, config.compression_level(codec))
+            except CorruptRecord as e:
+                raise CorruptMessage(f"{where}: {e}") from e
+            _check_size(len(batch), config, f"{where}: in {codec.name.lower()}")
+            result += batch
         rewritten.append((start, read_header(result, start)))
     return result, rewritten
 

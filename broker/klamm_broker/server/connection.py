@@ -1,7 +1,8 @@
 """One client connection: a raw non-blocking socket, its receive buffer and its ordered answers.
 
 Invariants: answers leave in the order of their requests, also when a handler parks one; nothing is read while
-the peer does not take what it was sent (back pressure), and at most `MAX_PARKED` requests wait at a time; a
+the peer does not take what it was sent (back pressure), and at most `MAX_PARKED` requests wait at a time (of
+`MAX_PARKED_BYTES` together); a
 view of the receive buffer never outlives the call that made it. Whatever is wrong with a request closes this
 connection with one log line and touches nothing else. Runs on the event loop's thread only.
 """
@@ -33,10 +34,12 @@ IDLE_BUFFER_BYTES: Final = 16 * 1024
 """Receive buffer of a connection that sends little: there may be thousands of them."""
 BUFFER_BYTES: Final = 256 * 1024
 """Receive buffer of one that fills the small one: two of librdkafka's usual batches."""
-GROW_STEP_BYTES: Final = 8 * 1024 * 1024
-"""A frame up to this size gets its buffer at once, a larger one as its bytes come: a size field is no proof."""
+GROWTH: Final = 4
+"""A frame larger than the buffer gets so many times the room that its bytes have taken: a size field is no proof."""
 MAX_PARKED: Final = 256
 """Parked requests of one connection before it is no longer read. Clients pipeline five, as a rule."""
+MAX_PARKED_BYTES: Final = 1024 * 1024
+"""Their size together, and that of answers behind them: a parked fetch takes ten times its size in memory."""
 CORK_PIECES: Final = 64
 CORK_BYTES: Final = 64 * 1024
 """Small answers to requests that came together leave together: this many, of at most this size."""
@@ -53,10 +56,11 @@ class Slot:
     `abandoned` is called when the connection closes before the answer has come.
     """
 
-    __slots__ = ("_handling", "abandoned", "connection", "reply")
+    __slots__ = ("_handling", "abandoned", "connection", "reply", "size")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, size: int) -> None:
         self.connection = connection
+        self.size = size
         self._handling = connection.handling
         self.reply: Reply | None = None
         self.abandoned: Callable[[], None] | None = None
@@ -85,8 +89,8 @@ class Connection:
     """Reads frames, dispatches them, writes answers. `last_active` is the loop time of the last bytes in."""
 
     __slots__ = (
-        "_buf", "_end", "_fd", "_need", "_out", "_parked", "_peak", "_processing", "_quiet", "_reading", "_start", "_view",
-        "_writing", "broker", "closed", "handling", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
+        "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
+        "_view", "_writing", "broker", "closed", "handling", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
         "sock",
     )  # fmt: skip
 
@@ -106,8 +110,9 @@ class Connection:
         self._start = self._end = self._peak = 0
         self._need = 4  # bytes from `_start` that make the next step possible: a size field or a whole frame
         self._parked: deque[Slot] = deque()
+        self._parked_bytes = 0
         self._out: list[Piece] = []
-        self._writing = self._processing = self._quiet = False
+        self._writing = self._processing = self._quiet = self._held = False
         self._reading = True
         self.handling: tuple[ApiMetrics, float]  # the request that is being handled, and when that began
         self.loop.add_reader(self._fd, self._on_readable)
@@ -208,7 +213,7 @@ class Connection:
             self._start = self._end = 0
         if self._start + need <= len(self._buf):
             return
-        capacity = need if need <= GROW_STEP_BYTES else min(need, max(2 * held, GROW_STEP_BYTES))
+        capacity = min(need, max(GROWTH * held, BUFFER_BYTES))
         if capacity > len(self._buf):
             self._replace_buffer(capacity + BUFFER_BYTES // 2)
         elif self._start:
@@ -236,15 +241,28 @@ class Connection:
 
     def park(self) -> Slot:
         """Keep the place of the request that is being handled; its answer comes through the slot."""
-        slot = Slot(self)
+        return self._park(self._need)
+
+    def _park(self, size: int) -> Slot:
+        slot = Slot(self, size)
         self._parked.append(slot)
+        self._parked_bytes += size
         return slot
+
+    def hold(self) -> None:
+        """Handle and read no further request before `go_on`: what comes later must not overtake this one."""
+        self._held = True
+
+    def go_on(self) -> None:
+        self._held = False
+        if not self.closed:
+            self._resume()
 
     def resolve(self, slot: Slot, reply: Reply) -> None:
         if self.closed:
             return
         if self._parked and self._parked[0] is slot and not self._out and not self._processing:
-            self._parked.popleft()
+            self._parked_bytes -= self._parked.popleft().size
             pieces: list[Piece] = [*reply, *self._ready()]
             self._flush(pieces)
         else:
@@ -256,8 +274,8 @@ class Connection:
 
     def _answer(self, reply: Reply, cork: list[Piece]) -> None:
         if self._parked:
-            slot = self.park()
-            slot.reply = reply
+            size = sum(len(piece) for piece in reply if isinstance(piece, (bytes, memoryview)))
+            self._park(size).reply = reply
             return
         cork += reply
         large = len(reply) > 1 or (isinstance(reply[0], bytes) and len(reply[0]) > CORK_BYTES)
@@ -269,7 +287,9 @@ class Connection:
         """The answers at the head of the order that are there."""
         pieces: list[Piece] = []
         while self._parked and self._parked[0].reply is not None:
-            pieces += self._parked.popleft().reply or ()
+            slot = self._parked.popleft()
+            self._parked_bytes -= slot.size
+            pieces += slot.reply or ()
         return pieces
 
     def _flush(self, pieces: list[Piece]) -> None:
@@ -325,7 +345,8 @@ class Connection:
         self.loop.run_in_executor(None, residency.bring_in, cold).add_done_callback(done)
 
     def _blocked(self) -> bool:
-        return bool(self._out) or len(self._parked) >= MAX_PARKED or self._quiet
+        full = len(self._parked) >= MAX_PARKED or self._parked_bytes >= MAX_PARKED_BYTES
+        return full or bool(self._out) or self._quiet or self._held
 
     def _resume(self) -> None:
         """Go on with requests that are already in the buffer, then read again."""

@@ -25,8 +25,10 @@ NO_TIMESTAMP: Final = -1
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _OFFSET: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
+_LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
+_LENGTH_AT: Final = 8
 _EPOCH_AT: Final = 12
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
@@ -182,6 +184,24 @@ def patch_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHe
 
 def _set_crc(buf: bytearray | memoryview, pos: int, end: int) -> None:
     _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : end]))
+
+
+def recompressed(
+    buf: Buffer, pos: int, header: BatchHeader, compression: Compression, level: int | None = None
+) -> bytearray:
+    """The batch at `pos` with its records in another codec; nothing else changes, and no record is looked at.
+
+    Raises CorruptRecord where they cannot be decompressed.
+    """
+    view = memoryview(buf)
+    body = decompress(header.compression, view[pos + HEADER_BYTES : pos + header.size])
+    batch = bytearray(view[pos : pos + HEADER_BYTES])
+    batch += compress(compression, body, level)
+    attributes = header.attributes & ~COMPRESSION_MASK | compression
+    _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LENGTH_PREFIX_BYTES)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
+    _set_crc(batch, 0, len(batch))
+    return batch
 
 
 def decode_records(buf: Buffer, pos: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:

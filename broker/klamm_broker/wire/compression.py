@@ -36,9 +36,9 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-def compress(kind: Compression, data: bytes) -> bytes:
-    """The data as this codec's bytes in a batch."""
-    return _COMPRESS[kind](data)
+def compress(kind: Compression, data: Buffer, level: int | None = None) -> bytes:
+    """The data as this codec's bytes in a batch. `level` is its effort; None and what it has no levels for: its own."""
+    return _COMPRESS[kind](data, level)
 
 
 def decompress(kind: Compression, data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
@@ -50,11 +50,15 @@ def decompress(kind: Compression, data: Buffer, *, limit: int = DECOMPRESSED_BYT
     return _DECOMPRESS[kind](data, limit)
 
 
-def _compress_gzip(data: bytes) -> bytes:
-    return zlib.compress(data, wbits=_GZIP)
+def _compress_none(data: Buffer, level: int | None) -> bytes:
+    return bytes(data)
 
 
-def _compress_snappy(data: bytes) -> bytes:
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    return zlib.compress(data, level=-1 if level is None else level, wbits=_GZIP)
+
+
+def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     from cramjam import snappy
 
     parts = [_XERIAL_HEADER]
@@ -64,18 +68,18 @@ def _compress_snappy(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _compress_lz4(data: bytes) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     from cramjam import lz4
 
-    compressor = lz4.Compressor(block_linked=False, content_checksum=False)
-    compressor.compress(data)
+    compressor = lz4.Compressor(level=level, block_linked=False, content_checksum=False)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 
-def _compress_zstd(data: bytes) -> bytes:
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     from cramjam import zstd
 
-    return bytes(zstd.compress(data))
+    return bytes(zstd.compress(data, level=level))
 
 
 def _decompress_gzip(data: Buffer, limit: int) -> bytes:
@@ -166,8 +170,8 @@ def _too_large(name: str, limit: int) -> CorruptRecord:
     return CorruptRecord(f"{name}: unpacks to more than {limit} bytes")
 
 
-_COMPRESS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
-    Compression.NONE: bytes,
+_COMPRESS: Final[dict[Compression, Callable[[Buffer, int | None], bytes]]] = {
+    Compression.NONE: _compress_none,
     Compression.GZIP: _compress_gzip,
     Compression.SNAPPY: _compress_snappy,
     Compression.LZ4: _compress_lz4,

@@ -1,0 +1,74 @@
+"""Large batches of a topic that wants another codec than their producer's are brought into it off the loop.
+
+Below 64 KiB it takes a millisecond or two and is done in the append. Above, it would hold everybody up (gzip takes 45 ms
+for 1 MiB), so it is done in a thread: codecs are C that lets the interpreter go on, no record is looked at. Meanwhile its
+connection is not read, so that what a producer sends stays in order; other connections are served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.log.errors import LogError
+from klamm_broker.log.validation import check_record_set, needs_recompression, recompress
+from klamm_broker.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from klamm_broker.log.config import LogConfig
+    from klamm_broker.server.broker import Broker
+    from klamm_broker.wire.hot import ProduceData, TopicKey
+
+log = logging.getLogger(__name__)
+
+LARGE_BYTES: Final = 64 * 1024
+"""Of a request: below, the way through a thread costs more than it saves."""
+
+
+def wanted(broker: Broker, data: ProduceData) -> bool:
+    """Whether a request has records for a topic with a codec of its own."""
+    return any(
+        (config := _config(broker, key)) and config.compression_type != "producer" for key, _ in data.topics
+    )
+
+
+def _config(broker: Broker, key: TopicKey) -> LogConfig | None:
+    topic = broker.topics.by_name.get(key) if isinstance(key, str) else broker.topics.by_id.get(key)
+    return topic.config if topic is not None else None
+
+
+def job(broker: Broker, data: ProduceData, now_ms: int) -> Callable[[], ProduceData]:
+    """Gives the same request with its batches in their topics' codecs; may be called in a thread.
+
+    What cannot be accepted, or not be decompressed, is left as it is, and refused when it is appended.
+    """
+    configs = [_config(broker, key) for key, _ in data.topics]
+
+    def run() -> ProduceData:
+        topics = []
+        for (key, partitions), config in zip(data.topics, configs, strict=True):
+            if config is not None and config.compression_type != "producer":
+                converted = [(index, _converted(records, config, now_ms)) for index, records in partitions]
+                topics.append((key, converted))
+            else:
+                topics.append((key, partitions))
+        return data._replace(topics=topics)
+
+    return run
+
+
+def _converted(records: memoryview | None, config: LogConfig, now_ms: int) -> memoryview | None:
+    if not records:
+        return records
+    if len(records) > config.max_message_bytes:
+        return records
+    try:
+        # Not as from a client: that would look at records where they have keys or old timestamps to be checked.
+        batches = check_record_set(records, config, now_ms=now_ms, from_client=False, where="produce")
+        if not needs_recompression(batches, config):
+            return records
+        return memoryview(recompress(records, batches, config, "produce")[0])
+    except (LogError, ProtocolError) as e:
+        log.debug("left to the append: %s", e)
+        return records

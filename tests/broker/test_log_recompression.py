@@ -1,0 +1,184 @@
+"""compression.type other than producer: every codec at every level that it has, and off the loop for large batches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+
+import pytest
+from support.inprocess import connect, produce, serving
+
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import CorruptMessage, RecordTooLarge
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.server import recompression
+from klamm_broker.wire.batch import Record, decode_records, encode_batch, patch, read_header
+from klamm_broker.wire.compression import Compression
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
+
+NOW = 1_800_000_000_000
+CHANCE = random.Random(7)
+WORDS = [CHANCE.randbytes(CHANCE.randint(3, 9)).hex().encode() for _ in range(500)]
+
+
+def text(size):
+    out = bytearray()
+    while len(out) < size:
+        out += CHANCE.choice(WORDS) + b" "
+    return bytes(out[:size])
+
+
+RECORDS = [
+    Record(timestamp=NOW + n, key=b"k%d" % n, value=text(3000), headers=[("h", b"%d" % n)]) for n in range(20)
+]
+
+
+def stored(log):
+    piece = log.read(0, 1 << 24, up_to=log.log_end_offset)
+    return os.pread(piece.fd, piece.size, piece.position)
+
+
+@pytest.fixture
+def open_log(tmp_path):
+    opened = []
+
+    def make(**config):
+        path = tmp_path / str(len(opened))
+        opened.append(
+            PartitionLog.open(
+                path, "t", 0, LogConfig.from_topic(config), clean=True, leader_epoch=3, now_ms=NOW
+            )
+        )
+        return opened[-1]
+
+    yield make
+    for log in opened:
+        log.release()
+
+
+@pytest.mark.parametrize("source", list(Compression))
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"])
+def test_every_codec_into_every_other(open_log, source, target):
+    log = open_log(**{"compression.type": target})
+    batch = encode_batch(
+        RECORDS, compression=source, producer_id=9, producer_epoch=1, base_sequence=0, is_transactional=False
+    )
+    sent = read_header(batch)
+    log.append(batch, now_ms=NOW)
+    found = stored(log)
+    header = read_header(found)
+    wanted = {"producer": source, "uncompressed": Compression.NONE}.get(
+        target
+    ) or Compression.__members__.get(target.upper(), Compression.NONE)
+    assert header.compression is wanted
+    same = (
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "record_count",
+        "max_timestamp",
+        "base_timestamp",
+    )
+    assert [getattr(header, name) for name in same] == [getattr(sent, name) for name in same]
+    assert [(r.key, r.value, r.headers, r.timestamp) for r in decode_records(found)] == [
+        (r.key, r.value, r.headers, r.timestamp) for r in RECORDS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("codec", "low", "high"),
+    [("gzip", "1", "9"), ("lz4", "1", "17"), ("zstd", "-131072", "22"), ("gzip", "1", "-1")],
+)
+def test_the_level_of_a_codec_counts(open_log, codec, low, high):
+    sizes = []
+    for level in (low, high):
+        log = open_log(**{"compression.type": codec, f"compression.{codec}.level": level})
+        log.append(encode_batch(RECORDS), now_ms=NOW)
+        assert len(decode_records(stored(log))) == len(RECORDS)
+        sizes.append(log.size)
+    assert sizes[1] < sizes[0]
+
+
+def test_what_is_too_large_in_the_topics_codec_is_refused(open_log):
+    batch = encode_batch([Record(timestamp=NOW, value=b"x" * 10_000)], compression=Compression.ZSTD)
+    log = open_log(**{"compression.type": "uncompressed", "max.message.bytes": "5000"})
+    with pytest.raises(
+        RecordTooLarge, match=r"in none: a batch of 10\d+ bytes exceeds max\.message\.bytes=5000"
+    ):
+        log.append(batch, now_ms=NOW)
+    assert log.log_end_offset == 0
+
+
+def test_what_cannot_be_decompressed_is_refused(open_log):
+    batch = encode_batch(RECORDS, compression=Compression.ZSTD)
+    batch[61:90] = bytes(29)
+    from klamm_broker.wire.batch import _set_crc
+
+    _set_crc(batch, 0, len(batch))
+    with pytest.raises(CorruptMessage):
+        open_log(**{"compression.type": "gzip"}).append(batch, now_ms=NOW)
+
+
+async def test_large_batches_keep_their_order_and_hold_nobody_up(tmp_path):
+    """A connection sends ten large batches at once; another one's requests are answered meanwhile."""
+    async with serving(tmp_path / "data") as server:
+        overrides = {
+            "compression.type": "zstd",
+            "compression.zstd.level": "19",
+            "max.message.bytes": "10000000",
+        }
+        server.broker.create_topic("t", partitions=1, overrides=overrides)
+        writer, other = await connect(server), await connect(server)
+        big = [b"%d " % n + text(200_000) for n in range(6)]
+        assert len(big[0]) > recompression.LARGE_BYTES
+        sending = [asyncio.create_task(produce(writer, "t", value)) for value in big]
+        await asyncio.sleep(0)
+        longest = 0.0
+        asked = 0
+        while not all(task.done() for task in sending):
+            began = time.perf_counter()
+            await other.request(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+            longest = max(longest, time.perf_counter() - began)
+            asked += 1
+        answers = [await task for task in sending]
+        assert [answer.base_offset for answer in answers] == list(range(6))
+        log = server.broker.partition("t", 0).log
+        values = [record.value for record in _all(log)]
+        assert values == big
+        assert asked > 20, f"the loop stood still: {asked} answers, the longest took {longest:.3f} s"
+        await writer.close()
+        await other.close()
+
+
+def _all(log):
+    from klamm_broker.wire.batch import iter_headers
+
+    data = stored(log)
+    return [record for position, _ in iter_headers(data) for record in decode_records(data, position)]
+
+
+async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
+    async with serving(tmp_path / "data") as server:
+        server.broker.create_topic("t", partitions=1, overrides={"compression.type": "gzip"})
+        connection = await connect(server)
+        value = b"x" * (2 << 20)
+        assert (await produce(connection, "t", value)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        log = server.broker.partition("t", 0).log
+        assert log.log_end_offset == 0
+        await produce(connection, "t", text(100_000))
+        assert log.log_end_offset == 1
+        await connection.close()
+
+
+def test_offsets_and_epoch_are_the_brokers(open_log):
+    log = open_log(**{"compression.type": "lz4"})
+    for _ in range(2):
+        batch = encode_batch(RECORDS)
+        patch(batch, 0, base_offset=0, leader_epoch=99)
+        log.append(batch, now_ms=NOW)
+    data = stored(log)
+    second = read_header(data, read_header(data).size)
+    assert (second.base_offset, second.leader_epoch) == (len(RECORDS), 3)
