@@ -88,10 +88,10 @@ def test_a_partition_can_only_be_where_it_is(broker, client, replicas, code):
 
 
 def test_the_quorum_is_this_node(broker, client):
-    def ask(topic, index):
+    def ask(topic, index, version=2):
         asked = [quorum.DescribeQuorumRequestPartitionData(partition_index=index)]
         topics = [quorum.DescribeQuorumRequestTopicData(topic_name=topic, partitions=asked)]
-        return client.request(quorum.DescribeQuorumRequest(topics=topics), 2)
+        return client.request(quorum.DescribeQuorumRequest(topics=topics), version)
 
     answer = ask("__cluster_metadata", 0)
     (partition,) = answer.topics[0].partitions
@@ -100,6 +100,9 @@ def test_the_quorum_is_this_node(broker, client):
     assert voter.replica_directory_id != bytes(16)
     assert voter.log_end_offset == partition.high_watermark > 0
     assert [(n.node_id, n.listeners[0].port) for n in answer.nodes] == [(1, broker.port)]
+    for version in (0, 1):
+        older = ask("__cluster_metadata", 0, version)
+        assert (older.topics[0].partitions[0].leader_id, older.nodes) == (1, [])
     for topic, index in (("__cluster_metadata", 1), ("other", 0)):
         assert ask(topic, index).topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -23,7 +23,7 @@ from klamm_broker.wire.struct import Message, Struct
 Ask = tuple[Message, int]
 Request = Ask | Callable[[list[Any]], Ask]
 """A message and its version; or what makes them of the answers that came before."""
-BY_NAME = ("name", "topic", "api_key", "group_id", "key", "partition_index")
+BY_NAME = ("name", "topic", "api_key", "group_id", "key", "partition_index", "user", "mechanism")
 """Fields that tell the elements of a list apart: Kafka keeps no order in most of its lists."""
 ANY = ("error_message", "batch_index_error_message", "cluster_id", "log_dir", "total_bytes", "usable_bytes")
 """Fields of which only counts whether there is something in them."""
@@ -102,7 +102,8 @@ def _name(element: Struct) -> Any:
     names = fields(element)
     found = ((key, getattr(element, key)) for key in BY_NAME if key in names)
     return next(
-        (value for key, value in found if value or key in {"api_key", "group_id", "partition_index"}), None
+        (value for key, value in found if value or key in {"api_key", "group_id", "partition_index", "user"}),
+        None,
     )
 
 

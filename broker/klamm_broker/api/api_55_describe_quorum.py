@@ -35,11 +35,13 @@ def describe_quorum(
     topics = [
         DescribeQuorumResponseTopicData(
             topic_name=topic.topic_name,
-            partitions=[_one(broker, topic.topic_name, asked.partition_index) for asked in topic.partitions],
+            partitions=[_one(broker, ctx, topic.topic_name, p.partition_index) for p in topic.partitions],
         )
         for topic in request.topics
     ]
-    found = any(p.error_code == ErrorCode.NONE for topic in topics for p in topic.partitions)
+    found = ctx.api_version >= 2 and any(
+        p.error_code == ErrorCode.NONE for topic in topics for p in topic.partitions
+    )
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message="",
@@ -48,7 +50,7 @@ def describe_quorum(
     )
 
 
-def _one(broker: Broker, topic: str, index: int) -> DescribeQuorumResponsePartitionData:
+def _one(broker: Broker, ctx: RequestContext, topic: str, index: int) -> DescribeQuorumResponsePartitionData:
     if (topic, index) != (METADATA_TOPIC, 0):
         return DescribeQuorumResponsePartitionData(
             partition_index=index,
@@ -58,7 +60,9 @@ def _one(broker: Broker, topic: str, index: int) -> DescribeQuorumResponsePartit
     now_ms, end = broker.now_ms(), broker.cluster_config.epoch
     me = ReplicaState(
         replica_id=broker.node_id,
-        replica_directory_id=uuid_to_bytes(broker.logs.meta.directory_id),
+        replica_directory_id=uuid_to_bytes(broker.logs.meta.directory_id)
+        if ctx.api_version >= 2
+        else bytes(16),
         log_end_offset=end,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
