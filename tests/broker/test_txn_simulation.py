@@ -133,6 +133,7 @@ class Transactions(RuleBasedStateMachine):
         assert answer is None or isinstance(answer, EndResult)
         if answer is None or answer.error is not E.NONE:
             return
+        assert (client.producer_id, client.epoch) == self.newest[client.name], "a fenced producer has decided"
         self.answered[client.transaction] = committed
         if client.version == 2:
             assert (answer.producer_id, answer.producer_epoch) > (client.producer_id, client.epoch)
