@@ -7,11 +7,17 @@ from typing import Any
 
 from support.group_sim import GROUP, Sim
 
+from klamm_broker.coordinator.consumer.consumer_protocol import read_assignment
 from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.consumer.model import ConsumerConfig, HeartbeatRequest, HeartbeatResult
 from klamm_broker.coordinator.consumer.topics import TopicInfo
 from klamm_broker.coordinator.groups import GroupCoordinator
+from klamm_broker.coordinator.model import Protocol
 from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
 
 
 class SimTopics:
@@ -166,6 +172,78 @@ class SimMember:
         result = self.sim.beat(member_id=self.name, member_epoch=epoch, instance_id=self.instance)
         self.epoch, self.owned, self.target = 0, {}, None
         return result.error
+
+
+class ClassicMember:
+    """A consumer of the classic protocol with a cooperative assignor: joins, syncs, gives up, joins again."""
+
+    def __init__(self, sim: ConsumerSim, *topics: str, instance: str | None = None) -> None:
+        self.sim = sim
+        self.topics = topics
+        self.instance = instance
+        self.member_id = ""
+        self.generation = -1
+        self.owned: dict[bytes, set[int]] = {}
+
+    @property
+    def partitions(self) -> set[tuple[bytes, int]]:
+        return {(t, p) for t, ps in self.owned.items() for p in ps}
+
+    def metadata(self) -> bytes:
+        owned = [
+            ConsumerProtocolSubscriptionTopicPartition(
+                topic=self.sim.topics.by_id(t).name, partitions=sorted(p)
+            )
+            for t, p in self.owned.items()
+        ]
+        said = ConsumerProtocolSubscription(topics=list(self.topics), user_data=None, owned_partitions=owned)
+        return b"\0\1" + said.encode(1)
+
+    def join(self) -> Any:
+        """JoinGroup; its result."""
+        protocols = (Protocol("cooperative-sticky", self.metadata()),)
+        kwargs = {
+            "protocols": protocols,
+            "protocol_type": "consumer",
+            "instance": self.instance,
+            "needs_id": True,
+        }
+        token = self.sim.join(self.member_id, **kwargs)
+        if token not in self.sim.replies:
+            return None
+        result = self.sim.replies[token]
+        if result.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = result.member_id
+            return self.join()
+        if result.error is ErrorCode.NONE:
+            self.member_id, self.generation = result.member_id, result.generation_id
+        return result
+
+    def sync(self, assignments: dict[str, bytes] | None = None) -> Any:
+        """SyncGroup; what it got is its own from then on."""
+        token = self.sim.sync(self.member_id, self.generation, assignments or {})
+        result = self.sim.replies[token]
+        if result.error is ErrorCode.NONE:
+            found, _ = read_assignment(result.assignment, self.sim.topics)
+            self.owned = {t: set(p) for t, p in found.items() if p}
+        return result
+
+    def beat(self) -> ErrorCode:
+        """Heartbeat, and what a consumer does when it is told to join again."""
+        error = self.sim.heartbeat(self.member_id, self.generation, instance=self.instance)
+        if error is ErrorCode.REBALANCE_IN_PROGRESS and isinstance(
+            self.sim.coordinator.groups[GROUP], ConsumerGroup
+        ):
+            if self.join().error is ErrorCode.NONE:
+                self.sync()
+        elif error in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.FENCED_INSTANCE_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+        ):
+            self.member_id, self.generation, self.owned = "", -1, {}
+            self.join()
+        return error
 
 
 def settle(members: list[SimMember], *, rounds: int = 12, pause_ms: int = 2_000) -> None:
