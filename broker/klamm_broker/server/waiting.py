@@ -2,18 +2,22 @@
 
 Whoever wants to know what happens to a partition stands in its `waiters`: a parked fetch, or a partition of a fetch
 session, which stays there while nobody waits. An append adds its bytes and marks the waiter as due; due waiters are
-completed in one turn of the loop after the append was answered, so that a producer does not wait for readers.
-Completion may find less than it hoped for and leave the waiter in place.
+completed after the append was answered, so that a producer does not wait for readers, and so many in one turn of the
+loop that nobody else waits long. Completion may find less than it hoped for and leave the waiter in place.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition
+
+WAKE_MAX: Final = 200
+"""Fetches completed in one turn of the loop: some milliseconds. Those who hoard long polls make thousands due at once."""
 
 
 class Watcher(Protocol):
@@ -115,6 +119,13 @@ class WaitingRoom:
             waiter.finish()
 
     def _wake(self) -> None:
-        due, self._due = self._due, {}
+        due = self._due
+        if len(due) <= WAKE_MAX:
+            self._due = {}
+        else:
+            due = dict.fromkeys(islice(due, WAKE_MAX))
+            for waiter in due:
+                del self._due[waiter]
+            self.loop.call_soon(self._wake)
         for waiter in due:
             waiter.try_complete()

@@ -22,7 +22,7 @@ class GroupLoad(Load):
         self.settings = {
             **self.client, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest",
             "isolation.level": "read_uncommitted", "fetch.wait.max.ms": 20, "group.protocol": protocol,
-        } | ({"session.timeout.ms": 45_000} if protocol == "classic" else {})  # fmt: skip
+        } | ({"session.timeout.ms": 6000} if protocol == "classic" else {})  # fmt: skip
         if static:
             self.settings["group.instance.id"] = name
         self.commits = 0

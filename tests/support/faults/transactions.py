@@ -166,7 +166,7 @@ class FlowLoad(TransactionalLoad):
         self.consumer_settings = {
             **self.client, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest",
             "isolation.level": "read_committed", "fetch.wait.max.ms": 20, "group.protocol": protocol,
-        } | ({"session.timeout.ms": 45_000} if protocol == "classic" else {})  # fmt: skip
+        } | ({"session.timeout.ms": 6000} if protocol == "classic" else {})  # fmt: skip
 
     def work(self) -> None:
         consumer = Consumer(self.consumer_settings)
@@ -201,8 +201,7 @@ class FlowLoad(TransactionalLoad):
                     offsets[self.group, m.topic(), m.partition()] = m.offset() + 1
                 places = [TopicPartition(t, p, o) for (_, t, p), o in offsets.items()]
                 metadata = consumer.consumer_group_metadata()
-                self.patiently(lambda p=places, m=metadata: producer.send_offsets_to_transaction(p, m, TRY_S))
-                outcome = self.end(producer, commit=self.chance.random() > 0.1)
+                outcome = self._finish(producer, places, metadata)
             except (Fenced, KafkaException) as e:
                 outcome = self._after_error(producer, e)
             self.note(name, outcome, invoked, offsets)
@@ -210,6 +209,19 @@ class FlowLoad(TransactionalLoad):
                 return
             if outcome is Outcome.FAILED:
                 self._rewind(consumer)
+
+    def _finish(self, producer: Producer, places: list[TopicPartition], metadata: object) -> Outcome:
+        """Send the offsets and end the transaction. A second try of `send_offsets_to_transaction` may hang in librdkafka
+        when the connection was lost in the first one (seen with Apache Kafka, too): it is aborted instead.
+        """
+        try:
+            producer.send_offsets_to_transaction(places, metadata, TRY_S)
+        except KafkaException as e:
+            self.last_error = str(e)
+            if e.args[0].fatal():
+                raise
+            return self.end(producer, commit=False)
+        return self.end(producer, commit=self.chance.random() > 0.1)
 
     def _after_error(self, producer: Producer, error: Exception) -> Outcome:
         if isinstance(error, Fenced) or not error.args[0].txn_requires_abort():
