@@ -37,6 +37,8 @@ def parse_lines(text: str, path: Path) -> list[str]:
         raise CorruptFile(
             f"{path}: version {lines[0] if lines else '(empty file)'} where {VERSION} is expected"
         )
+    if not text.endswith("\n"):
+        raise CorruptFile(f"{path}: its last line is cut off: {lines[-1]!r}")
     entries = lines[2:]
     if len(lines) < 2 or lines[1] != str(len(entries)):
         raise CorruptFile(f"{path}: says {lines[1:2]} entries and holds {len(entries)}")

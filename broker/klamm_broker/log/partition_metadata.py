@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from klamm_broker.log.files import read_small, write_atomically
 
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 FILE_NAME: Final = "partition.metadata"
 
 
@@ -22,4 +24,5 @@ def read_topic_id(directory: Path) -> str | None:
     except FileNotFoundError:
         return None
     values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    return values.get("topic_id")
+    topic_id = values.get("topic_id", "")
+    return topic_id if _ID.fullmatch(topic_id) else None  # part of an id is what a power cut has left
