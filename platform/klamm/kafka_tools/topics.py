@@ -18,6 +18,7 @@ from klamm.kafka_tools.failures import reason
 from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
+from klamm_broker.coordinator import java_order
 from klamm_broker.wire.errors import ErrorCode
 
 SUMMARY = "create, delete, describe, or change a topic."
@@ -235,7 +236,9 @@ async def _describe(admin: Admin, options: Options) -> None:
             for moved in [moving.get(TopicPartition(topic.name, p.number))]
         )
         entries = await describe_config(admin, Resource.TOPIC, topic.name)
-        own = ",".join(f"{e.name}={_shown(e.value)}" for e in entries if e.source != DEFAULT)
+        named = {e.name: e for e in entries}
+        ordered = [named[n] for n in java_order.strings(named)]  # this line is not sorted in Kafka's output
+        own = ",".join(f"{e.name}={_shown(e.value)}" for e in ordered if e.source != DEFAULT)
         min_isr = next((int(e.value or 1) for e in entries if e.name == "min.insync.replicas"), 1)
         described = _Described(topic=replace(topic, partitions=partitions), configs=own, min_isr=min_isr)
         _print_topic(described, options, live)
