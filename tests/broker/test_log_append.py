@@ -139,6 +139,24 @@ def test_refused(make, case):
     assert log.append(plain(key=b"k"), now_ms=NOW).first_offset == 1
 
 
+def test_the_records_to_blame_are_named(make):
+    keyless = encode_batch([record(key=b"k"), record(), record(key=b"l"), record()])
+    with pytest.raises(errors.InvalidRecordBatch) as caught:
+        make(cleanup_policy=("compact",)).append(keyless, now_ms=NOW)
+    assert [index for index, _ in caught.value.records] == [1, 3]
+
+
+def test_records_with_timestamps_out_of_bounds_are_named(make):
+    late = encode_batch([record(), record(timestamp=NOW + 3_600_001), record(timestamp=NOW - 11)])
+    early = encode_batch([record(), record(), record(timestamp=NOW - 11)])
+    log = make(message_timestamp_before_max_ms=10)
+    for batch, expected in ((late, [1]), (early, [2])):
+        with pytest.raises(errors.InvalidTimestamp) as caught:
+            log.append(batch, now_ms=NOW)
+        assert [index for index, _ in caught.value.records] == expected
+    assert caught.value.records[0][1] == f"timestamp {NOW - 11} is before {NOW - 10}"
+
+
 @pytest.mark.parametrize("batch", [plain(timestamp=-1), plain(timestamp=NOW + 3_600_000), plain(timestamp=0)])
 def test_timestamps_at_the_edge_are_accepted(make, batch):
     assert make(message_timestamp_before_max_ms=2**63 - 1).append(batch, now_ms=NOW).first_offset == 0

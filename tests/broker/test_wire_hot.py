@@ -28,6 +28,7 @@ from klamm_broker.wire.messages.fetch import (
     PartitionData,
 )
 from klamm_broker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -129,6 +130,7 @@ produce_results = st.builds(
     int64s,
     int64s,
     st.none() | st.text(max_size=5),
+    st.lists(st.tuples(st.integers(0, 100), st.text(max_size=5)), max_size=2),
 )
 
 
@@ -153,6 +155,10 @@ def test_produce_response(rows, version, throttle):
                         log_append_time_ms=r.log_append_time_ms,
                         log_start_offset=r.log_start_offset,
                         error_message=r.error_message,
+                        record_errors=[
+                            BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=why)
+                            for i, why in (r.record_errors if version >= 8 else ())
+                        ],
                     )
                     for r in results
                 ],

@@ -211,7 +211,8 @@ def append(
         metrics.failed_produces += 1
         if e.code not in _EXPECTED:
             log.error("append to %s failed: %s", partition, e)  # noqa: TRY400 - the sentence says it
-        return ProduceResult(index, e.code, error_message=str(e))
+        blamed = e.records if isinstance(e, LogError) else ()
+        return ProduceResult(index, e.code, error_message=str(e), record_errors=blamed)
     if not info.duplicate:
         metrics.note_append(info.last_offset - info.first_offset + 1, len(records))
     if broker.commits is not None:

@@ -9,9 +9,13 @@ from klamm_broker.wire.errors import ErrorCode
 
 
 class LogError(KlammError):
-    """A request that a log refuses, or a log that cannot serve."""
+    """A request that a log refuses, or a log that cannot serve.
+
+    `records` names the records that are to blame, by their index in the batch, each with a sentence (KIP-467).
+    """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    records: tuple[tuple[int, str], ...] = ()
 
 
 class CorruptMessage(LogError):

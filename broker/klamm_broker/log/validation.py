@@ -26,6 +26,7 @@ from klamm_broker.wire.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    Record,
     check_crc,
     decode_records,
     read_header,
@@ -69,12 +70,14 @@ def check_record_set(
     while position < end:
         header = _read(data, position, where)
         _check_header(header, config, from_client=from_client, where=where)
-        if not config.log_append_time:
-            _check_timestamps(header, config, now_ms, where)
         try:
             check_crc(data, position, header)
         except CorruptRecord as e:
             raise CorruptMessage(f"{where}: {e}") from e
+        if not config.log_append_time:
+            limit = now_ms + config.message_timestamp_after_max_ms
+            if header.max_timestamp > limit or header.base_timestamp > limit:
+                _refuse_timestamps(data, position, header, limit, where)
         if from_client and (config.compact or config.message_timestamp_before_max_ms != _UNBOUNDED):
             _check_records(data, position, config, now_ms, where)
         batches.append((position, header))
@@ -139,38 +142,48 @@ def _check_size(size: int, config: LogConfig, where: str) -> None:
         )
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
-    limit = now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp > limit or header.base_timestamp > limit:
-        raise InvalidTimestamp(
-            f"{where}: timestamp {max(header.max_timestamp, header.base_timestamp)} is beyond the broker's "
-            f"clock ({now_ms}) by more than "
-            f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms}"
-        )
+def _refuse_timestamps(data: Buffer, position: int, header: BatchHeader, limit: int, where: str) -> None:
+    """Raise the error for a batch whose header says that it is from the future, and name its records that are."""
+    error = InvalidTimestamp(
+        f"{where}: timestamp {max(header.max_timestamp, header.base_timestamp)} is after {limit}, the broker's clock "
+        "and message.timestamp.after.max.ms"
+    )
+    late = [r for r in _decode(data, position, where) if r.timestamp > limit]
+    error.records = tuple((r.offset, f"timestamp {r.timestamp} is after {limit}") for r in late)
+    raise error
 
 
 def _check_records(data: Buffer, position: int, config: LogConfig, now_ms: int, where: str) -> None:
+    records = _decode(data, position, where)
+    if config.compact:
+        keyless = [r.offset for r in records if r.key is None]
+        if keyless:
+            refused = InvalidRecordBatch(
+                f"{where}: compacted topic cannot accept message without key (record {keyless[0]})"
+            )
+            why = f"{where}: compacted topic cannot accept message without key"
+            refused.records = tuple((index, why) for index in keyless)
+            raise refused
+    if config.log_append_time:
+        return
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    early = [r for r in records if NO_TIMESTAMP < r.timestamp < oldest]
+    if early:
+        error = InvalidTimestamp(
+            f"{where}: timestamp {early[0].timestamp} is behind the broker's clock ({now_ms}) by more than "
+            f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms}"
+        )
+        error.records = tuple((r.offset, f"timestamp {r.timestamp} is before {oldest}") for r in early)
+        raise error
+
+
+def _decode(data: Buffer, position: int, where: str) -> list[Record]:
     try:
-        records = decode_records(data, position)
+        return decode_records(data, position)
     except CorruptRecord as e:
         raise CorruptMessage(f"{where}: {e}") from e
     except (InvalidRecord, UnsupportedCompression) as e:
         raise InvalidRecordBatch(f"{where}: {e}") from e
-    if config.compact:
-        for record in records:
-            if record.key is None:
-                raise InvalidRecordBatch(
-                    f"{where}: compacted topic cannot accept message without key (record {record.offset})"
-                )
-    if config.log_append_time:
-        return
-    oldest = now_ms - config.message_timestamp_before_max_ms
-    for record in records:
-        if NO_TIMESTAMP < record.timestamp < oldest:
-            raise InvalidTimestamp(
-                f"{where}: timestamp {record.timestamp} is behind the broker's clock ({now_ms}) by more than "
-                f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms}"
-            )
 
 
 def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:

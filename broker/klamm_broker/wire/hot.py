@@ -187,11 +187,12 @@ class ProduceResult(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()  # index in the batch, why
 
 
 _PRODUCE_3: Final = struct.Struct(">ihqq")
 _PRODUCE_5: Final = struct.Struct(">ihqqq")
-_PRODUCE_8: Final = struct.Struct(">ihqqqi")  # ... no errors of single records
+_PRODUCE_8: Final = struct.Struct(">ihqqqi")  # ... number of errors of single records
 _PRODUCE_9: Final = struct.Struct(">ihqqqB")
 
 
@@ -222,6 +223,8 @@ def encode_produce_response(
 
 def _produce_result(result: ProduceResult, version: int) -> bytes:
     numbers, message = result[:5], result.error_message
+    if result.record_errors and version >= 8:
+        return _produce_result_with_records(result, version >= PRODUCE_FLEXIBLE)
     if version >= PRODUCE_FLEXIBLE:
         return _PRODUCE_9.pack(*numbers, 1) + _string_bytes(message, True) + b"\0"
     if version >= 8:
@@ -229,6 +232,13 @@ def _produce_result(result: ProduceResult, version: int) -> bytes:
     if version >= 5:
         return _PRODUCE_5.pack(*numbers)
     return _PRODUCE_3.pack(*numbers[:4])
+
+
+def _produce_result_with_records(result: ProduceResult, flexible: bool) -> bytes:
+    tags = b"\0" if flexible else b""
+    parts = [_PRODUCE_5.pack(*result[:5]), _array_length(len(result.record_errors), flexible)]
+    parts += [_I32.pack(index) + _string_bytes(why, flexible) + tags for index, why in result.record_errors]
+    return b"".join((*parts, _string_bytes(result.error_message, flexible), tags))
 
 
 class FileRange(Protocol):
