@@ -241,7 +241,6 @@ def test_a_member_without_an_id_is_given_one(two_brokers):
 
 
 INTENDED: dict[str, dict[str, str]] = {
-    "find_coordinator": {r"v3\.error_message": 'Kafka says "NONE" where there is no error'},
 }
 
 

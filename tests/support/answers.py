@@ -27,6 +27,8 @@ BY_NAME = ("name", "topic", "api_key", "group_id", "key", "partition_index", "us
 """Fields that tell the elements of a list apart: Kafka keeps no order in most of its lists."""
 ANY = ("error_message", "batch_index_error_message", "cluster_id", "log_dir", "total_bytes", "usable_bytes")
 """Fields of which only counts whether there is something in them."""
+COUNTS = ("transaction_start_time_ms", "last_timestamp", "coordinator_epoch")
+"""Numbers of which only counts whether there is one: -1 says that there is none."""
 NOBODY = bytes(range(16))
 """An id that no topic has."""
 
@@ -44,6 +46,7 @@ class Side:
         found: dict[str, Any] = {}
         with RawClient(self.port, timeout_s=20) as client:
             answers: list[Any] = []
+            producers: dict[int, str] = {}
             for n, asked in enumerate(case(self)):
                 message, version = asked(answers) if callable(asked) else asked
                 where = f"{n}.{type(message).__name__.removesuffix('Request')}.v{version}"
@@ -52,11 +55,13 @@ class Side:
                 except ConnectionError:
                     return found | {where: "connection closed"}
                 answers.append(answer)
-                found |= {path: self._plain(path, value) for path, value in flat(answer, where)}
+                found |= {path: self._plain(path, value, producers) for path, value in flat(answer, where)}
         return found
 
-    def _plain(self, path: str, value: Any) -> Any:
+    def _plain(self, path: str, value: Any, producers: dict[int, str]) -> Any:
         field = path.rpartition(".")[2]
+        if field == "producer_id" and value >= 0:
+            return producers.setdefault(value, f"producer {len(producers)}")
         match value:
             case _ if field == "port" and value == self.port:
                 return "its port"
@@ -66,6 +71,8 @@ class Side:
                 return "a session"
             case _ if field in ANY:
                 return "something" if value else None
+            case int() if field in COUNTS and value >= 0:
+                return "some number"
             case bytes() if value in self.topic_ids.values():
                 return next(f"id of {name}" for name, id_ in self.topic_ids.items() if id_ == value)
             case bytes() if field == "topic_id" and any(value) and value != NOBODY:

@@ -89,12 +89,17 @@ def batch(
 
 
 def produce_request(
-    topic: str | bytes, records: bytes | None, *, partition: int = 0, acks: int = 1
+    topic: str | bytes,
+    records: bytes | None,
+    *,
+    partition: int = 0,
+    acks: int = 1,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     """`topic` is a name, or an id for version 13 and later."""
     where = {"topic_id": topic} if isinstance(topic, bytes) else {"name": topic}
     data = TopicProduceData(**where, partition_data=[PartitionProduceData(index=partition, records=records)])
-    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5000, topic_data=[data])
+    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=5000, topic_data=[data])
 
 
 def fetch_request(

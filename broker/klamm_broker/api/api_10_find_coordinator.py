@@ -38,7 +38,7 @@ def find_coordinator(
     node_id, host, port = (broker.node_id, listener.host, listener.port) if ok else (_NO_NODE, "", -1)
     if ctx.api_version < BATCHED_FROM:
         return FindCoordinatorResponse(
-            error_code=error, error_message=why, node_id=node_id, host=host, port=port
+            error_code=error, error_message=why or "NONE", node_id=node_id, host=host, port=port
         )
     return FindCoordinatorResponse(
         coordinators=[

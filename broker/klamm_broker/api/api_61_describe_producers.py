@@ -45,6 +45,12 @@ def _partition(broker: Broker, topic: str, index: int) -> PartitionResponse:
             partition_index=index, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=why
         )
     partition = broker.partition(topic, index)
+    if topic not in broker.topics.by_name:
+        return PartitionResponse(
+            partition_index=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message="This server does not host this topic-partition.",
+        )
     if partition is None:
         return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return PartitionResponse(partition_index=index, active_producers=_producers(partition))
