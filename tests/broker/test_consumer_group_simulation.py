@@ -19,7 +19,7 @@ from klamm_broker.wire.errors import ErrorCode as E
 TOPICS = ("t", "u", "v")
 STEPS = (
     "beat", "beat", "beat", "beat", "beat", "beat", "lost", "advance", "long", "join", "classic", "leave", "static",
-    "subscribe", "hang", "topic", "grow", "delete", "restart", "fail", "late",
+    "subscribe", "hang", "hang", "advance", "topic", "grow", "delete", "restart", "fail", "late",
 )  # fmt: skip
 CONSUMER = {"migration": MigrationPolicy.UPGRADE}
 
@@ -210,8 +210,8 @@ class World:
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1_000)), max_size=60))
 def test_whatever_happens_no_partition_has_two_owners_and_the_group_converges(steps):
     world = World()
-    for member in range(2):
-        world.step("join", 1 + member)
+    for member, topics in enumerate((1, 5)):
+        world.step("join", topics)
         world.step("beat", member)
     for what, n in steps:
         world.step("classic_" if what == "classic" else what, n)

@@ -15,7 +15,7 @@ from typing import Any
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 from klamm_base.properties import parse, suggestion
-from klamm_broker.server import topic_config
+from klamm_broker.server import consumer_group_keys, topic_config
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED, parse_listener
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,7 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
     advertised = listeners
     if values["advertised.listeners"] is not None:
         advertised = _listeners("advertised.listeners", values["advertised.listeners"], _protocols(values))
+    consumer_group_keys.check(values)
     _check_advertised(listeners, advertised, explicit=values["advertised.listeners"] is not None)
     node_id = values["node.id"]
     if "node.id" not in originals and values["broker.id"] >= 0:

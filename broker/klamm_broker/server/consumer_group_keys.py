@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_base.configdef import Importance, Type, between, one_of
+from klamm_base.configdef import Importance, Type, between, invalid, one_of
 
 _INT_MAX: Final = 2**31 - 1
 _TIMES: Final = (
@@ -16,6 +17,8 @@ _CLASSES: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
+TIMES: Final = tuple(name for name, *_ in _TIMES)
+"""In the order of `GroupSettings`."""
 POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
@@ -71,3 +74,17 @@ def assignor_name(text: str) -> str:
 
 def _policy(name: str, value: Any) -> None:
     one_of(*POLICIES)(name, value.lower())
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Raises ConfigError for properties that contradict each other."""
+    for name in TIMES:
+        key, low, high = (f"group.consumer.{bound}{name}.ms" for bound in ("", "min.", "max."))
+        if values[high] < values[low]:
+            raise invalid(high, values[high], f"must be at least {low} ({values[low]})")
+        if not values[low] <= values[key] <= values[high]:
+            why = f"must be between {low} ({values[low]}) and {high} ({values[high]})"
+            raise invalid(key, values[key], why)
+    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+    if values[heartbeat] >= values[session]:
+        raise invalid(heartbeat, values[heartbeat], f"must be less than {session} ({values[session]})")

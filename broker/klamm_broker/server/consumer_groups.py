@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klamm_base.configdef import invalid
 from klamm_broker.coordinator.consumer.model import ConsumerConfig, GroupSettings, MigrationPolicy
 from klamm_broker.coordinator.consumer.topics import TopicInfo
 from klamm_broker.server.cluster_config import ResourceType
-from klamm_broker.server.consumer_group_keys import assignor_name
+from klamm_broker.server.consumer_group_keys import TIMES, assignor_name
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
-    from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.topics import Topic
-
-_TIMES = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
 class ServedTopics:
@@ -44,16 +40,15 @@ class ServedTopics:
 
 
 def consumer_config(broker: Broker) -> ConsumerConfig:
-    """The coordinator's settings. Raises ConfigError for properties that contradict each other."""
+    """The coordinator's settings."""
     config = broker.config
-    _check(config)
-    defaults = GroupSettings(*(config[f"group.consumer.{name}.ms"] for name in _TIMES))
+    defaults = GroupSettings(*(config[f"group.consumer.{name}.ms"] for name in TIMES))
 
     def settings(group_id: str) -> GroupSettings:
         own = broker.cluster_config.get(ResourceType.GROUP, group_id)
         if not own:
             return defaults
-        pairs = zip(_TIMES, defaults, strict=True)
+        pairs = zip(TIMES, defaults, strict=True)
         return GroupSettings(*(int(own.get(f"consumer.{name}.ms", default)) for name, default in pairs))
 
     return ConsumerConfig(
@@ -64,16 +59,3 @@ def consumer_config(broker: Broker) -> ConsumerConfig:
         regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
         settings=settings,
     )
-
-
-def _check(config: BrokerConfig) -> None:
-    for name in _TIMES:
-        key, low, high = (f"group.consumer.{bound}{name}.ms" for bound in ("", "min.", "max."))
-        if config[high] < config[low]:
-            raise invalid(high, config[high], f"must be at least {low} ({config[low]})")
-        if not config[low] <= config[key] <= config[high]:
-            why = f"must be between {low} ({config[low]}) and {high} ({config[high]})"
-            raise invalid(key, config[key], why)
-    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
-    if config[heartbeat] >= config[session]:
-        raise invalid(heartbeat, config[heartbeat], f"must be less than {session} ({config[session]})")
