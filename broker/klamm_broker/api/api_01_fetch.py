@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, handles
+from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, handles
 from klamm_broker.server.fetch_sessions import FULL_EPOCHS, INITIAL_EPOCH
 from klamm_broker.server.fetching import IDS_FROM, FullFetch, IncrementalFetch
 from klamm_broker.wire.api_keys import ApiKey
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.FETCH, versions=(4, 18), raw=True, request_max=LARGE_REQUEST_MAX)
 def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
-    request, _ = FetchRequest.decode(bytes(body), version)
+    request, _ = FetchRequest.decode(bytes(body), version, 0, LARGE_ELEMENTS_MAX)
     broker, epoch = conn.broker, request.session_epoch
     work: FullFetch | IncrementalFetch
     if epoch in FULL_EPOCHS:

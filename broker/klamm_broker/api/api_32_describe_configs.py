@@ -7,6 +7,7 @@ without value. A key that is asked for and does not exist is left out, as in Kaf
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
@@ -23,6 +24,7 @@ from klamm_broker.api.topic_configs import (
 )
 from klamm_broker.server import cluster_config, loggers
 from klamm_broker.server.config_refused import ConfigRefused
+from klamm_broker.server.slices import in_slices, then
 from klamm_broker.server.topics import why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -42,11 +44,10 @@ if TYPE_CHECKING:
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
 def describe_configs(
     broker: Broker, ctx: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | asyncio.Future[DescribeConfigsResponse]:
     distinct = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    return DescribeConfigsResponse(
-        results=[_one(broker, request, resource) for resource in distinct.values()]
-    )
+    results = in_slices(broker.loop, distinct.values(), lambda resource: _one(broker, request, resource))
+    return then(broker.loop, results, lambda found: DescribeConfigsResponse(results=found))
 
 
 def _one(

@@ -32,6 +32,19 @@ LARGE_REQUEST_MAX: Final = 1024 * 1024
 ASSIGNMENT_MAX: Final = 4 * 1024 * 1024
 """For a SyncGroup, where the leader sends what every member is assigned: few elements, each of any size."""
 
+ELEMENTS_MAX: Final = 12_500
+"""Elements of the arrays of a request, and its tagged fields, all together: each takes some microseconds to read, look
+up and answer, and with names of three characters 512 KiB hold 130,000. It is room for 10,000 topics."""
+LARGE_ELEMENTS_MAX: Final = 25_000
+"""For those that name partitions, which take less each: 20,000 of them, or 10,000 that are assigned."""
+_OF_PARTITIONS: Final = frozenset(
+    {
+        ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
+        ApiKey.CREATE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.CREATE_PARTITIONS, ApiKey.OFFSET_DELETE,
+    }
+)  # fmt: skip
+
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
@@ -49,14 +62,15 @@ class RequestContext:
 class Api:
     """One served API. `advertised_min` differs from `min_version` only where a client's bug demands it.
 
-    `request_max` is how many bytes a request may have (None: `socket.request.max.bytes`).
+    `request_max` is how many bytes a request may have (None: `socket.request.max.bytes`), `elements_max` how many
+    elements its arrays may have together.
 
     A `raw` handler reads the receive buffer itself: `(connection, body, version, correlation_id)`
     with a view of the body; it returns the framed answer, or None after parking it.
     """
 
     __slots__ = (
-        "advertised_min", "flexible_from", "handler", "key", "max_version", "min_version", "module",
+        "advertised_min", "elements_max", "flexible_from", "handler", "key", "max_version", "min_version", "module",
         "name", "raw", "request_max", "request_type",
     )  # fmt: skip
 
@@ -77,6 +91,7 @@ class Api:
         self.handler = handler
         self.raw: Callable[..., Any] | None = handler if raw else None
         self.request_max = request_max
+        self.elements_max = LARGE_ELEMENTS_MAX if key in _OF_PARTITIONS else ELEMENTS_MAX
         self.module = handler.__module__
         self.request_type: type[Message] = message_types(key)[0]
         self.flexible_from = self.request_type.FLEXIBLE_FROM

@@ -64,7 +64,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
                 _, body = decode_request_header(view, pos, end)
             return api.raw(conn, view[body:end], version, correlation_id)  # type: ignore[no-any-return]
         header, body = decode_request_header(view, pos, end)
-        message, _ = api.request_type.decode(bytes(view[body:end]), version)
+        message, _ = api.request_type.decode(bytes(view[body:end]), version, 0, api.elements_max)
     except ProtocolError as e:
         raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {e}") from e
     # Bytes behind the last field are let pass, as in Kafka: librdkafka sends some with Metadata.

@@ -1,8 +1,8 @@
-"""Writes the source of decoders. The generated function is `decode(buf, p) -> (message, p)`.
+"""Writes the source of decoders. The generated function is `decode(buf, p, limit) -> (message, p)`.
 
-Locals of the generated code: `b` the buffer, `p` the position, `n` the end, `k` a length. A length that
-points past the end raises EOFError before anything is allocated; the caller turns that into an error with
-field and offset.
+Locals of the generated code: `b` the buffer, `p` the position, `n` the end, `k` a length, `g` how many elements of
+arrays, and unknown tagged fields, may still come. A length that points past the end raises EOFError before anything
+is allocated, and one that is over the limit ValueError; the caller turns that into an error with field and offset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klamm_broker.wire.compiler import (
     size_min,
 )
 from klamm_broker.wire.struct import MISSING, NO_TAGS, FieldSpec, Message, Struct
-from klamm_broker.wire.varint import decode_uvarint
+from klamm_broker.wire.varint import TAGS_MAX, decode_uvarint
 
 
 def write_decoder(cls: type[Message], version: int) -> Source:
@@ -49,13 +49,14 @@ class _DecoderWriter:
 
     def _function(self, cls: type[Message]) -> None:
         add = self.out.add
-        add("def decode(buf, p):")
+        add("def decode(buf, p, limit):")
         self.out.depth = 1
         if self.view:
             add("b = buf if type(buf) is memoryview else memoryview(buf)")
         else:
             add("b = buf if type(buf) is bytes else bytes(buf)")
         add("n = len(b)")
+        add("g = limit")
         add("try:")
         self.out.depth = 2
         self._struct(cls, "m", "")
@@ -107,6 +108,10 @@ class _DecoderWriter:
         self.out.add(f"{var} = b[p]", (path, 1))
         self.out.add(f"if {var} < 128: p += 1")
         self.out.add(f"else: {var}, p = UVARINT(b, p)", (path, 1))
+
+    def _spend(self, count: str, path: str) -> None:
+        self.out.add(f"g -= {count}")
+        self.out.add("if g < 0: raise ValueError(f'more than {limit} elements in all')", (path, 0))
 
     def _length(self, spec: FieldSpec, path: str, code: str) -> None:
         """Leaves the length, or -1 for null, in `k`."""
@@ -174,6 +179,7 @@ class _DecoderWriter:
         self._null(spec, target, path)
         smallest = size_min(spec, self.version, self.flexible)
         add(f"if k * {smallest} > n - p: raise EOFError", (path, 0))
+        self._spend("k", path)
         code = FIXED.get(spec.type) if isinstance(spec.type, str) else None
         if code in _ARRAYS:
             unpack = self.out.constant("arrays", _ARRAYS[code])
@@ -213,6 +219,9 @@ class _DecoderWriter:
         self._uvarint(count, path)
         add(f"if {count}:")
         self.out.depth += 1
+        why = f"{{{count}}} tagged fields, at most {TAGS_MAX} are taken"
+        add(f"if {count} > {TAGS_MAX}: raise ValueError(f'{why}')", (path, 0))
+        self._spend(count, path)
         add(f"{unknown} = {{}}")
         add(f"while {count}:")
         self.out.depth += 1

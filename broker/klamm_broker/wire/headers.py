@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm_broker.wire.api_keys import ApiKey, message_types
 from klamm_broker.wire.errors import MalformedMessage, TruncatedMessage
-from klamm_broker.wire.varint import Buffer, VarintTooLong, decode_uvarint
+from klamm_broker.wire.varint import TAGS_MAX, Buffer, VarintTooLong, decode_uvarint
 
 _FIXED: Final = struct.Struct(">hhih")  # api key, api version, correlation id, length of the client id
 _RESPONSE: Final = struct.Struct(">ii")
@@ -75,6 +75,10 @@ def _skip_tags(buf: Buffer, pos: int, end: int) -> int:
     """Headers have no tagged fields yet; those of a newer client are passed over."""
     try:
         count, pos = decode_uvarint(buf, pos)
+        if count > TAGS_MAX:
+            raise MalformedMessage(
+                _TITLE, "tags", pos, f"{count} tagged fields, at most {TAGS_MAX} are taken"
+            )
         for _ in range(count):
             _, pos = decode_uvarint(buf, pos)
             size, pos = decode_uvarint(buf, pos)

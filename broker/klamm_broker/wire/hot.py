@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from klamm_broker.wire.errors import MalformedMessage, ProtocolError, UnsupportedVersion
-from klamm_broker.wire.varint import UVARINT_SMALL, decode_uvarint, encode_uvarint
+from klamm_broker.wire.varint import TAGS_MAX, UVARINT_SMALL, decode_uvarint, encode_uvarint
 
 TopicKey = str | bytes
 """A topic's name, or its id (16 bytes) in versions that use ids: Produce and Fetch from 13 on."""
@@ -42,6 +42,10 @@ class ProduceData(NamedTuple):
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
 
 
+PRODUCE_ELEMENTS_MAX: Final = 20_000
+"""Topics and partitions of one request: each costs some microseconds, and 100 MB would hold ten million."""
+
+
 def parse_produce(buf: bytes | bytearray | memoryview, pos: int, version: int) -> ProduceData:
     """The produce request whose body begins at `pos` and ends where `buf` ends; nothing is copied but names.
 
@@ -61,7 +65,7 @@ def _explain(view: memoryview, pos: int, version: int) -> ProtocolError:
     from klamm_broker.wire.messages.produce import ProduceRequest
 
     try:
-        ProduceRequest.decode(view, version, pos)
+        ProduceRequest.decode(view, version, pos, PRODUCE_ELEMENTS_MAX)
     except ProtocolError as error:
         return error
     return MalformedMessage(f"ProduceRequest v{version}", "?", pos, "cannot be read")
@@ -73,6 +77,7 @@ def _parse_classic(view: memoryview, pos: int, version: int) -> ProduceData:
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(view, pos)
     pos += 10
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
+    left = PRODUCE_ELEMENTS_MAX - topic_count
     for _ in range(_count(topic_count, end - pos, 6)):
         name, pos = _string(view, pos, end)
         if name is None:
@@ -80,6 +85,9 @@ def _parse_classic(view: memoryview, pos: int, version: int) -> ProduceData:
         (partition_count,) = _I32.unpack_from(view, pos)
         pos += 4
         partitions: list[tuple[int, memoryview | None]] = []
+        left -= partition_count
+        if left < 0:
+            raise IndexError
         for _ in range(_count(partition_count, end - pos, 8)):
             index, size = _INDEX_LENGTH.unpack_from(view, pos)
             pos += 8
@@ -102,6 +110,7 @@ def _parse_flexible(view: memoryview, pos: int, version: int) -> ProduceData:
     count, pos = decode_uvarint(view, pos + 6)
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     key: TopicKey | None
+    left = PRODUCE_ELEMENTS_MAX - count + 1
     for _ in range(_count(count - 1, end - pos, 3)):
         if version >= TOPIC_ID_VERSION:
             key = bytes(view[pos : pos + 16])
@@ -111,7 +120,8 @@ def _parse_flexible(view: memoryview, pos: int, version: int) -> ProduceData:
             if key is None:
                 raise IndexError
         partitions: list[tuple[int, memoryview | None]] = []
-        pos = _parse_partitions(view, pos, end, partitions)
+        pos = _parse_partitions(view, pos, end, partitions, left)
+        left -= len(partitions)
         pos = pos + 1 if view[pos] == 0 else _skip_tags(view, pos, end)
         topics.append((key, partitions))
     if view[pos]:
@@ -120,9 +130,11 @@ def _parse_flexible(view: memoryview, pos: int, version: int) -> ProduceData:
 
 
 def _parse_partitions(
-    view: memoryview, pos: int, end: int, partitions: list[tuple[int, memoryview | None]]
+    view: memoryview, pos: int, end: int, partitions: list[tuple[int, memoryview | None]], left: int
 ) -> int:
     count, pos = (view[pos], pos + 1) if view[pos] < 128 else decode_uvarint(view, pos)
+    if count - 1 > left:
+        raise IndexError
     for _ in range(_count(count - 1, end - pos, 6)):
         (index,) = _I32.unpack_from(view, pos)
         size, pos = decode_uvarint(view, pos + 4)
@@ -169,6 +181,8 @@ def _compact_string(view: memoryview, pos: int, end: int) -> tuple[str | None, i
 
 def _skip_tags(view: memoryview, pos: int, end: int) -> int:
     count, pos = decode_uvarint(view, pos)
+    if count > TAGS_MAX:
+        raise IndexError
     for _ in range(count):
         _, pos = decode_uvarint(view, pos)
         size, pos = decode_uvarint(view, pos)

@@ -203,7 +203,8 @@ class Struct(metaclass=StructType):
 
 
 Encoder = Callable[[Any], list[Any]]
-Decoder = Callable[[Buffer, int], tuple[Any, int]]
+Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+UNLIMITED: Final = 1 << 62
 
 
 class Message(Struct):
@@ -239,10 +240,13 @@ class Message(Struct):
         return version >= cls.FLEXIBLE_FROM
 
     @classmethod
-    def decode(cls, buf: Buffer, version: int, pos: int = 0) -> tuple[Self, int]:
+    def decode(
+        cls, buf: Buffer, version: int, pos: int = 0, elements_max: int = UNLIMITED
+    ) -> tuple[Self, int]:
         """(message, end) read from `buf` at `pos`; `buf` ends where the frame ends.
 
-        `records` come back as views of `buf`, everything else is copied out. Raises MalformedMessage for
+        At most `elements_max` elements of arrays and tagged fields are read, all together: each costs its reader
+        some microseconds, and a buffer may hold one for every byte. `records` come back as views of `buf`, everything else is copied out. Raises MalformedMessage for
         bytes that are not this message, UnsupportedVersion for a version that it does not have.
         """
         decoder = cls._decoders.get(version)
@@ -251,7 +255,7 @@ class Message(Struct):
 
             cls._check_version(version)
             decoder = cls._decoders[version] = compile_decoder(cls, version)
-        return decoder(buf, pos)
+        return decoder(buf, pos, elements_max)
 
     def encode(self, version: int) -> bytes:
         """The body in this version, without a header.

@@ -10,6 +10,8 @@ from typing import Final
 
 UVARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
+TAGS_MAX: Final = 16
+"""Tagged fields that are taken in one place: no message of Kafka's has half as many."""
 
 Buffer = bytes | bytearray | memoryview
 
