@@ -49,14 +49,15 @@ def read_log(port: int, topic: str, partition: int, *, compacted: bool = False) 
             request = fetch_request(topic, position, partition=partition, max_bytes=1 << 22)
             answer = client.request(request, VERSION).responses[0].partitions[0]
             assert answer.error_code == 0, f"{topic}-{partition}@{position}: error {answer.error_code}"
-            following, found = _records(bytes(answer.records or b""), position)
+            following, found = batches_of(bytes(answer.records or b""), position)
             assert following > position, f"{topic}-{partition}: nothing at {position}, and the end is {end}"
             records += found
             position = following
         return Log(topic=topic, partition=partition, start=start, end=end, stable=stable, records=tuple(records), compacted=compacted)  # fmt: skip
 
 
-def _records(data: bytes, position: int) -> tuple[int, list[LogRecord]]:
+def batches_of(data: bytes, position: int) -> tuple[int, list[LogRecord]]:
+    """(Next offset, records from `position` on) of an answer's batches, whose CRCs are checked."""
     found: list[LogRecord] = []
     following = position
     for at, header in _whole_batches(data):

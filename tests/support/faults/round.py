@@ -18,12 +18,13 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.faults.churn import TopicLoad
+from support.faults.flow import FIRST, SECOND, FlowLoad, origin
 from support.faults.load import Load, ProducerLoad
 from support.faults.logs import read_log, wait_for_markers
 from support.faults.readers import CommitLoad, GroupLoad, OffsetReader, ScanLoad
 from support.faults.recorder import Recorder
 from support.faults.servers import Server
-from support.faults.transactions import FlowLoad, TransactionalLoad, TransactionLoad, origin
+from support.faults.transactions import TransactionalLoad, TransactionLoad
 from support.history import Flow, History, Verdict, check
 
 PARTITIONS: Final = 2
@@ -157,8 +158,17 @@ class Round:
             TransactionLoad(f"txn{i}", *common, topic="txn", partitions=PARTITIONS) for i in range(2)
         ]
         self.flows = [
-            FlowLoad(f"flow{i}", *common, group="flow", source="in", sink="out", partitions=PARTITIONS)
-            for i in range(2)
+            FlowLoad(
+                f"flow{i}",
+                *common,
+                group="flow",
+                source="in",
+                partition=i,
+                sink="out",
+                partitions=PARTITIONS,
+                versions=v,
+            )
+            for i, v in enumerate((FIRST, SECOND))
         ]
         self.recorder.history.flows.append(Flow(group="flow", source="in", sink="out", origin=origin))
 
@@ -316,6 +326,7 @@ class Round:
             counts["committed"] += load.committed
             counts["aborted"] += load.aborted
             counts["zombies"] += getattr(load, "zombies", 0)
+            counts["left by a crash"] += getattr(load, "crashes", 0)
         return counts
 
     def _problems(self) -> list[str]:

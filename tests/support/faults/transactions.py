@@ -1,4 +1,4 @@
-"""Transactional load: producers that commit, abort, vanish and come back as zombies; consume-transform-produce."""
+"""Transactional load through librdkafka: producers that commit, abort, vanish and come back as zombies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from support.faults.load import PATIENCE_S, Load, unique_value
 from support.faults.recorder import Pending, Recorder
 from support.history import Outcome, Transaction
@@ -64,9 +64,9 @@ class TransactionalLoad(Load):
         self.aborted += 1
         return Outcome.FAILED
 
-    def note(self, name: str, outcome: Outcome, invoked: int, offsets: dict[tuple[str, str, int], int] | None = None) -> None:  # fmt: skip
+    def note(self, name: str, outcome: Outcome, invoked: int) -> None:
         self.recorder.history.transactions.append(
-            Transaction(name=name, outcome=outcome, invoked=invoked, completed=self.recorder.tick(), offsets=offsets or {})
+            Transaction(name=name, outcome=outcome, invoked=invoked, completed=self.recorder.tick())
         )  # fmt: skip
         self.progress += 1
 
@@ -155,99 +155,3 @@ class TransactionLoad(TransactionalLoad):
             del successor
             return
         raise AssertionError(f"{name}: a producer that was fenced was told that its transaction is committed")
-
-
-class FlowLoad(TransactionalLoad):
-    """Consume-transform-produce: results and offsets of the group in one transaction. One of several members."""
-
-    def __init__(self, name: str, recorder: Recorder, bootstrap: str, seed: int, *, group: str, source: str, sink: str, partitions: int, protocol: str = "classic") -> None:  # fmt: skip
-        super().__init__(name, recorder, bootstrap, seed)
-        self.group, self.source, self.sink, self.partitions = group, source, sink, partitions
-        self.consumer_settings = {
-            **self.client, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed", "fetch.wait.max.ms": 20, "group.protocol": protocol,
-        } | ({"session.timeout.ms": 6000} if protocol == "classic" else {})  # fmt: skip
-
-    def work(self) -> None:
-        consumer = Consumer(self.consumer_settings)
-        consumer.subscribe([self.source])
-        try:
-            while not self.stopping.is_set():
-                producer = self.new_producer()
-                pending = Pending(self.recorder, f"{self.name}.{self.count}", idempotent=True)
-                try:
-                    self._rewind(consumer)
-                    self._serve(consumer, producer, pending)
-                finally:
-                    pending.give_up()
-        finally:
-            consumer.close()
-
-    def _serve(self, consumer: Consumer, producer: Producer, pending: Pending) -> None:
-        while not self.stopping.is_set():
-            messages = [m for m in consumer.consume(40, 0.05) if m.error() is None]
-            if not messages:
-                continue
-            name = f"{self.name}.{self.recorder.unique()}"
-            invoked = self.recorder.tick()
-            offsets: dict[tuple[str, str, int], int] = {}
-            try:
-                producer.begin_transaction()
-                for m in messages:
-                    value = (m.value() or b"") + b"|%d" % self.recorder.unique()
-                    self.produce(
-                        producer, pending, name, self.sink, self.chance.randrange(self.partitions), value
-                    )
-                    offsets[self.group, m.topic(), m.partition()] = m.offset() + 1
-                places = [TopicPartition(t, p, o) for (_, t, p), o in offsets.items()]
-                metadata = consumer.consumer_group_metadata()
-                outcome = self._finish(producer, places, metadata)
-            except (Fenced, KafkaException) as e:
-                outcome = self._after_error(producer, e)
-            self.note(name, outcome, invoked, offsets)
-            if outcome is Outcome.UNKNOWN:
-                return
-            if outcome is Outcome.FAILED:
-                self._rewind(consumer)
-
-    def _finish(self, producer: Producer, places: list[TopicPartition], metadata: object) -> Outcome:
-        """Send the offsets and end the transaction. A second try of `send_offsets_to_transaction` may hang in librdkafka
-        when the connection was lost in the first one (seen with Apache Kafka, too): it is aborted instead.
-        """
-        try:
-            producer.send_offsets_to_transaction(places, metadata, TRY_S)
-        except KafkaException as e:
-            self.last_error = str(e)
-            if e.args[0].fatal():
-                raise
-            return self.end(producer, commit=False)
-        return self.end(producer, commit=self.chance.random() > 0.1)
-
-    def _after_error(self, producer: Producer, error: Exception) -> Outcome:
-        if isinstance(error, Fenced) or not error.args[0].txn_requires_abort():
-            return Outcome.UNKNOWN
-        try:
-            return self.end(producer, commit=False)
-        except Fenced:
-            return Outcome.UNKNOWN
-
-    def _rewind(self, consumer: Consumer) -> None:
-        """Go back to what the group has committed, or to the beginning."""
-        deadline = time.monotonic() + PATIENCE_S
-        while assigned := consumer.assignment():
-            try:
-                for place in consumer.committed(assigned, timeout=TRY_S):
-                    if place.error is not None:
-                        raise KafkaException(place.error)
-                    consumer.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
-            except KafkaException:  # not reachable, or the assignment has changed meanwhile
-                if time.monotonic() > deadline:
-                    raise
-                self.rest(0.05)
-            else:
-                return
-
-
-def origin(value: bytes) -> bytes:
-    """What a result of `FlowLoad` was made of."""
-    return value.rpartition(b"|")[0]

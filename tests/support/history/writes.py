@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Final
 
 from support.history.events import Outcome, Place, Write
 from support.history.index import Index
+
+SHOWN_MAX: Final = 48
 
 
 def lost(index: Index) -> Iterator[str]:
@@ -26,7 +29,7 @@ def lost(index: Index) -> Iterator[str]:
         elif write.offset >= log.start:
             record = index.records[write.place].get(write.offset)
             if record is None or record.value != write.value:
-                there = "nothing" if record is None else repr(record.value)
+                there = "nothing" if record is None else shown(record.value)
                 yield f"{_name(write)} was acknowledged at {write.topic}-{write.partition}@{write.offset}, there is {there}"
 
 
@@ -53,7 +56,7 @@ def compacted_away(index: Index) -> Iterator[str]:
             yield f"{_name(write)} was acknowledged at {write.topic}-{write.partition}@{write.offset}; the last of its key {write.key!r} is at {found}"
         record = index.records[write.place].get(write.offset)
         if record is not None and (record.key, record.value) != (write.key, write.value):
-            yield f"{write.topic}-{write.partition}@{write.offset} holds {record.value!r} instead of {_name(write)}"
+            yield f"{write.topic}-{write.partition}@{write.offset} holds {shown(record.value)} instead of {_name(write)}"
 
 
 def duplicated(index: Index) -> Iterator[str]:
@@ -89,7 +92,7 @@ def invented(index: Index) -> Iterator[str]:
             outcome = known[place].get(record.value)
             if outcome is None or outcome is Outcome.FAILED:
                 said = "nobody wrote it" if outcome is None else "its producer was told it is not stored"
-                yield f"{place[0]}-{place[1]}@{record.offset} holds {record.value!r}: {said}"
+                yield f"{place[0]}-{place[1]}@{record.offset} holds {shown(record.value)}: {said}"
 
 
 def reused(index: Index) -> Iterator[str]:
@@ -103,7 +106,7 @@ def reused(index: Index) -> Iterator[str]:
     def conflict(place: Place, offset: int, value: bytes | None, who: str) -> Iterator[str]:
         before = seen.setdefault(place, {}).setdefault(offset, (value, who))
         if before[0] != value:
-            yield f"{place[0]}-{place[1]}@{offset} is {value!r} for {who} and {before[0]!r} for {before[1]}"
+            yield f"{place[0]}-{place[1]}@{offset} is {shown(value)} for {who} and {shown(before[0])} for {before[1]}"
 
     for write in history.writes:
         if write.outcome is Outcome.OK and write.offset >= 0:
@@ -117,7 +120,7 @@ def reused(index: Index) -> Iterator[str]:
         for record in log.records:
             if record.control and record.offset in seen[place]:
                 value, who = seen[place][record.offset]
-                yield f"{place[0]}-{place[1]}@{record.offset} is a marker now and was {value!r} for {who}"
+                yield f"{place[0]}-{place[1]}@{record.offset} is a marker now and was {shown(value)} for {who}"
 
 
 def sequences(index: Index) -> Iterator[str]:
@@ -151,4 +154,9 @@ def holes(index: Index) -> Iterator[str]:
 
 
 def _name(write: Write) -> str:
-    return f"record {write.number} of {write.session} ({write.value!r})"
+    return f"record {write.number} of {write.session} ({shown(write.value)})"
+
+
+def shown(value: bytes | None) -> str:
+    """A value as a message has room for it."""
+    return repr(value if value is None or len(value) <= SHOWN_MAX else value[:30] + b"..." + value[-10:])
