@@ -1,0 +1,228 @@
+"""Kafka's command lines, ours against what Kafka's own tools printed (tests/fixtures/kafka-tools-4.3.1).
+
+The recording is of Kafka's tools on Kafka's broker, the test runs our tools on our broker: both must agree. The slow tests run both
+tools on one broker.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import kafka_oracle
+from support.broker import new_name, new_topic
+from support.klamm import KLAMM
+from support.tool_scenarios import KAFKA_SETTLES_S, SECTIONS, play
+
+from klamm.kafka_tools import run as kafka_tools
+from klamm.kafka_tools.options import GONE
+from klamm.testing import EmbeddedBroker
+from klamm_broker.api import registry
+
+RECORDED = Path(__file__).parent.parent / "fixtures/kafka-tools-4.3.1/said.json.gz"
+
+
+@pytest.fixture
+def emptied(tmp_path):
+    """A broker of its own, because a section counts on an empty cluster."""
+    settings = {"node.id": "1", "offsets.topic.num.partitions": "1"}
+    with EmbeddedBroker(tmp_path / "data", config=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ours(capfd):
+    def run(tool, args):
+        code = kafka_tools.main(tool, args)
+        return code, capfd.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_says_what_kafkas_tools_said(section, emptied, tmp_path, ours):
+    if section == "quotas" and 49 not in registry.load():
+        pytest.skip("the broker has no quotas")
+    recorded = json.loads(gzip.decompress(RECORDED.read_bytes()))[section]
+    found = [[s.line, s.code, s.out] for s in play(section, emptied.bootstrap, tmp_path, ours)]
+    assert without_synonyms(found) == without_synonyms(recorded)
+
+
+def without_synonyms(said):
+    """The defaults below a setting are the broker's, and Kafka's broker leaves some of them out."""
+    return [[line, code, [re.sub(r" synonyms=\{.*\}", "", text) for text in out]] for line, code, out in said]
+
+
+@pytest.mark.parametrize("name", kafka_tools.TOOLS)
+def test_help_names_every_option(name, capsys):
+    assert kafka_tools.main(name, ["--help"]) == 1  # as Kafka's tools end then
+    said = "".join(capsys.readouterr())
+    assert "--bootstrap-server" in said or "--files" in said
+
+
+@pytest.mark.parametrize("name", kafka_tools.TOOLS)
+@pytest.mark.parametrize("option", ["zookeeper", "broker-list"])
+def test_options_of_old_kafkas_are_explained(name, option, capsys):
+    if (name, option) == ("kafka-log-dirs", "broker-list"):
+        pytest.skip("it has this option")
+    assert kafka_tools.main(name, [f"--{option}", "x"]) == 1
+    assert GONE[option] in capsys.readouterr().err
+
+
+def test_tls_and_sasl_are_refused_by_name(tmp_path, capsys):
+    for text, key in (
+        ("security.protocol=SASL_SSL", "security.protocol=SASL_SSL"),
+        ("sasl.mechanism=PLAIN", "sasl.mechanism"),
+        ("ssl.truststore.location=/x", "ssl.truststore.location"),
+    ):
+        config = tmp_path / "client.properties"
+        config.write_text(text)
+        words = ["--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", str(config)]
+        assert kafka_tools.main("kafka-topics", words) == 1
+        said = "".join(capsys.readouterr())
+        assert f"{key} cannot be used" in said
+        assert str(config) in said
+
+
+def test_settings_that_have_no_effect_are_named(broker, tmp_path, capsys):
+    config = tmp_path / "client.properties"
+    config.write_text("retries=3\nclient.id=me\n")
+    words = ["--bootstrap-server", broker.bootstrap, "--list", "--command-config", str(config)]
+    assert kafka_tools.main("kafka-topics", words) == 0
+    assert capsys.readouterr().err == f"{config}: retries has no effect here\n"
+
+
+def test_runs_under_the_scripts_name(broker):
+    name = new_topic(broker)
+    for word in ("kafka-topics", "kafka-topics.sh"):
+        words = [str(KLAMM), word, "--bootstrap-server", broker.bootstrap, "--list", "--topic", name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{name}\n", "")
+
+
+def test_commands_start_without_anything_heavy():
+    modules = "', 'klamm.kafka_tools.".join(kafka_tools.TOOLS.values())
+    code = f"""
+import importlib, sys
+import klamm.cli.main
+for name in ['klamm.kafka_tools.{modules}', 'klamm.admin.client', 'klamm.logdump.run']: importlib.import_module(name)
+heavy = {{'confluent_kafka', 'rich', 'aiohttp', 'orjson', 'pyarrow', 'yaml'}} & set(sys.modules)
+sys.exit(str(heavy) if heavy else 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_broker_is_said_soon(capsys):
+    code = kafka_tools.main(
+        "kafka-consumer-groups", ["--bootstrap-server", "127.0.0.1:1", "--list", "--timeout", "200"]
+    )
+    assert code == 0  # Kafka's ends with 0 after this failure
+    assert "failed due to no broker can be reached (127.0.0.1:1:" in capsys.readouterr().out
+
+
+def test_json_of_log_dirs(broker, capsys):
+    name = new_topic(broker, 2)
+    words = ["--bootstrap-server", broker.bootstrap, "--describe", "--topic-list", name]
+    assert kafka_tools.main("kafka-log-dirs", words) == 0
+    first, second, document = capsys.readouterr().out.splitlines()
+    assert first == "Querying brokers for log directories information"
+    assert second.startswith("Received log directory information from brokers ")
+    (found,) = json.loads(document)["brokers"]
+    (directory,) = found["logDirs"]
+    assert directory["error"] is None
+    assert [p["partition"] for p in directory["partitions"]] == [f"{name}-0", f"{name}-1"]
+    assert {p["isFuture"] for p in directory["partitions"]} == {False}
+
+
+def test_a_password_is_not_repeated(broker, capsys):
+    words = [
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--alter",
+        "--topic",
+        new_name(),
+        "--add-config",
+        "k=secret",
+    ]
+    assert kafka_tools.main("kafka-configs", words) == 1
+    assert "secret" not in "".join(capsys.readouterr())
+
+
+# ---- both tools on one broker
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    from support.kafka_tools import KafkaTools
+
+    tools = KafkaTools(kafka_oracle.require(), tmp_path_factory.mktemp("tools"))
+    yield tools
+    tools.close()
+
+
+@pytest.fixture(params=["kafka", "klamm"])
+def either(request, tmp_path):
+    """Kafka's broker, and ours."""
+    if request.param == "kafka":
+        from support.kafka_broker import KafkaBroker
+
+        with KafkaBroker(tmp_path) as broker:
+            yield broker.address
+    else:
+        with EmbeddedBroker(
+            tmp_path / "data", config={"node.id": "1", "offsets.topic.num.partitions": "1"}
+        ) as broker:
+            yield broker.bootstrap
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_both_tools_say_the_same(either, tools, tmp_path, ours):
+    def theirs(tool, args):
+        result = tools.run(tool, *args)
+        return result.code, result.out
+
+    for section in SECTIONS:
+        expected = play(section, either, tmp_path, theirs, settle_s=KAFKA_SETTLES_S)
+        assert play(section, either, tmp_path, ours, settle_s=KAFKA_SETTLES_S) == expected
+
+
+MEMBERS = """
+kafka-consumer-groups --bootstrap-server @ --list --type --state
+kafka-consumer-groups --bootstrap-server @ --describe --all-groups
+kafka-consumer-groups --bootstrap-server @ --describe --all-groups --verbose
+kafka-consumer-groups --bootstrap-server @ --describe --all-groups --members
+kafka-consumer-groups --bootstrap-server @ --describe --all-groups --members --verbose
+kafka-consumer-groups --bootstrap-server @ --describe --all-groups --state --verbose
+kafka-consumer-groups --bootstrap-server @ --reset-offsets --all-groups --all-topics --to-earliest --execute
+kafka-consumer-groups --bootstrap-server @ --delete --all-groups
+kafka-consumer-groups --bootstrap-server @ --delete-offsets --group static --topic members:0
+kafka-transactions --bootstrap-server @ list
+kafka-transactions --bootstrap-server @ list --transactional-id-pattern tx-0
+kafka-transactions --bootstrap-server @ list --duration-filter 1000000
+kafka-transactions --bootstrap-server @ describe-producers --topic members --partition 0
+kafka-transactions --bootstrap-server @ describe-producers --topic members --partition 1
+kafka-transactions --bootstrap-server @ find-hanging --topic members --max-transaction-timeout 0
+kafka-transactions --bootstrap-server @ abort --topic members --partition 0 --start-offset 77
+"""
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_both_tools_say_the_same_of_members_and_transactions(either, tools, ours):
+    from support.tool_life import living
+
+    with living(either, "members"):
+        for line in MEMBERS.strip().splitlines():
+            tool, *words = line.replace("@", either).split()
+            theirs = tools.run(tool, *words)
+            code, out = ours(tool, words)
+            assert (code, sorted(out.splitlines())) == (theirs.code, sorted(theirs.out.splitlines())), line
