@@ -272,7 +272,7 @@ INTENDED: dict[str, dict[str, str]] = {
     "fetch_sessions": {r"aborted_transactions": "null and empty mean the same"},
     "produce_refused": {
         r"^6\.": "several batches for a partition: Kafka takes one, we take them all or none",
-        r"^8\..*(record_errors|log_start_offset)": "which record has the bad timestamp is in our message only",
+        r"^8\..*log_start_offset": "Kafka says the log start with some errors",
         r"^10\.": "a torn batch: Kafka calls it an invalid record, we a corrupt message",
     },
     "idempotent_produce": {
