@@ -203,7 +203,7 @@ class World:
         assert held == {(t.id, p) for t in existing for p in range(t.partitions)}
         for member in self.members:
             assert member.epoch == group.epoch
-            assert member.owned == {t: set(p) for t, p in group.target[member.name].items() if p}
+            assert member.owned == {t: set(p) for t, p in group.target.get(member.name, {}).items() if p}
 
 
 @settings(max_examples=150, deadline=None)
