@@ -149,6 +149,24 @@ def test_requests_have_counts_and_latencies(broker):
     assert value(after, "kafka_network_requestmetrics_requests_total", request="ApiVersions", version=3) > 0
 
 
+def test_transactions_sessions_and_the_cleaner_are_there(broker):
+    topic = new_topic(broker, 2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    producer.flush(10)
+    during = scrape(broker)
+    producer.commit_transaction(10)
+    after = scrape(broker)
+    assert value(during, "klamm_transactions", state="Ongoing") == 1
+    assert value(after, "klamm_transactions", state="Ongoing") == 0
+    name = "klamm_transaction_markers_written_total"
+    assert value(after, name) == value(during, name) + 1
+    assert value(after, "kafka_log_logcleanermanager_uncleanable_partitions_count") == 0
+    assert value(after, "kafka_server_fetchsessioncache_numincrementalfetchsessions") >= 0
+
+
 def test_long_polls_count_with_their_wait(broker):
     topic = new_topic(broker)
     consumer = Consumer({

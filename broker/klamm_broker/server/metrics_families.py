@@ -47,6 +47,7 @@ def families(broker: Broker, server: Server) -> Iterator[Family]:
     yield from _controller(broker)
     yield from _partitions(broker)
     yield from _groups(broker)
+    yield from _upkeep(broker)
 
 
 def _gauge(name: str, help: str, value: Number, **labels: str | int) -> Family:
@@ -228,7 +229,7 @@ def _controller(broker: Broker) -> Iterator[Family]:
         (
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log directories that have failed.",
-            len(getattr(broker.logs, "offline_directories", ())),
+            len(broker.logs.unusable),
         ),
     ):
         yield _gauge(name, about, value)
@@ -264,7 +265,7 @@ def _under_min_isr(broker: Broker) -> int:
 
 
 def _offline(broker: Broker) -> int:
-    return sum(getattr(p.log, "offline", False) for topic in broker.topics for p in topic.partitions)
+    return sum(p.log.offline for topic in broker.topics for p in topic.partitions)
 
 
 _PARTITION_GAUGES: Final[list[tuple[str, str, Callable[[Partition], int]]]] = [
@@ -366,3 +367,57 @@ def _group_offsets(broker: Broker, ids: Iterable[str]) -> Iterator[Family]:
             f"{about} Summed over a topic's partitions.",
             [Sample({"consumergroup": g, "topic": t}, value) for (g, t), value in sums.items()],
         )
+
+
+# ---- cleaner, transactions, fetch sessions, group commit
+
+
+def _upkeep(broker: Broker) -> Iterator[Family]:
+    stats, cleaner = broker.cleaner.stats, "kafka_log_logcleaner"
+    yield _gauge(
+        f"{cleaner}_cleaner_recopy_percent",
+        "Share of the last round's bytes that were written again.",
+        stats.cleaner_recopy_percent,
+    )
+    yield _gauge(
+        f"{cleaner}_max_buffer_utilization_percent",
+        "How full the map of keys was.",
+        stats.max_buffer_utilization_percent,
+    )
+    yield _gauge(f"{cleaner}_max_clean_time_secs", "Duration of the last round, s.", stats.last_duration_s)
+    yield _gauge(
+        f"{cleaner}manager_max_dirty_percent", "Uncleaned share of the dirtiest log.", stats.max_dirty_percent
+    )
+    yield _gauge(
+        f"{cleaner}manager_uncleanable_partitions_count",
+        "Partitions that cannot be cleaned.",
+        len(broker.cleaner.uncleanable),
+    )
+    for name, about in (
+        ("runs", "Rounds of the cleaner."),
+        ("aborted", "Rounds whose result was thrown away."),
+        ("crashes", "Times the cleaner's process died."),
+        ("bytes_read", "Bytes that the cleaner read."),
+        ("bytes_written", "Bytes that the cleaner wrote."),
+    ):
+        yield _counter(f"klamm_log_cleaner_{name}_total", about, getattr(stats, name))
+    transactions = broker.transactions
+    yield Family(
+        "klamm_transactions",
+        "gauge",
+        "Transactional ids by the state of their transaction.",
+        [Sample({"state": state}, count) for state, count in transactions.coordinator.statistics().items()],
+    )
+    yield _counter(
+        "klamm_transaction_markers_written_total", "Control records written.", transactions.markers_written
+    )
+    sessions, cache = broker.fetch_sessions, "kafka_server_fetchsessioncache"
+    yield _gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions.", len(sessions))
+    yield _gauge(
+        f"{cache}_numincrementalfetchpartitionscached", "Partitions in fetch sessions.", sessions.partitions
+    )
+    yield _counter(
+        f"{cache}_incrementalfetchsessionevictions_total",
+        "Fetch sessions that made room.",
+        sessions.evictions,
+    )
