@@ -1,0 +1,183 @@
+"""Every decoder that reads bytes of others, as a function of bytes: it takes them, or refuses them with our own error.
+
+Anything else that comes out of one (IndexError, MemoryError, a hang) is a defect. `python tests/fuzz/run.py TARGET`
+drives them with atheris where that is installed; the tests beside this file drive them with Hypothesis.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from klamm_base.errors import KlammError
+from klamm_broker.coordinator import loading as group_loading
+from klamm_broker.coordinator.consumer import consumer_protocol
+from klamm_broker.coordinator.consumer.topics import NoTopics
+from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.subscription import MalformedSubscription, subscribed_topics
+from klamm_broker.coordinator.transactions import loading as transaction_loading
+from klamm_broker.log import producer_snapshot
+from klamm_broker.log.checkpoints import parse_lines
+from klamm_broker.log.leader_epoch import LeaderEpochCache
+from klamm_broker.log.topic_registry import TopicRegistry
+from klamm_broker.log.txn_index import TxnIndex
+from klamm_broker.server.cluster_config import ClusterConfig
+from klamm_broker.wire.api_keys import ApiKey, message_types
+from klamm_broker.wire.batch import check_crc, decode_records, iter_headers, read_end_txn_marker
+from klamm_broker.wire.compression import Compression, decompress
+from klamm_broker.wire.errors import ProtocolError
+from klamm_broker.wire.headers import decode_request_header
+from klamm_broker.wire.hot import parse_produce
+
+REFUSED: Final = (ProtocolError, KlammError, MalformedSubscription)
+LIMIT: Final = 4 << 20
+_KEYS: Final = sorted(ApiKey)
+_WHERE: Final = Path(tempfile.gettempdir()) / "klamm-fuzz-file"
+
+
+def request(data: bytes) -> None:
+    """A frame: header and message."""
+    if len(data) < 4:
+        return
+    key = _KEYS[data[1] % len(_KEYS)]
+    kind = message_types(key)[0]
+    version = kind.MIN_VERSION + data[3] % (kind.MAX_VERSION - kind.MIN_VERSION + 1)
+    frame = bytes([0, key, 0, version]) + data[4:]
+    _, body = decode_request_header(memoryview(frame), 0, len(frame))
+    message, _ = kind.decode(frame[body:], version)
+    message.encode(version)
+
+
+def produce(data: bytes) -> None:
+    """Produce's own parser, by hand."""
+    if data:
+        parse_produce(memoryview(data), 1, 3 + data[0] % 11)
+
+
+def answer(data: bytes) -> None:
+    """An answer, as our own client and the mirror read it."""
+    if len(data) >= 2:
+        kind = message_types(_KEYS[data[0] % len(_KEYS)])[1]
+        version = kind.MIN_VERSION + data[1] % (kind.MAX_VERSION - kind.MIN_VERSION + 1)
+        kind.decode(data, version, 2)
+
+
+def batch(data: bytes) -> None:
+    """Record batches, back to back; their checksums do not stop us."""
+    for position, header in iter_headers(data):
+        for record in decode_records(data, position, limit=LIMIT):
+            if header.is_control:
+                read_end_txn_marker(record)
+        check_crc(data, position, header)
+
+
+def compressed(data: bytes) -> None:
+    """What claims to be compressed."""
+    if data:
+        kinds = [kind for kind in Compression if kind is not Compression.NONE]
+        decompress(kinds[data[0] % len(kinds)], data[1:], limit=LIMIT)
+
+
+def _pairs(data: bytes) -> list[KeyValue]:
+    """Keys and values, cut out of the bytes by their length bytes; a value of 255 is a tombstone."""
+    found, position = [], 0
+    while position + 2 <= len(data):
+        key_size, value_size = data[position], data[position + 1]
+        key = data[position + 2 : position + 2 + key_size]
+        position += 2 + key_size
+        value = None if value_size == 255 else data[position : position + value_size]
+        position += 0 if value is None else value_size
+        found.append(KeyValue(key, value))
+    return found
+
+
+def group_log(data: bytes) -> None:
+    """Records of `__consumer_offsets`: those that cannot be read are logged, the others count."""
+    loader = group_loading.Loader()
+    pairs = _pairs(data)
+    loader.replay(pairs[::2])
+    loader.replay(pairs[1::2], producer_id=3)
+    loader.complete(3, committed=bool(len(data) % 2))
+    loader.groups(0)
+    list(loader.in_transactions())
+
+
+def transaction_log(data: bytes) -> None:
+    """Records of `__transaction_state`."""
+    loader = transaction_loading.Loader()
+    loader.replay(_pairs(data))
+    transaction_loading.largest_producer_id(loader.transactions(0))
+
+
+def subscription(data: bytes) -> None:
+    """What a member of a group says of itself."""
+    subscribed_topics(data)
+
+
+def consumer_metadata(data: bytes) -> None:
+    """A classic member's subscription and assignment, as a group of the new protocol takes them over."""
+    consumer_protocol.read_subscription(data, NoTopics())
+
+
+def consumer_assignment(data: bytes) -> None:
+    consumer_protocol.read_assignment(data, NoTopics())
+
+
+def snapshot(data: bytes) -> None:
+    """A `.snapshot` file."""
+    producer_snapshot.decode(data, _WHERE)
+
+
+def checkpoint(data: bytes) -> None:
+    """A checkpoint file."""
+    parse_lines(data.decode("utf-8", "replace"), _WHERE)
+
+
+def _file(data: bytes) -> Path:
+    path = _WHERE.with_name(f"{_WHERE.name}-{os.getpid()}")
+    path.write_bytes(data)
+    return path
+
+
+def epochs(data: bytes) -> None:
+    """`leader-epoch-checkpoint`."""
+    LeaderEpochCache.load(_file(data))
+
+
+def txn_index(data: bytes) -> None:
+    """A `.txnindex` file."""
+    TxnIndex(_file(data)).check(0)
+
+
+def topics(data: bytes) -> None:
+    """`klamm-topics.json`."""
+    TopicRegistry.load(_file(data))
+
+
+def cluster_config(data: bytes) -> None:
+    """`klamm-cluster.json`."""
+    ClusterConfig.load(_file(data))
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    f.__name__: f
+    for f in (
+        request, produce, answer, batch, compressed, group_log, transaction_log, subscription, consumer_metadata,
+        consumer_assignment, snapshot, checkpoint, epochs, txn_index, topics, cluster_config,
+    )
+}  # fmt: skip
+
+
+def judge(target: str, data: bytes) -> None:
+    """Raises whatever is not a refusal."""
+    logging.disable(logging.ERROR)
+    try:
+        TARGETS[target](data)
+    except REFUSED:
+        return
+    finally:
+        logging.disable(logging.NOTSET)
