@@ -24,8 +24,8 @@ class Case:
         return out.replace(str(self.directory), "DIRECTORY").splitlines()
 
     def normal_err(self, err: str) -> list[str]:
-        """Sorted, because Kafka collects findings in hash tables; without the trace of an exception."""
-        lines = [line for line in self.normal(err) if not line.startswith("\t")]
+        """Sorted, because Kafka collects findings in hash tables; without traces, and without what clients log."""
+        lines = [line for line in self.normal(err) if not line.startswith(("\t", "[20"))]
         return sorted(line.rpartition("Exception: ")[2] for line in lines if line)
 
 

@@ -237,21 +237,24 @@ kafka-configs --bootstrap-server @ --describe --entity-type users --entity-name 
 kafka-configs --bootstrap-server @ --describe --entity-type clients
 kafka-configs --bootstrap-server @ --describe --client-defaults
 kafka-configs --bootstrap-server @ --describe --entity-type ips
+kafka-configs --bootstrap-server @ --alter --user u1 --add-config producer_byte_rate=abc
+kafka-configs --bootstrap-server @ --alter --user u1 --delete-config request_percentage
+kafka-configs --bootstrap-server @ --alter --user u1 --delete-config producer_byte_rate,consumer_byte_rate
+kafka-configs --bootstrap-server @ --alter --client-defaults --delete-config request_percentage
+kafka-configs --bootstrap-server @ --alter --ip 127.0.0.1 --delete-config connection_creation_rate
+kafka-configs --bootstrap-server @ --alter --entity-type users --entity-name u1 --entity-type clients --entity-name c1 --delete-config producer_byte_rate
+kafka-configs --bootstrap-server @ --alter --entity-type users --entity-default --entity-type clients --entity-name c1 --delete-config producer_byte_rate
+kafka-configs --bootstrap-server @ --describe --entity-type users
+"""
+
+USERS = """
 kafka-configs --bootstrap-server @ --alter --user u1 --add-config SCRAM-SHA-256=[iterations=8192,password=secret]
 kafka-configs --bootstrap-server @ --describe --user u1
 kafka-configs --bootstrap-server @ --describe --user u9
 kafka-configs --bootstrap-server @ --alter --user u1 --add-config SCRAM-SHA-256=[iterations=1,password=secret]
 kafka-configs --bootstrap-server @ --alter --user u1 --add-config foo=1
 kafka-configs --bootstrap-server @ --alter --client c1 --add-config SCRAM-SHA-256=[password=secret]
-kafka-configs --bootstrap-server @ --alter --user u1 --add-config producer_byte_rate=abc
-kafka-configs --bootstrap-server @ --alter --user u1 --delete-config request_percentage
-kafka-configs --bootstrap-server @ --alter --user u1 --delete-config producer_byte_rate,consumer_byte_rate
 kafka-configs --bootstrap-server @ --alter --user u1 --delete-config SCRAM-SHA-256
-kafka-configs --bootstrap-server @ --alter --client-defaults --delete-config request_percentage
-kafka-configs --bootstrap-server @ --alter --ip 127.0.0.1 --delete-config connection_creation_rate
-kafka-configs --bootstrap-server @ --alter --entity-type users --entity-name u1 --entity-type clients --entity-name c1 --delete-config producer_byte_rate
-kafka-configs --bootstrap-server @ --alter --entity-type users --entity-default --entity-type clients --entity-name c1 --delete-config producer_byte_rate
-kafka-configs --bootstrap-server @ --describe --entity-type users
 """
 
 TRANSACTIONS = """
@@ -272,7 +275,7 @@ kafka-transactions --bootstrap-server @ --zookeeper x list
 """
 
 SECTIONS = {
-    "topics": TOPICS, "offsets": OFFSETS, "groups": GROUPS, "configs": CONFIGS, "quotas": QUOTAS,
+    "topics": TOPICS, "offsets": OFFSETS, "groups": GROUPS, "configs": CONFIGS, "quotas": QUOTAS, "users": USERS,
     "transactions": TRANSACTIONS,
 }  # fmt: skip
 Runner = Callable[[str, Sequence[str]], tuple[int, str]]
