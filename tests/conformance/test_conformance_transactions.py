@@ -1,0 +1,237 @@
+"""Transactions as Apache's own programs see them: its tools against our broker, its clients, and its files both ways."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support import kafka_oracle
+from support.broker import new_name, new_topic, wait_until
+from support.kafka_broker import KafkaBroker
+from support.kafka_tools import KafkaTools, ToolResult
+from support.raw import RawClient
+
+from klamm.testing import EmbeddedBroker
+from klamm_broker.coordinator.partitioning import partition_for
+from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+
+Tool = Callable[..., ToolResult]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+COPIER = Path(__file__).parents[1] / "support" / "TransactionalCopier.java"
+
+
+def producer(bootstrap: str, name: str) -> Producer:
+    made = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "log_level": 0}
+    )
+    made.init_transactions(20)
+    return made
+
+
+def write(client: Producer, topic: str, *values: str) -> None:
+    client.begin_transaction()
+    for value in values:
+        client.produce(topic, value.encode(), partition=0)
+    client.flush(10)
+
+
+def rows(result: ToolResult) -> list[dict[str, str]]:
+    """A table that a tool printed."""
+    head, *lines = result.ok().lines
+    return [dict(zip(head.split(), line.split(), strict=False)) for line in lines]
+
+
+def test_transactions_are_listed_and_described(tool: Tool, broker: EmbeddedBroker) -> None:
+    topic, name = new_topic(broker), new_name("txn")
+    client = producer(broker.bootstrap, name)
+    write(client, topic, "x")
+    listed = {row["TransactionalId"]: row for row in rows(tool("kafka-transactions", "list"))}
+    assert (listed[name]["Coordinator"], listed[name]["TransactionState"]) == ("1", "Ongoing")
+    pattern = ("--transactional-id-pattern", f"{name[:-1]}.")
+    assert [row["TransactionalId"] for row in rows(tool("kafka-transactions", "list", *pattern))] == [name]
+    long = ("--duration-filter", "3600000", *pattern)
+    assert rows(tool("kafka-transactions", "list", *long)) == []
+    (described,) = rows(tool("kafka-transactions", "describe", "--transactional-id", name))
+    assert described["ProducerId"] == listed[name]["ProducerId"]
+    assert (described["TransactionState"], described["TransactionTimeoutMs"]) == ("Ongoing", "60000")
+    assert described["TopicPartitions"] == f"{topic}-0"
+    (known,) = rows(tool("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0"))
+    assert (known["ProducerId"], known["CurrentTransactionStartOffset"]) == (described["ProducerId"], "0")
+    client.commit_transaction(10)
+    (described,) = rows(tool("kafka-transactions", "describe", "--transactional-id", name))
+    assert described["TransactionState"] == "CompleteCommit"
+
+
+def test_a_transaction_is_found_and_aborted_by_hand(tool: Tool, broker: EmbeddedBroker) -> None:
+    topic, name = new_topic(broker), new_name("txn")
+    client = producer(broker.bootstrap, name)
+    write(client, topic, "x")
+    where = ("--topic", topic, "--partition", "0")
+    assert rows(tool("kafka-transactions", "find-hanging", *where[:2])) == [], "its coordinator knows of it"
+    tool("kafka-transactions", "abort", *where, "--start-offset", "0").ok()
+    (known,) = rows(tool("kafka-transactions", "describe-producers", *where))
+    assert known["CurrentTransactionStartOffset"] == "None"
+
+
+def test_force_terminate(tool: Tool, broker: EmbeddedBroker) -> None:
+    topic, name = new_topic(broker), new_name("txn")
+    client = producer(broker.bootstrap, name)
+    write(client, topic, "x")
+    tool("kafka-transactions", "forceTerminateTransaction", "--transactionalId", name).ok()
+    (described,) = rows(tool("kafka-transactions", "describe", "--transactional-id", name))
+    assert described["TransactionState"] in ("CompleteAbort", "Empty")
+
+
+def test_the_console_consumer_reads_committed_records(tool: Tool, broker: EmbeddedBroker) -> None:
+    topic = new_topic(broker)
+    client = producer(broker.bootstrap, new_name("txn"))
+    for n in range(4):
+        write(client, topic, f"{n}.a", f"{n}.b")
+        if n % 2:
+            client.abort_transaction(10)
+        else:
+            client.commit_transaction(10)
+
+    def read(isolation: str, count: int) -> list[str]:
+        asked = (
+            "--topic",
+            topic,
+            "--from-beginning",
+            "--max-messages",
+            str(count),
+            "--isolation-level",
+            isolation,
+        )
+        return tool("kafka-console-consumer", *asked).ok().lines
+
+    assert read("read_committed", 4) == ["0.a", "0.b", "2.a", "2.b"]
+    assert len(read("read_uncommitted", 8)) == 8
+
+
+def test_the_perf_test_of_a_transactional_producer(tool: Tool, broker: EmbeddedBroker) -> None:
+    said = tool(
+        "kafka-producer-perf-test",
+        *(
+            "--topic",
+            new_topic(broker, 3),
+            "--num-records",
+            "20000",
+            "--record-size",
+            "100",
+            "--throughput",
+            "-1",
+        ),
+        *("--transactional-id", new_name("txn"), "--transaction-duration-ms", "50"),
+    ).ok()
+    assert "20000 records sent" in said.out
+
+
+@pytest.mark.parametrize("protocol", ["classic"])
+def test_javas_clients_copy_a_topic_exactly_once(broker: EmbeddedBroker, protocol: str) -> None:
+    oracle = kafka_oracle.require()
+    source, target = new_topic(broker, 3), new_topic(broker, 3)
+    count = 600
+    client = producer(broker.bootstrap, new_name("txn"))
+    for n in range(0, count, 20):
+        client.begin_transaction()
+        for i in range(n, n + 20):
+            client.produce(source, str(i).encode(), partition=i % 3)
+        client.commit_transaction(10)
+    command = [oracle.java, "-XX:TieredStopAtLevel=1", "-cp", f"{oracle.home}/libs/*", str(COPIER)]
+    done = subprocess.run(
+        [*command, broker.bootstrap, source, target, str(count), protocol],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = re.search(r"copied (\d+) aborted (\d+) (.*)", done.stdout)
+    assert found is not None, done.stdout
+    assert (int(found[1]), int(found[2]) > 0, found[3]) == (count, True, "fenced")
+    assert sorted(int(v) for v in committed_values(broker.bootstrap, target, 3)) == list(range(count))
+
+
+def committed_values(bootstrap: str, topic: str, partitions: int) -> list[str]:
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    reader = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": new_name("group"), "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest", "enable.partition.eof": True, "log_level": 0,
+    })  # fmt: skip
+    reader.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+    values, ends = [], set()
+    deadline = time.monotonic() + 30
+    while len(ends) < partitions and time.monotonic() < deadline:
+        message = reader.poll(1)
+        if message is None:
+            continue
+        if message.error() is None:
+            values.append(message.value().decode())
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            ends.add(message.partition())
+    reader.close()
+    return values
+
+
+# Files
+
+
+def test_kafka_decodes_our_transaction_log(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        topic = new_topic(broker, 2)
+        for name, committed in (("first", True), ("second", False)):
+            client = producer(broker.bootstrap, name)
+            client.begin_transaction()
+            for partition in (0, 1):
+                client.produce(topic, b"x", partition=partition)
+            client.flush(10)
+            (client.commit_transaction if committed else client.abort_transaction)(10)
+    for name, ends in (("first", ["2", "4"]), ("second", ["3", "5"])):
+        directory = tmp_path / f"data/__transaction_state-{partition_for(name, 50)}"
+        dumped = kafka_tools.run(
+            "kafka-dump-log",
+            *("--transaction-log-decoder", "--deep-iteration", "--files", str(directory / f"{0:020}.log")),
+        ).ok()
+        states = re.findall(rf'"{name}".*"transactionStatus":(\d)', dumped.out)
+        assert (states[:2], states[-2:]) == (["0", "1"], ends), dumped.out
+    markers = kafka_tools.run(
+        "kafka-dump-log", "--print-data-log", "--files", str(tmp_path / f"data/{topic}-0/{0:020}.log")
+    ).ok()
+    assert "endTxnMarker: COMMIT" in markers.out
+    assert "endTxnMarker: ABORT" in markers.out
+
+
+def test_a_directory_that_kafka_wrote_goes_on_here(tmp_path: Path) -> None:
+    """Committed, aborted and open transactions of a real broker; its producer ids are not handed out again."""
+    topic = "t"
+    with KafkaBroker(tmp_path) as kafka:
+        client = producer(kafka.address, "done")
+        for value, committed in (("kept", True), ("dropped", False)):
+            write(client, topic, value)
+            (client.commit_transaction if committed else client.abort_transaction)(20)
+        left = producer(kafka.address, "left")
+        write(left, topic, "open")
+        theirs = described(kafka.port, "done", "left")
+    with EmbeddedBroker(tmp_path / "data", config={"node.id": "1"}) as broker:
+        with RawClient(broker.port) as raw:
+            wait_until(lambda: described(broker.port, "left")["left"].error_code == 0, "the ids to be loaded")
+            ours = described(broker.port, "done", "left")
+            assert ours == theirs
+            given = raw.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
+            assert given.producer_id > max(state.producer_id for state in theirs.values())
+        assert committed_values(broker.bootstrap, topic, 1) == ["kept"]
+        again = producer(broker.bootstrap, "left")
+        write(again, topic, "after")
+        again.commit_transaction(10)
+        assert committed_values(broker.bootstrap, topic, 1) == ["kept", "after"]
+
+
+def described(port: int, *names: str) -> dict[str, Any]:
+    with RawClient(port) as raw:
+        answer = raw.request(DescribeTransactionsRequest(transactional_ids=list(names)), 0)
+    return {state.transactional_id: state for state in answer.transaction_states}
