@@ -89,7 +89,7 @@ class Prepared:
     def tear(self, path: Path, cut: int, tail: str) -> None:
         content = self.files.get(path, self.files.get(path.with_suffix(""), b""))
         lost = len(content) - cut
-        behind = {"nothing": b"", "zeros": bytes(lost), "garbage": CHANCE.randbytes(lost)}[tail]
+        behind = {"nothing": b"", "zeros": bytes(lost), "garbage": b"\xff" + CHANCE.randbytes(lost - 1)}[tail]
         path.write_bytes(content[:cut] + behind)
 
     def check(self, *, last_may_be_lost: bool) -> None:

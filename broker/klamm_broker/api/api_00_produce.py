@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import handles
 from klamm_broker.api.transactional_produce import Verification
-from klamm_broker.log.errors import LogError
+from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.server import recompression
 from klamm_broker.server.topics import Topic
 from klamm_broker.wire.api_keys import ApiKey
@@ -209,10 +209,14 @@ def append(
         info = partition.log.append(records, now_ms=now_ms, transaction_version=transaction_version)
     except (LogError, ProtocolError) as e:
         metrics.failed_produces += 1
-        if e.code not in _EXPECTED:
+        if isinstance(e, StorageError):
+            partition.not_written(e, "append")
+        elif e.code not in _EXPECTED:
             log.error("append to %s failed: %s", partition, e)  # noqa: TRY400 - the sentence says it
         blamed = e.records if isinstance(e, LogError) else ()
         return ProduceResult(index, e.code, error_message=str(e), record_errors=blamed)
+    if partition.trouble:
+        partition.written_again()
     if not info.duplicate:
         metrics.note_append(info.last_offset - info.first_offset + 1, len(records))
     if broker.commits is not None:

@@ -64,6 +64,6 @@ def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: boo
     except ConfigRefused as e:
         return e.code, str(e)
     except OSError as e:
-        log.exception("the configuration of %s could not be stored", name)
+        log.error("the configuration of %s could not be stored: %s", name, e)  # noqa: TRY400
         return ErrorCode.KAFKA_STORAGE_ERROR, str(e)
     return ErrorCode.NONE, ""

@@ -51,7 +51,7 @@ def alter_user_scram_credentials(
         if None in results.values():
             broker.scram_users.replace(users)
     except OSError as e:
-        log.exception("the credentials of users could not be stored")
+        log.error("the credentials of users could not be stored: %s", e)  # noqa: TRY400
         failed = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
         results = {name: refusal or failed for name, refusal in results.items()}
     return AlterUserScramCredentialsResponse(

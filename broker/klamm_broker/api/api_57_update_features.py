@@ -41,7 +41,7 @@ def update_features(
         why = f"The update failed for all features since the following feature had an error: {e}"
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=why)
     except OSError as e:
-        log.exception("feature levels could not be stored")
+        log.error("feature levels could not be stored: %s", e)  # noqa: TRY400
         return UpdateFeaturesResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(e))
     return UpdateFeaturesResponse(
         error_code=ErrorCode.NONE,

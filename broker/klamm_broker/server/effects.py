@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm_broker.coordinator.effects import Append, Effect, Now, Token, WriteMarker
-from klamm_broker.log.errors import LogError
+from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.wire.batch import Record, encode_batch
 from klamm_broker.wire.errors import ErrorCode
 
@@ -188,6 +188,11 @@ class EffectRunner:
         error = ErrorCode.NONE
         try:
             self._broker.append(partition, make(), now_ms=now_ms, origin="coordinator")
+            if partition.trouble:
+                partition.written_again()
+        except StorageError as e:
+            partition.not_written(e, f"writing {what}")
+            error = e.code
         except LogError as e:
             log.error("%s: %s could not be written: %s", partition, what, e)  # noqa: TRY400
             error = e.code

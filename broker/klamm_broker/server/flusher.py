@@ -49,8 +49,8 @@ class Flusher:
             for partition_log in self._logs.wanting_flush(_now_ms()):
                 try:
                     await self._flush(partition_log)
-                except LogError:  # nothing was asked of the disk yet
-                    log.exception("%s: flush failed; it will be tried again", partition_log.name)
+                except LogError as e:  # nothing was asked of the disk yet
+                    log.error("%s: flush failed; it will be tried again: %s", partition_log.name, e)  # noqa: TRY400
 
     @staticmethod
     async def _flush(partition_log: PartitionLog) -> None:

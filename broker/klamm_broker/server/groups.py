@@ -106,8 +106,8 @@ class GroupShell:
                     "segment.bytes": str(config["offsets.topic.segment.bytes"]),
                 },
             )
-        except (LogError, OSError):
-            log.exception("%s could not be created", OFFSETS_TOPIC)
+        except (LogError, OSError) as e:
+            log.error("%s could not be created: %s", OFFSETS_TOPIC, e)  # noqa: TRY400
             return False
         return True
 

@@ -66,9 +66,7 @@ class ReplicaMover:
                 try:
                     await self._move(move)
                 except (LogError, OSError) as e:
-                    log.error(
-                        "%s stays where it is: the move to %s failed: %s", move.log.name, move.target.path, e
-                    )  # noqa: TRY400
+                    log.error("%s is not moved to %s: %s", move.log.name, move.target.path, e)  # noqa: TRY400
                     if moves.get(key) is move:
                         self._broker.logs.cancel_move(*key)
                     else:

@@ -6,6 +6,7 @@ disk before a change is answered; here is what a request looks up. Event loop's 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from klamm_broker.server.metrics import TopicMetrics
 
 if TYPE_CHECKING:
     from klamm_broker.log.config import LogConfig
+    from klamm_broker.log.errors import StorageError
     from klamm_broker.log.partition_log import PartitionLog
     from klamm_broker.log.topic_registry import Topic as Entry
     from klamm_broker.server.waiting import Watcher
+
+log = logging.getLogger(__name__)
 
 NAME_MAX: Final = 249
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -30,17 +34,29 @@ class Partition:
     `deleted` is for those who have kept it while they waited: its topic is gone, even if there is one of the same name.
     """
 
-    __slots__ = ("deleted", "index", "log", "topic", "waiters")
+    __slots__ = ("deleted", "index", "log", "topic", "trouble", "waiters")
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic
         self.index = index
         self.log = log
         self.deleted = False
+        self.trouble = False  # the disk took nothing the last time: that is said once, not for every try
         self.waiters: dict[Watcher, None] = {}
 
     def __str__(self) -> str:
         return f"{self.topic.name}-{self.index}"
+
+    def not_written(self, error: StorageError, what: str) -> None:
+        """An append has failed because of the disk. Tell the operator, unless that has been done."""
+        if not self.trouble:
+            self.trouble = True
+            log.error("%s: %s failed: %s. It is tried again with every further one", self, what, error)
+
+    def written_again(self) -> None:
+        """The disk takes records again after `trouble`."""
+        self.trouble = False
+        log.warning("%s: appends succeed again", self)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

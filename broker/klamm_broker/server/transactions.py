@@ -251,8 +251,8 @@ class TransactionShell:
                     "unclean.leader.election.enable": "false",
                 },
             )
-        except (LogError, OSError):
-            log.exception("%s could not be created", TRANSACTIONS_TOPIC)
+        except (LogError, OSError) as e:
+            log.error("%s could not be created: %s", TRANSACTIONS_TOPIC, e)  # noqa: TRY400
             return False
         return True
 
