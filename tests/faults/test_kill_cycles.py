@@ -1,7 +1,7 @@
 """The broker is killed again and again under load of every kind; the history checker judges what is left.
 
 A hundred cycles in all (`./dev soak` runs a thousand). A seed that failed is run again by
-`python -m support.faults.soak --cycles 25 --per-round 25 --mode MODE --seed SEED` with `tests` on PYTHONPATH.
+`python -m support.faults.soak --cycles N --per-round N --mode MODE --seed SEED` with `tests` on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(
-    ("mode", "cycles"), [("default", 40), ("small segments", 30), ("fsync", 30)], ids=str
+    ("mode", "cycles"),
+    [("default", 30), ("small segments", 30), ("fsync", 25), ("two directories", 15)],
+    ids=str,
 )
 def test_kill_cycles(mode, cycles, tmp_path, capsys):
     seed = random.randrange(1 << 20)

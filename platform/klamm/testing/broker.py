@@ -39,7 +39,10 @@ class BrokerFailed(KlammError):
 
 
 class EmbeddedBroker:
-    """A broker subprocess. `port=0` takes a free port at the first start and keeps it for later ones."""
+    """A broker subprocess. `port=0` takes a free port at the first start and keeps it for later ones.
+
+    `config` may have `log.dirs`, for several directories; `data_dir` is one otherwise.
+    """
 
     def __init__(
         self, data_dir: Path | None = None, *, port: int = 0, config: Mapping[str, str] | None = None
@@ -78,9 +81,9 @@ class EmbeddedBroker:
             raise BrokerFailed(f"the broker on port {self.port} is running already (pid {self.pid})")
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         properties = {
+            "log.dirs": str(self.data_dir),
             **self.config,
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.data_dir),
         }
         arguments = ["--stop-with-stdin", *(f"{k}={v}" for k, v in properties.items())]
         command = [sys.executable, "-m", "klamm_broker.server", *arguments]

@@ -63,7 +63,7 @@ class Load(threading.Thread):
 class ProducerLoad(Load):
     """Writes unique values to the partitions of a topic. `keys`: so many different ones, with tombstones."""
 
-    def __init__(self, name: str, recorder: Recorder, bootstrap: str, seed: int, *, topic: str, partitions: int, idempotent: bool = True, acks: int = -1, keys: int = 0, burst: int = 12, pause_s: float = 0.02, size: int = 300) -> None:  # fmt: skip
+    def __init__(self, name: str, recorder: Recorder, bootstrap: str, seed: int, *, topic: str, partitions: int, idempotent: bool = True, acks: int = -1, keys: int = 0, burst: int = 12, pause_s: float = 0.04, size: int = 300) -> None:  # fmt: skip
         super().__init__(name, recorder, bootstrap, seed)
         self.topic, self.partitions, self.keys = topic, partitions, keys
         self.burst, self.pause_s, self.size, self.idempotent = burst, pause_s, size, idempotent

@@ -46,6 +46,7 @@ FAULTS: Final = {
 }
 """What a cycle may do to the broker, and how often in a hundred."""
 PROGRESS_S: Final = 60.0
+LINGER_S: Final = 2.0
 SLOW_S: Final = 10.0
 """A client that needs longer than this to get on after the last fault is named."""
 
@@ -70,14 +71,13 @@ class Result:
 class Round:
     """Made and run once. `say` is told how it goes."""
 
-    def __init__(self, server: Server, *, seed: int, cycles: int, say: Callable[[str], object] = lambda text: None, transactions: bool = True, consumer_protocol: bool = True, faults: Mapping[str, int] = FAULTS, patience_s: float = PROGRESS_S) -> None:  # fmt: skip
+    def __init__(self, server: Server, *, seed: int, cycles: int, say: Callable[[str], object] = lambda text: None, faults: Mapping[str, int] = FAULTS, patience_s: float = PROGRESS_S) -> None:  # fmt: skip
         self.server = server
         self.seed, self.cycles, self.say = seed, cycles, say
         self.chance = random.Random(seed)
         self.recorder = Recorder()
         self.kinds = faults
         self.patience_s = patience_s
-        self.with_transactions, self.with_consumer_protocol = transactions, consumer_protocol
         self.done: Counter[str] = Counter()
         self.producers: list[Load] = []
         self.consumers: list[Load] = []
@@ -131,22 +131,16 @@ class Round:
             ProducerLoad("keyed", *common, topic="keyed", partitions=PARTITIONS, keys=40, size=3000),
             TopicLoad("churn", *common),
         ]
-        groups = {"classic": {"in": PARTITIONS}, "static": {"in": PARTITIONS}, "alone": {"in": 1}}
-        protocols = {"classic": "classic", "static": "classic"}
-        if self.with_consumer_protocol:
-            groups["consumer"] = {"in": PARTITIONS}
-            protocols["consumer"] = "consumer"
+        protocols = {"classic": "classic", "static": "classic", "consumer": "consumer"}
+        groups = {group: {"in": PARTITIONS} for group in (*protocols, "flow")} | {"alone": {"in": 1}}
         for group, protocol in protocols.items():
             self.consumers += [
                 GroupLoad(f"{group}{i}", *common, group=group, topic="in", protocol=protocol, static=group == "static")
                 for i in range(2)
             ]  # fmt: skip
         self.consumers.append(CommitLoad("alone", *common, group="alone", topic="in"))
-        readable = {"in": PARTITIONS, "plain": PARTITIONS}
-        if self.with_transactions:
-            self._make_transactional(common)
-            groups["flow"] = {"in": PARTITIONS}
-            readable |= {"out": PARTITIONS, "txn": PARTITIONS}
+        self._make_transactional(common)
+        readable = dict.fromkeys(("in", "out", "txn", "plain"), PARTITIONS)
         self.scans = [
             ScanLoad("committed", *common, topics=readable, committed=True),
             ScanLoad("uncommitted", *common, topics=readable, committed=False),
@@ -179,14 +173,22 @@ class Round:
     # ---- faults
 
     def _cycle(self, number: int) -> None:
-        """Wait until somebody gets on, and a random time more; then a fault."""
+        """Wait until somebody gets on, for a while also for one in particular, and a random time more; then a fault.
+
+        Clients need different times to find the broker again: without the second wait the slowest would hardly ever
+        have something under way when it is killed.
+        """
         before = sum(load.progress for load in self._all())
         self._until(
             lambda: sum(load.progress for load in self._all()) > before + 30,
             "anybody gets on",
             self.patience_s,
         )
-        time.sleep(self.chance.random() ** 2 * 1.0)
+        one = self.chance.choice([*self.transactional, *self.flows, *self.consumers])
+        deadline, seen = time.monotonic() + self.chance.random() * LINGER_S, one.progress
+        while one.progress == seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(self.chance.random() ** 2)
         (kind,) = self.chance.choices(list(self.kinds), list(self.kinds.values()))
         self._inflict(kind)
         self.done[kind] += 1
@@ -288,8 +290,6 @@ class Round:
         self._read_the_end(port, logs)
 
     def _drain_flows(self, port: int) -> None:
-        if not self.flows:
-            return
         ends = {p: read_log(port, "in", p).end for p in range(PARTITIONS)}
         last = self.offsets.last
 

@@ -42,7 +42,8 @@ class KlammServer:
     """Klamm's broker."""
 
     def __init__(self, work: Path, config: Mapping[str, str]) -> None:
-        self.broker = EmbeddedBroker(work / "data", config=config)
+        settings = {key: value.replace("{work}", str(work)) for key, value in config.items()}
+        self.broker = EmbeddedBroker(work / "data", config=settings)
 
     @property
     def bootstrap(self) -> str:

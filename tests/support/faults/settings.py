@@ -27,6 +27,7 @@ MODES: Final[dict[str, Mapping[str, str]]] = {
     "default": {},
     "small segments": {"log.segment.bytes": "1048576", "log.roll.ms": "1500", "log.flush.interval.messages": "200"},
     "fsync": {"durability": "fsync"},
+    "two directories": {"log.dirs": "{work}/data,{work}/data2"},
 }  # fmt: skip
 KAFKA: Final[Mapping[str, str]] = {
     "auto.create.topics.enable": "false",
