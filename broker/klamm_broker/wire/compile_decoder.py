@@ -168,7 +168,8 @@ class _DecoderWriter:
             return
         self.out.add("k = b[p]", (path, 1))
         self.out.add("p += 1")
-        self._null(spec, target, path, low="k > 127")
+        # In a tagged field the mark is an unsigned varint, 0 or 1; elsewhere it is a signed byte.
+        self._null(spec, target, path, low="k > 127" if spec.tag is None else "k == 0")
         self._struct(spec.struct, var, path + ".")
         self.out.add(f"{target} = {var}")
         self.out.depth -= 1
