@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 Rows = Sequence[Mapping[str, Any]]
+_YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 class Format(StrEnum):
@@ -103,7 +104,8 @@ def yaml(value: Any, indent: int = 0) -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").isalnum() and not key[0].isdigit() else json.dumps(key)
+    plain = key.replace("_", "").isalnum() and not key[0].isdigit() and key.lower() not in _YAML_WORDS
+    return key if plain else json.dumps(key, ensure_ascii=False)
 
 
 def _behind(value: Any, indent: int) -> str:
