@@ -130,6 +130,7 @@ class LogLoader:
             index_interval=self._config.index_interval_bytes,
             max_index_bytes=self._config.segment_index_bytes,
             now_ms=self._now_ms,
+            reserve_bytes=self._config.segment_bytes if self._config.preallocate else 0,
         )
 
     # Files

@@ -135,7 +135,9 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Below this every transaction is decided: what a consumer of committed records may read up to."""
         undecided = self.producers.first_undecided_offset
-        return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
+        if undecided is None:
+            return self.high_watermark
+        return min(max(undecided, self.log_start_offset), self.high_watermark)
 
     def advance_high_watermark(self, offset: int) -> None:
         """Let consumers read up to `offset`. It never goes back by itself and never past the log end."""
@@ -435,8 +437,28 @@ class PartitionLog:
         return None
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions with records in [first, end): what a fetch of committed records carries."""
-        return [txn for s in self._segments.since(first) for txn in s.txn_index.overlapping(first, end)]
+        """The aborted transactions with records in [first, end)."""
+        found = []
+        for segment in self._segments.since(first):
+            for txn in segment.txn_index.ending_from(first):
+                if txn.first_offset < end:
+                    found.append(txn)
+                if txn.last_stable_offset >= end:  # whatever was aborted later began later
+                    return found
+        return found
+
+    def aborted_in(self, offset: int, piece: FileSlice | None, up_to: int) -> list[AbortedTxn]:
+        """Those with records in what `read` gave for `offset`, or a little behind it: what such a fetch carries."""
+        if piece is None:
+            return []
+        segments, bases = self._segments, self._segments.bases
+        for number in range(segments.number_of(offset), len(segments)):
+            segment = segments[number]
+            if segment.file is piece.file:
+                end = bases[number + 1] if number + 1 < len(bases) else up_to
+                behind = segment.index.offset_behind(piece.position + piece.size, end)
+                return self.aborted_transactions(offset, min(up_to, behind))
+        return self.aborted_transactions(offset, up_to)
 
     def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
         """(timestamp, offset, leader epoch) of the first record with at least this timestamp."""
@@ -556,6 +578,7 @@ class PartitionLog:
             return
         active = self._segments.active
         active.note_max_timestamp()
+        active.give_back_reserve()
         self.flush()
         active.write_indexes()
         self._write_snapshot()

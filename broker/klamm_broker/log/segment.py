@@ -8,6 +8,7 @@ next append. Decides nothing about rolling, retention or recovery. Not thread-sa
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
@@ -36,7 +37,7 @@ class Segment:
     """A segment that may be written to (`writable`) or that is finished."""
 
     __slots__ = (
-        "_bytes_since_index", "_created_ms", "_dirty_tail", "_file", "_hint", "base_offset", "directory",
+        "_bytes_since_index", "_created_ms", "_dirty_tail", "_file", "_hint", "_reserved", "base_offset", "directory",
         "file_suffix", "first_timestamp", "index", "index_interval", "max_timestamp", "offset_of_max_timestamp",
         "size", "time_index", "txn_index",
     )  # fmt: skip
@@ -65,6 +66,7 @@ class Segment:
         self._created_ms = 0
         self._bytes_since_index = 0
         self._dirty_tail = False
+        self._reserved = False  # the file is longer than `size`
         self._file: OpenFile | None = None
         self._hint = (base_offset, 0)  # (offset, position) where the last read ended: the next one's start
 
@@ -78,10 +80,11 @@ class Segment:
         max_index_bytes: int,
         now_ms: int,
         file_suffix: str = "",
+        reserve_bytes: int = 0,
     ) -> Segment:
         """A new, empty segment with its files; what an attempt that failed left of them is overwritten.
 
-        Raises OSError.
+        `reserve_bytes` of the disk are taken at once, until the segment is finished. Raises OSError.
         """
         segment = cls(
             directory,
@@ -93,6 +96,9 @@ class Segment:
         segment._created_ms = now_ms
         segment._file = OpenFile(segment.path(files.LOG), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         files.SEGMENT_FILES.add(segment)
+        if reserve_bytes and sys.platform.startswith("linux"):
+            os.posix_fallocate(segment._file.fd, 0, reserve_bytes)
+            segment._reserved = True
         segment.index.reset()
         segment.time_index.reset()
         return segment
@@ -183,7 +189,7 @@ class Segment:
     def cut_tail(self) -> None:
         """Remove bytes behind `size`. Raises OSError."""
         os.ftruncate(self.file.fd, self.size)
-        self._dirty_tail = False
+        self._dirty_tail = self._reserved = False
 
     def write_indexes(self) -> None:
         """Write the index entries that are only in memory."""
@@ -201,9 +207,15 @@ class Segment:
     def close_for_append(self) -> None:
         """The segment is finished: add the entry of its largest timestamp, write the indexes out."""
         self.note_max_timestamp()
+        self.give_back_reserve()
         self.index.seal()
         self.time_index.seal()
         self.txn_index.flush()
+
+    def give_back_reserve(self) -> None:
+        """Cut off what was reserved and is not used. Raises OSError."""
+        if self._reserved:
+            self.cut_tail()
 
     def note_max_timestamp(self) -> None:
         """Add the time index entry that retention and timestamp lookups need after a restart."""

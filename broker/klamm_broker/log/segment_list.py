@@ -61,6 +61,7 @@ class SegmentList:
             index_interval=config.index_interval_bytes,
             max_index_bytes=config.segment_index_bytes,
             now_ms=now_ms,
+            reserve_bytes=config.segment_bytes if config.preallocate else 0,
         )
         self._segments.append(segment)
         self.bases.append(base_offset)

@@ -100,7 +100,7 @@ _ROWS: Final[list[tuple[str, Type, Any, Any, Importance, str | None, str]]] = [
     ("min.insync.replicas", Type.INT, 1, between(1), Importance.MEDIUM, "min.insync.replicas",
      "How many replicas must have a record before a producer with acks=all gets its acknowledgement."),
     ("preallocate", Type.BOOLEAN, False, None, Importance.MEDIUM, "log.preallocate",
-     "Reserve the space of a new segment at once. Accepted for compatibility; segments grow as needed here."),
+     "Reserve the disk space of a new segment at once (on Linux); what is not used is given back when it is finished."),
     ("remote.log.copy.disable", Type.BOOLEAN, False, None, Importance.MEDIUM, None,
      "Stop copying segments to remote storage. There is no remote storage here."),
     ("remote.log.delete.on.disable", Type.BOOLEAN, False, None, Importance.MEDIUM, None,
