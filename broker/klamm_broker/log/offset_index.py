@@ -6,7 +6,7 @@ batch starts. Entries increase in both. Lookups answer with a position at or bef
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import ClassVar
 
@@ -35,6 +35,13 @@ class OffsetIndex(IndexFile):
         unpack = self.layout.unpack_from
         slot = bisect_right(range(len(data) // 8), position, key=lambda i: unpack(data, 8 * i)[1])
         return unpack(data, 8 * (slot - 1))[1] if slot else 0
+
+    def offset_behind(self, position: int, default: int) -> int:
+        """The offset of the first indexed batch at or after `position`; `default` if there is none."""
+        data = self._entries()
+        unpack = self.layout.unpack_from
+        slot = bisect_left(range(len(data) // 8), position, key=lambda i: unpack(data, 8 * i)[1])
+        return self.base_offset + unpack(data, 8 * slot)[0] if slot < len(data) // 8 else default
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -7,6 +7,9 @@ A consumer that reads committed records gets them with each fetch and leaves the
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -80,7 +83,13 @@ class TxnIndex:
 
     def overlapping(self, first: int, end: int) -> list[AbortedTxn]:
         """The entries with records in [first, end)."""
-        return [t for t in self.entries if t.last_offset >= first and t.first_offset < end]
+        return [t for t in self.ending_from(first) if t.first_offset < end]
+
+    def ending_from(self, offset: int) -> Iterator[AbortedTxn]:
+        """The entries whose marker is at or after `offset`, in their order."""
+        entries = self.entries
+        begin = bisect_left(entries, offset, key=lambda t: t.last_offset)
+        return islice(entries, begin, None)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or after `offset`."""

@@ -80,7 +80,7 @@ class Fetch:
                 return FetchResult(index, e.code, high, stable, start)
         aborted = None
         if self._committed:
-            aborted = [(t.producer_id, t.first_offset) for t in log.aborted_transactions(offset, up_to)]
+            aborted = [(t.producer_id, t.first_offset) for t in log.aborted_in(offset, records, up_to)]
         return FetchResult(index, 0, high, stable, start, aborted, records)
 
     def _wait(self, slot: Slot, timeout_s: float, partitions: list[Partition]) -> Waiter:
