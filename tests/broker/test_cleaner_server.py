@@ -82,7 +82,7 @@ def read_all(
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: dict[bytes, bytes] = {}
     while True:
-        message = consumer.poll(10)
+        message = consumer.poll(30)
         assert message is not None
         if message.error():
             assert message.error().code() == -191, message.error()  # the end of the partition

@@ -34,11 +34,6 @@ class CleanPoints:
     def set(self, directory: Path, partition: TopicPartition, offset: int) -> None:
         self._points.setdefault(directory, {})[partition] = offset
 
-    def lower(self, directory: Path, partition: TopicPartition, offset: int) -> None:
-        """The log has been cut at `offset`: what comes there is not clean."""
-        if self._points.get(directory, {}).get(partition, -1) > offset:
-            self._points[directory][partition] = offset
-
     def drop(self, partitions: Collection[TopicPartition]) -> list[Path]:
         """Forget these partitions: a namesake is another log. The directories that had one of them."""
         changed = []
