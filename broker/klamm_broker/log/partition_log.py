@@ -476,6 +476,7 @@ class PartitionLog:
 
     def _flush_due(self, now_ms: int) -> bool:
         unflushed = self.log_end_offset - self.recovery_point
+        self._flushed_ms = min(self._flushed_ms, now_ms)  # the clock went back: count from here
         return unflushed >= self.config.flush_messages or now_ms - self._flushed_ms >= self.config.flush_ms
 
     @property
