@@ -36,6 +36,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.log_start_offset = self.high_watermark = self.last_stable_offset = 0
         self.leader_epoch = EPOCH
+        self.offline = False
         self.reads = 0
 
     @property
@@ -47,7 +48,7 @@ class FakeLog:
         count = min(up_to - offset, max(max_bytes // RECORD, 1 if min_one_batch else 0))
         return types.SimpleNamespace(size=count * RECORD) if count else None
 
-    def aborted_transactions(self, first: int, end: int) -> list[Any]:
+    def aborted_in(self, offset: int, piece: Any, up_to: int) -> list[Any]:
         return []
 
 
