@@ -62,6 +62,17 @@ class GroupCommit:
             return
         self._waiting.setdefault(partition, deque()).append((end_offset, callback))
 
+    async def settle(self, timeout_s: float) -> bool:
+        """Wait until nobody waits; whether that came about in time. What follows a commit may append again.
+
+        Before connections are closed: after a clean start only the last batch of a producer is known, so that it could
+        not repeat the others that were stored and not answered.
+        """
+        deadline = self._broker.loop.time() + timeout_s
+        while self._round is not None and (left := deadline - self._broker.loop.time()) > 0:
+            await asyncio.wait([self._round], timeout=left)
+        return self._round is None
+
     async def stop(self) -> None:
         """Wait for what is under way: afterwards nobody waits any more."""
         while self._round is not None:

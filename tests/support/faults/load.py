@@ -35,6 +35,7 @@ class Load(threading.Thread):
         self.chance = random.Random(f"{seed} {name}")
         self.progress = 0
         self.last_error = ""
+        self.fatal: list[str] = []
         self.failure: BaseException | None = None
         self.stopping = threading.Event()
         self.client = {**CLIENT, "bootstrap.servers": bootstrap, "client.id": name, "logger": SILENT}
@@ -69,9 +70,15 @@ class ProducerLoad(Load):
         self.burst, self.pause_s, self.size, self.idempotent = burst, pause_s, size, idempotent
         self.settings = {
             **self.client, "linger.ms": 2, "enable.idempotence": idempotent, "acks": acks,
-            "message.timeout.ms": int(PATIENCE_S * 1000),
+            "message.timeout.ms": int(PATIENCE_S * 1000), "error_cb": self._hear,
         }  # fmt: skip
         self.sessions = 0
+
+    def _hear(self, error: KafkaError) -> None:
+        """librdkafka gave up its session: it cannot tell any more which of its records are stored."""
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.last_error = str(error)
+            self.fatal.append(str(error))
 
     def work(self) -> None:
         while not self.stopping.is_set():
@@ -90,8 +97,9 @@ class ProducerLoad(Load):
                 if producer.flush(PATIENCE_S):
                     raise AssertionError(f"{self.name}: not everything was answered within {PATIENCE_S} s")
             except KafkaException as e:
-                if not e.args[0].fatal():
+                if not e.args[0].fatal() and e.args[0].code() != KafkaError._FATAL:
                     raise
+                producer.poll(0.5)  # for the error's callback, and what is answered still
             finally:
                 pending.give_up()
 

@@ -327,6 +327,10 @@ class Round:
             counts["aborted"] += load.aborted
             counts["zombies"] += getattr(load, "zombies", 0)
             counts["left by a crash"] += getattr(load, "crashes", 0)
+        for load in self.producers:
+            counts["sessions given up"] += len(load.fatal)
+            for error in load.fatal:
+                self.say(f"seed {self.seed}: {load.name} gave its session up: {error}")
         return counts
 
     def _problems(self) -> list[str]:
