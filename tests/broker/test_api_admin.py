@@ -187,12 +187,15 @@ def test_colliding_names_and_duplicates_in_a_request(client):
 @pytest.mark.parametrize("version", range(1, 7))
 def test_delete_topic_in_every_version(broker, client, version):
     name = new_topic(broker)
-    if version >= 6:
-        asked = {"topics": [DeleteTopicState(name=name), DeleteTopicState(name=name)]}
-    else:
-        asked = {"topic_names": [name, name]}
-    answer = client.request(DeleteTopicsRequest(timeout_ms=1000, **asked), version).responses
-    assert [r.error_code for r in answer] == [0, E.UNKNOWN_TOPIC_OR_PARTITION]
+
+    def delete(*names):
+        states = [DeleteTopicState(name=each) for each in names]
+        asked = {"topics": states} if version >= 6 else {"topic_names": list(names)}
+        answer = client.request(DeleteTopicsRequest(timeout_ms=1000, **asked), version).responses
+        return [r.error_code for r in answer]
+
+    assert delete(name, name) == [E.INVALID_REQUEST], "who says it twice may mean another one"
+    assert delete(name, new_name()) == [0, E.UNKNOWN_TOPIC_OR_PARTITION]
     assert metadata(client, name).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert create(client, name).error_code == 0, "the name is free again"
 
@@ -200,15 +203,19 @@ def test_delete_topic_in_every_version(broker, client, version):
 def test_delete_topic_by_id(broker, client):
     name = new_topic(broker)
     topic_id = metadata(client, name).topics[0].topic_id
-    states = [
-        DeleteTopicState(topic_id=topic_id),
-        DeleteTopicState(topic_id=topic_id),
-        DeleteTopicState(name=name, topic_id=topic_id),
-        DeleteTopicState(),
-    ]
-    answer = client.request(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6).responses
-    assert answer[0].name == name
-    assert [r.error_code for r in answer] == [0, E.UNKNOWN_TOPIC_ID, E.INVALID_REQUEST, E.INVALID_REQUEST]
+
+    def delete(*states):
+        request = DeleteTopicsRequest(topics=list(states), timeout_ms=1000)
+        return [(r.name, r.error_code) for r in client.request(request, 6).responses]
+
+    by_id, by_name = DeleteTopicState(topic_id=topic_id), DeleteTopicState(name=name)
+    both = DeleteTopicState(name=name, topic_id=topic_id)
+    assert delete(by_id, by_id) == [(None, E.INVALID_REQUEST)]
+    assert delete(by_name, by_name) == [(name, E.INVALID_REQUEST)]
+    assert delete(by_name, by_id) == [(name, E.INVALID_REQUEST)]
+    assert delete(both, DeleteTopicState()) == [(name, E.INVALID_REQUEST), (None, E.INVALID_REQUEST)]
+    assert delete(by_id) == [(name, 0)]
+    assert delete(by_id) == [(None, E.UNKNOWN_TOPIC_ID)]
 
 
 def test_recreated_topic_is_empty_and_has_another_id(broker, client):

@@ -242,7 +242,8 @@ def waiting_fetch(topic, *, version=11):
 
 
 @pytest.mark.parametrize(
-    ("version", "error"), [(11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
+    ("version", "error"),
+    [(11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
 )
 async def test_a_fetch_that_waits_hears_that_its_topic_is_deleted(server, client, version, error):
     topic = server.broker.create_topic("t", partitions=1)

@@ -173,10 +173,15 @@ def delete_topics(side: Side) -> list[Request]:
         DeleteTopicState(name="bad/name"),
     ]
     both = [DeleteTopicState(name="known", topic_id=side.topic_ids["known"])]
+    by_id_of_known = DeleteTopicState(topic_id=side.topic_ids["known"])
     return [
         (DeleteTopicsRequest(topic_names=["unknown", "bad/name", ""], timeout_ms=5000), 1),
         (DeleteTopicsRequest(topics=by_id, timeout_ms=5000), 6),
         (DeleteTopicsRequest(topics=both, timeout_ms=5000), 6),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(name="known")] * 2, timeout_ms=5000), 6),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=both[0].topic_id)] * 2, timeout_ms=5000), 6),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(name="known"), by_id_of_known], timeout_ms=5000), 6),
+        (DeleteTopicsRequest(topic_names=["known", "known"], timeout_ms=5000), 4),
     ]
 
 

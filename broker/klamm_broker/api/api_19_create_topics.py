@@ -2,20 +2,24 @@
 
 Behaviour: checks name, counts, replica assignment and configuration of each topic; an error is per topic and says
 what would be right. `validate_only` checks without creating. From version 5 the answer has the topic's effective
-configuration, from 7 its id. A topic is on the disk when it is answered, so `timeout_ms` has nothing to wait for.
+configuration, from 7 its id. A topic is on the disk when it is answered, so `timeout_ms` has nothing to wait for; many partitions are made in slices, so
+that nobody else waits for them.
 Not supported: more than one replica; authorization; create policies.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
+from klamm_broker.server.slices import then
 from klamm_broker.server.topics import INTERNAL, metric_name, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -50,7 +54,9 @@ class Refused(KlammError):
 
 
 @handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
-def create_topics(broker: Broker, ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def create_topics(
+    broker: Broker, ctx: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse | asyncio.Future[CreateTopicsResponse]:
     named = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     new: dict[str, New] = {}
@@ -66,14 +72,18 @@ def create_topics(broker: Broker, ctx: RequestContext, request: CreateTopicsRequ
             new[name] = _checked(broker, topic, by_metric)
         except (KlammError, OSError) as e:
             failed[name] = e
-    if new and not request.validate_only:
-        failed |= broker.create_topics(new)
-    return CreateTopicsResponse(
-        topics=[
-            _failed(name, failed[name]) if name in failed else _created(broker, name, *new[name])
+
+    def answer(more: dict[str, Exception]) -> CreateTopicsResponse:
+        wrong = failed | more
+        results = [
+            _failed(name, wrong[name]) if name in wrong else _created(broker, name, *new[name])
             for name in asked
         ]
-    )
+        return CreateTopicsResponse(topics=results)
+
+    if not new or request.validate_only:
+        return answer({})
+    return then(broker.loop, broker.topic_changes.create(new), answer)
 
 
 def _failed(name: str, error: Exception) -> CreatableTopicResult:
@@ -83,7 +93,8 @@ def _failed(name: str, error: Exception) -> CreatableTopicResult:
         code = ErrorCode.INVALID_CONFIG
     else:
         code = ErrorCode.KAFKA_STORAGE_ERROR
-        log.error("topic %s could not be created", name, exc_info=error)
+        unexpected = None if isinstance(error, OSError | KlammError) else error
+        log.error("topic %s could not be created: %s", name, error, exc_info=unexpected)
     return CreatableTopicResult(name=name, error_code=code, error_message=str(error))
 
 
@@ -127,7 +138,7 @@ def _check_name(broker: Broker, name: str, by_metric: Mapping[str, str]) -> None
     why = why_invalid(name)
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-    if name in broker.topics.by_name:
+    if name in broker.topics.by_name or name in broker.logs.busy:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = broker.topics.colliding(name) or by_metric.get(metric_name(name))
     if other is not None:
@@ -166,8 +177,9 @@ def _assigned_partitions(broker: Broker, asked: CreatableTopic) -> int:
         why = f"partitions should be a consecutive 0-based integer sequence, not {indexes}"
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
     for assignment in asked.assignments:
-        if assignment.broker_ids != [broker.node_id]:
-            why = f"partition {assignment.partition_index} is assigned to brokers {assignment.broker_ids}, but there is only broker {broker.node_id}"
+        why_not = why_not_assignable(assignment.broker_ids, broker.node_id)
+        if why_not is not None:
+            why = f"partition {assignment.partition_index}: {why_not}"
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
     return len(indexes)
 

@@ -1,17 +1,21 @@
 """DeleteTopics, key 20: versions 1 to 6.
 
 Behaviour: by name, from version 6 also by id. Records and committed offsets of the topic go with it.
-`delete.topic.enable=false` refuses. The deletion is on the disk when it is answered.
+`delete.topic.enable=false` refuses. The deletion is on the disk when it is answered; those that come together are
+written together (`server/topic_changes.py`).
 Not supported: authorization.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm_base.errors import KlammError
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.topics import Topic
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.delete_topics import (
@@ -30,14 +34,53 @@ _NO_ID = bytes(16)
 
 
 @handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
-def delete_topics(broker: Broker, ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def delete_topics(
+    broker: Broker, ctx: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]:
     asked = request.topics
     if ctx.api_version < 6:
         asked = [DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_one(broker, ctx, item) for item in asked])
+    named = Counter((item.name, item.topic_id) for item in asked)
+    found = [
+        _find(broker, ctx, item) if named[item.name, item.topic_id] == 1 else _twice(item)
+        for item in {(item.name, item.topic_id): item for item in asked}.values()
+    ]
+    found = _without_both(found)
+    going = {topic.id: broker.topic_changes.delete(topic) for topic in found if isinstance(topic, Topic)}
+    if not going:
+        return DeleteTopicsResponse(responses=[item for item in found if not isinstance(item, Topic)])
+    answer: asyncio.Future[DeleteTopicsResponse] = broker.loop.create_future()
+
+    def settle(done: asyncio.Future[list[OSError | None]]) -> None:
+        if not answer.cancelled():
+            errors = dict(zip(going, done.result(), strict=True))
+            answer.set_result(DeleteTopicsResponse(responses=[_answer(item, errors) for item in found]))
+
+    asyncio.gather(*going.values()).add_done_callback(settle)
+    return answer
 
 
-def _one(broker: Broker, ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
+def _twice(asked: DeleteTopicState) -> DeletableTopicResult:
+    what = "name" if asked.topic_id == _NO_ID else "id"
+    return _result(asked, ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+
+
+def _without_both(found: Sequence[Topic | DeletableTopicResult]) -> list[Topic | DeletableTopicResult]:
+    """A topic that is named by its name and by its id is not deleted, and answered once."""
+    times = Counter(item.id for item in found if isinstance(item, Topic))
+    result: dict[bytes | int, Topic | DeletableTopicResult] = {}
+    for position, item in enumerate(found):
+        if isinstance(item, Topic) and times[item.id] > 1:
+            why = "The provided topic name maps to an ID that was already supplied."
+            asked = DeleteTopicState(name=item.name, topic_id=item.id)
+            result[item.id] = _result(asked, ErrorCode.INVALID_REQUEST, why)
+        else:
+            result[position] = item
+    return list(result.values())
+
+
+def _find(broker: Broker, ctx: RequestContext, asked: DeleteTopicState) -> Topic | DeletableTopicResult:
+    """The topic that is to be deleted, or why none is."""
     if not broker.config["delete.topic.enable"]:
         # Clients older than version 3 do not know the code that says it.
         code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.api_version >= 3 else ErrorCode.INVALID_REQUEST
@@ -56,14 +99,21 @@ def _one(broker: Broker, ctx: RequestContext, asked: DeleteTopicState) -> Deleta
     else:
         topic = broker.topics.by_name.get(asked.name or "")
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if topic is None:
-        return _result(asked, missing, "This server does not host this topic.")
-    try:
-        broker.delete_topic(topic)
-    except (KlammError, OSError) as e:
-        log.exception("topic %s could not be deleted", topic.name)
-        return _result(asked, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
-    return DeletableTopicResult(name=topic.name, topic_id=topic.id, error_code=ErrorCode.NONE)
+    return _result(asked, missing, "This server does not host this topic.") if topic is None else topic
+
+
+def _answer(
+    found: Topic | DeletableTopicResult, errors: Mapping[bytes, OSError | None]
+) -> DeletableTopicResult:
+    """What became of one line of the request."""
+    if not isinstance(found, Topic):
+        return found
+    result = DeletableTopicResult(name=found.name, topic_id=found.id, error_code=ErrorCode.NONE)
+    error = errors[found.id]
+    if error is not None:
+        log.error("topic %s could not be deleted: %s", found.name, error)
+        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    return result
 
 
 def _result(asked: DeleteTopicState, code: ErrorCode, why: str) -> DeletableTopicResult:

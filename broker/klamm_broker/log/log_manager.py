@@ -25,6 +25,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.partition_metadata import write_topic_id
 from klamm_broker.log.placement import Placement, merge
 from klamm_broker.log.replica_move import ReplicaMove
+from klamm_broker.log.steps import Steps, finish
 from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class LogManager:
         LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._offline: dict[TopicPartition, OfflineLog] = {}
+        self.busy: set[str] = set()  # names of topics that are being made or deleted, in steps
         self.moves: dict[TopicPartition, ReplicaMove] = {}
         self.unfinished_moves: dict[TopicPartition, Path] = {}  # of the last run; to be begun again
         SEGMENT_FILES.capacity = segment_files_max()
@@ -121,81 +123,141 @@ class LogManager:
 
         What went wrong, by name, as `create_topic` raises it; the other topics are there.
         """
+        return finish(self.creating_topics(wanted, now_ms=now_ms))
+
+    def creating_topics(
+        self, wanted: Mapping[str, tuple[int, Mapping[str, str]]], *, now_ms: int
+    ) -> Steps[dict[str, Exception]]:
+        """`create_topics` in steps of a partition each: thousands of them take seconds, which nobody should wait for.
+
+        The names are taken from the first step to the last; the registry has the topics from the middle on.
+        """
         failed: dict[str, Exception] = {}
-        made: list[tuple[Topic, LogConfig]] = []
+        made: list[Topic] = []
         self._placement.count(self)
-        for name, (partitions, configs) in wanted.items():
-            try:
-                made.append(self._prepare(name, partitions, configs))
-            except (KlammError, KeyError, OSError) as e:
-                failed[name] = e
         try:
-            if made:
-                self._registry.put(*(topic for topic, _ in made))
-        except OSError as e:
-            return failed | {topic.name: e for topic, _ in made}
-        for topic, config in made:
+            for name, (partitions, configs) in wanted.items():
+                try:
+                    made.append((yield from self._prepare(name, partitions, configs)))
+                except (KlammError, KeyError, OSError) as e:
+                    failed[name] = e
             try:
-                for partition in range(topic.partitions):
-                    self._open(topic, partition, config, now_ms=now_ms)
-            except (LogError, OSError) as e:
-                failed[topic.name] = e
-        try:
-            self._sync_directories()
-        except OSError as e:
-            failed |= {topic.name: e for topic, _ in made if topic.name not in failed}
-        for topic, _ in made:
-            if topic.name in failed:
-                self._close_partitions(topic, range(topic.partitions))
-                self._registry.take_back(topic.name)
+                if made:
+                    self._registry.put(*made)
+            except OSError as e:
+                return failed | {topic.name: e for topic in made}
+            for topic in made:
+                try:
+                    config = self._config(topic.configs)
+                    for partition in range(topic.partitions):
+                        self._open(topic, partition, config, now_ms=now_ms)
+                        yield
+                except (LogError, OSError) as e:
+                    failed[topic.name] = e
+            try:
+                self._sync_directories()
+            except OSError as e:
+                failed |= {topic.name: e for topic in made if topic.name not in failed}
+            for topic in made:
+                if topic.name in failed:
+                    self._close_partitions(topic, range(topic.partitions))
+                    self._registry.take_back(topic.name)
+        finally:
+            self.busy.difference_update(topic.name for topic in made)
         return failed
 
-    def _prepare(self, name: str, partitions: int, configs: Mapping[str, str]) -> tuple[Topic, LogConfig]:
-        """A topic that is to be put into the registry, with its directories."""
-        if name in self._registry.topics:
+    def _prepare(self, name: str, partitions: int, configs: Mapping[str, str]) -> Steps[Topic]:
+        """A topic that is to be put into the registry, with its directories. Its name is taken when this ends."""
+        if name in self._registry.topics or name in self.busy:
             raise KeyError(name)
+        self._config(configs)  # checks them
         if any(directory.checkpoints_stale for directory in self.directories):
             self._write_checkpoints()
         first_start = self._registry.starts
         topic = Topic(
             name=name, id=new_uuid(), partitions=partitions, configs=dict(configs), first_start=first_start
         )
-        config = self._config(topic.configs)
-        for partition in range(partitions):
-            self._make_directory(topic, partition)
-        return topic, config
+        self.busy.add(name)
+        try:
+            for partition in range(partitions):
+                self._make_directory(topic, partition)
+                yield
+        except BaseException:
+            self.busy.discard(name)
+            raise
+        return topic
 
     def add_partitions(self, name: str, partitions: int, *, now_ms: int) -> None:
         """Grow a topic to `partitions`. Raises KeyError, ValueError if it has as many already."""
+        finish(self.adding_partitions(name, partitions, now_ms=now_ms))
+
+    def adding_partitions(self, name: str, partitions: int, *, now_ms: int) -> Steps[None]:
+        """`add_partitions` in steps of a partition each; the name is taken until the last one."""
         topic = self._registry.topics[name]
         have = topic.partitions
         if partitions <= have:
             raise ValueError(f"topic {name} has {have} partitions; {partitions} is not more")
+        if name in self.busy:
+            raise KeyError(name)
         self._placement.count(self)
-        for partition in range(have, partitions):
-            self._make_directory(topic, partition)
-        self._registry.change(topic, partitions=partitions)
+        self.busy.add(name)
         try:
-            self._open_partitions(topic, range(have, partitions), self._config(topic.configs), now_ms)
-        except (LogError, OSError):
-            self._close_partitions(topic, range(have, partitions))
-            self._registry.take_back(name, partitions=have)
-            raise
+            for partition in range(have, partitions):
+                self._make_directory(topic, partition)
+                yield
+            self._registry.change(topic, partitions=partitions)
+            try:
+                config = self._config(topic.configs)
+                for partition in range(have, partitions):
+                    self._open(topic, partition, config, now_ms=now_ms)
+                    yield
+                self._sync_directories()
+            except (LogError, OSError):
+                self._close_partitions(topic, range(have, partitions))
+                self._registry.take_back(name, partitions=have)
+                raise
+        finally:
+            self.busy.discard(name)
 
     def delete_topic(self, name: str, *, now_ms: int) -> None:
-        """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError."""
-        topic = self._registry.remove(name)
-        for partition in range(topic.partitions):
-            self.cancel_move(name, partition)
-            self._offline.pop((name, partition), None)  # its files go when the directory is there again
-            for directory in self.directories:
-                directory.forget((name, partition))
-            partition_log = self._logs.pop((name, partition), None)
-            if partition_log is not None:
-                partition_log.release()
-                self.directory_of(partition_log).checkpoints_stale = True
-                self._doom(partition_log, now_ms)
-        self._write_checkpoints()
+        """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError, OSError."""
+        finish(self.deleting_topics([name], now_ms=now_ms))
+
+    def deleting_topics(self, names: Sequence[str], *, now_ms: int) -> Steps[None]:
+        """Delete topics: with one change of the registry in the first step, and in steps of a partition each after it.
+
+        Raises KeyError, and OSError: in the first step nothing is deleted then, later files are left until the next
+        start. The names are taken until the last step.
+        """
+        topics = self._registry.remove(*names)
+        self.busy.update(names)
+        try:
+            yield
+            trouble: OSError | None = None
+            for topic in topics:
+                for partition in range(topic.partitions):
+                    try:
+                        self._forget(topic.name, partition, now_ms)
+                    except OSError as e:
+                        trouble = e
+                    yield
+            self._write_checkpoints()
+            if trouble is not None:
+                raise trouble
+        finally:
+            self.busy.difference_update(names)
+
+    def _forget(self, name: str, partition: int, now_ms: int) -> None:
+        """Close a deleted partition's log; its directory goes later."""
+        self.cancel_move(name, partition)
+        self._offline.pop((name, partition), None)  # its files go when the directory is there again
+        for directory in self.directories:
+            directory.forget((name, partition))
+        partition_log = self._logs.pop((name, partition), None)
+        if partition_log is not None:
+            partition_log.release()
+            self.directory_of(partition_log).checkpoints_stale = True
+            self._doom(partition_log, now_ms)
 
     def alter_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Replace a topic's own configuration. Raises KeyError, ConfigError."""
@@ -399,11 +461,6 @@ class LogManager:
             self._offline[key] = OfflineLog(*key, config, self._epoch(topic), str(e))
             directory.unopened.add(key)
 
-    def _open_partitions(self, topic: Topic, partitions: range, config: LogConfig, now_ms: int) -> None:
-        for partition in partitions:
-            self._open(topic, partition, config, now_ms=now_ms)
-        self._sync_directories()
-
     def _close_partitions(self, topic: Topic, partitions: range) -> None:
         for partition in partitions:
             partition_log = self._logs.pop((topic.name, partition), None)
@@ -484,8 +541,8 @@ class LogManager:
             for path in due:
                 try:
                     remove_tree(path)
-                except OSError:
-                    log.exception("%s: could not be removed; it goes at the next start", path)
+                except OSError as e:
+                    log.error("%s: could not be removed; it goes at the next start: %s", path, e)  # noqa: TRY400
 
         return remove
 
@@ -496,10 +553,13 @@ class LogManager:
             try:
                 count += partition_log.delete_old_segments(now_ms)
                 partition_log.remove_deleted(now_ms)
-                partition_log.expire_producers(now_ms)
-            except (LogError, OSError):  # one partition's trouble is not the others'
-                log.exception("%s: retention failed; it will be tried again", partition_log.name)
+            except (LogError, OSError) as e:  # one partition's trouble is not the others'
+                log.error("%s: retention failed; it will be tried again: %s", partition_log.name, e)  # noqa: TRY400
         return count
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that wrote nothing for producer.id.expiration.ms, in all partitions; how many."""
+        return sum(partition_log.expire_producers(now_ms) for partition_log in self._logs.values())
 
     def checkpoint_job(self) -> Callable[[], None]:
         """What `tick_checkpoints` would write now; to be called once, in a thread. It raises OSError.
@@ -542,8 +602,10 @@ class LogManager:
             for partition_log in self._logs.values():
                 try:
                     partition_log.close()
-                except (LogError, OSError):
-                    log.exception("%s: could not be closed; the next start will check it", partition_log.name)
+                except (LogError, OSError) as e:
+                    log.error(
+                        "%s: could not be closed; the next start will check it: %s", partition_log.name, e
+                    )  # noqa: TRY400
                     partition_log.release()
                     dirty.add(partition_log.directory.parent)
             self._write_checkpoints()

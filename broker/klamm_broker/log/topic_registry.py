@@ -136,17 +136,20 @@ class TopicRegistry:
         except OSError as e:
             log.warning("%s: topic %s is not taken back on the disk yet: %s", self._path, name, e)
 
-    def remove(self, name: str) -> Topic:
-        """Delete a topic. Its id is remembered until the next start has seen to its directories."""
-        topic = self.topics.pop(name)
-        self.deleted.add(topic.id)
+    def remove(self, *names: str) -> list[Topic]:
+        """Delete topics, all or none. Their ids are remembered until the next start has seen to their directories."""
+        topics = [self.topics[name] for name in names]
+        before = dict(self.topics)
+        for topic in topics:
+            del self.topics[topic.name]
+            self.deleted.add(topic.id)
         try:
             self.save()
         except OSError:
-            self.topics[name] = topic
-            self.deleted.discard(topic.id)
+            self.topics = before
+            self.deleted.difference_update(topic.id for topic in topics)
             raise
-        return topic
+        return topics
 
 
 def _topic(name: str, entry: Mapping[str, Any]) -> Topic:

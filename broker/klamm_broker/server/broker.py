@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from klamm_base.errors import ConfigError
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.cleaner import LogCleaner
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
@@ -29,6 +30,7 @@ from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
+from klamm_broker.server.topic_changes import TopicChanges
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
 from klamm_broker.wire.errors import ErrorCode
@@ -59,11 +61,13 @@ class Broker:
         self.listeners: dict[str, Listener] = {}
         self.topics = TopicTable()
         self.waiting = WaitingRoom(loop)
+        self.topic_changes = TopicChanges(self)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.started_s = time.time()
         self.idle = IdleMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._jobs: dict[str, asyncio.Future[None]] = {}
+        self._failing: set[str] = set()  # jobs that failed the last time, which has been told
         self.logs: LogManager
         self.cluster_config: ClusterConfig
         self.scram_users: ScramUsers
@@ -112,6 +116,9 @@ class Broker:
         self.transactions.open()
         self._every("log.flush.offset.checkpoint.interval.ms", self._write_checkpoints)
         self._every("log.retention.check.interval.ms", self._apply_retention)
+        self._every(
+            "producer.id.expiration.check.interval.ms", lambda: self.logs.expire_producers(self.now_ms())
+        )
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
         self.mover.resume()
@@ -132,6 +139,7 @@ class Broker:
         """Flush, checkpoint, leave the clean-shutdown marker."""
         for timer in self._timers.values():
             timer.cancel()
+        await self.topic_changes.finish()
         await self.cleaner.stop()
         await self.mover.stop()
         await self._flusher.stop()
@@ -159,8 +167,16 @@ class Broker:
 
         def done(job: asyncio.Future[None]) -> None:
             del self._jobs[what]
-            if (error := job.exception()) is not None:
+            error = job.exception()
+            if error is None:
+                if what in self._failing:
+                    self._failing.remove(what)
+                    log.warning("%s succeeds again", what)
+            elif not isinstance(error, OSError):
                 log.error("%s failed; it will be tried again", what, exc_info=error)
+            elif what not in self._failing:  # a disk that is full is so for a while
+                self._failing.add(what)
+                log.error("%s failed; it will be tried again: %s", what, error)
 
         self._jobs[what] = self.loop.run_in_executor(None, make_job())
         self._jobs[what].add_done_callback(done)
@@ -172,8 +188,8 @@ class Broker:
         def tick() -> None:
             try:
                 work()
-            except (LogError, OSError):
-                log.exception("%s: the periodic work failed", key)
+            except (LogError, OSError) as e:
+                log.error("%s: the periodic work failed: %s", key, e)  # noqa: TRY400
             self._timers[key] = self.loop.call_later(pause_s, tick)
 
         if pause_s > 0:
@@ -204,7 +220,13 @@ class Broker:
 
         What went wrong, by name, as `create_topic` raises it; the other topics are served.
         """
-        failed = self.logs.create_topics(wanted, now_ms=self.now_ms())
+        return finish(self.creating_topics(wanted))
+
+    def creating_topics(
+        self, wanted: Mapping[str, tuple[int, Mapping[str, str]]]
+    ) -> Steps[dict[str, Exception]]:
+        """`create_topics` in steps of a partition each. The topics are served after the last one, all together."""
+        failed = yield from self.logs.creating_topics(wanted, now_ms=self.now_ms())
         for name, (partitions, _) in wanted.items():
             if name in failed:
                 continue
@@ -225,7 +247,7 @@ class Broker:
                 self.groups.ensure_topic()
             elif name == TRANSACTIONS_TOPIC:
                 self.transactions.ensure_topic()
-            else:
+            elif name not in self.logs.busy:
                 wanted[name] = self.config["num.partitions"], {}
         if wanted:
             for name, error in self.create_topics(wanted).items():
@@ -233,23 +255,37 @@ class Broker:
 
     def add_partitions(self, topic: Topic, total: int) -> None:
         """Grow a topic to `total` partitions."""
-        self.logs.add_partitions(topic.name, total, now_ms=self.now_ms())
+        finish(self.adding_partitions(topic, total))
+
+    def adding_partitions(self, topic: Topic, total: int) -> Steps[None]:
+        """`add_partitions` in steps; the partitions are served after the last one."""
+        yield from self.logs.adding_partitions(topic.name, total, now_ms=self.now_ms())
         self._add_partitions(topic)
         self.groups.on_topics_changed([topic.name])
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and its committed offsets. Raises OSError, and then it is there still."""
+        finish(self.deleting_topics([topic]))
+
+    def deleting_topics(self, topics: Sequence[Topic]) -> Steps[None]:
+        """Delete topics in steps: in the first they are gone for everybody, or none is and OSError is raised."""
+        steps = self.logs.deleting_topics([topic.name for topic in topics], now_ms=self.now_ms())
+        next(steps)
+        for topic in topics:
+            self.topics.remove(topic)
+            for partition in topic.partitions:
+                partition.deleted = True
         try:
-            self.logs.delete_topic(topic.name, now_ms=self.now_ms())
-        except OSError:
-            if topic.name in self.logs.topics:
-                raise
-            log.exception("topic %s is deleted; files that are left of it go at the next start", topic.name)
-        self.topics.remove(topic)
-        for partition in topic.partitions:
-            partition.deleted = True
+            yield from steps
+        except OSError as e:
+            log.error("deleted topics have left files, which go at the next start: %s", e)  # noqa: TRY400
         # An answer may let its connection go on with requests that wait in its buffer, which may create the topic
         # anew: nothing is answered before logs and topics agree.
+        for topic in topics:
+            self._note_deleted(topic)
+
+    def _note_deleted(self, topic: Topic) -> None:
+        """Tell everybody who deals with a topic that it is gone."""
         for partition in topic.partitions:
             self.waiting.gone(partition)
             if self.commits is not None:

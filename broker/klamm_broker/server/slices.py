@@ -7,9 +7,11 @@ for all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final, TypeVar
+
+from klamm_broker.log.steps import Steps
 
 SLICE_S: Final = 0.005
 """How long a slice may take: less than a small answer takes on its way."""
@@ -25,54 +27,72 @@ def in_slices(
 
     What `work` raises goes to the caller or into the future.
     """
-    results: list[_R] = []
-    left = iter(items)
-    if _slice(left, work, results):
+
+    def steps() -> Steps[list[_R]]:
+        results = []
+        for item in items:
+            results.append(work(item))
+            yield
         return results
-    done: asyncio.Future[list[_R]] = loop.create_future()
+
+    return drive(loop, steps())
+
+
+def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
+    """Run steps, slice by slice; their result, or a future of it when they take longer than a slice.
+
+    What they raise goes to the caller or into the future. Work that has begun ends, also when nobody waits for it.
+    """
+    finished, result = _slice(steps)
+    if finished:
+        return result  # type: ignore[return-value]  # it is there once finished
+    done: asyncio.Future[_R] = loop.create_future()
 
     def go_on() -> None:
-        if done.cancelled():
-            return
         try:
-            finished = _slice(left, work, results)
+            finished, result = _slice(steps)
         except Exception as e:  # it belongs to whoever waits for the future
-            done.set_exception(e)
+            if not done.cancelled():
+                done.set_exception(e)
             return
-        if finished:
-            done.set_result(results)
-        else:
+        if not finished:
             loop.call_soon(go_on)
+        elif not done.cancelled():
+            done.set_result(result)  # type: ignore[arg-type]
 
     loop.call_soon(go_on)
     return done
 
 
 def then(
-    loop: asyncio.AbstractEventLoop,
-    results: list[_R] | asyncio.Future[list[_R]],
-    make: Callable[[list[_R]], _T],
+    loop: asyncio.AbstractEventLoop, result: _R | asyncio.Future[_R], make: Callable[[_R], _T]
 ) -> _T | asyncio.Future[_T]:
-    """What `make` makes of the results of `in_slices`, now or in a future."""
-    if isinstance(results, list):
-        return make(results)
+    """What `make` makes of a result, now or in a future."""
+    if not isinstance(result, asyncio.Future):
+        return make(result)
     answer: asyncio.Future[_T] = loop.create_future()
 
-    def settle(done: asyncio.Future[list[_R]]) -> None:
+    def settle(done: asyncio.Future[_R]) -> None:
         try:
-            answer.set_result(make(done.result()))
+            made = make(done.result())
         except Exception as e:
-            answer.set_exception(e)
+            if not answer.cancelled():
+                answer.set_exception(e)
+            return
+        if not answer.cancelled():
+            answer.set_result(made)
 
-    results.add_done_callback(settle)
+    result.add_done_callback(settle)
     return answer
 
 
-def _slice(left: Iterator[_T], work: Callable[[_T], _R], results: list[_R]) -> bool:
-    """Work until the slice's time is up; whether nothing is left."""
+def _slice(steps: Steps[_R]) -> tuple[bool, _R | None]:
+    """Work until the slice's time is up; whether all is done, and what came of it."""
     end = perf_counter() + SLICE_S
-    for item in left:
-        results.append(work(item))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return True, finished.value
         if perf_counter() >= end:
-            return False
-    return True
+            return False, None

@@ -1,0 +1,210 @@
+"""Many topics and partitions are made and deleted while others are served, and with few writes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from klamm_broker.client import Connection
+from klamm_broker.log.topic_registry import TopicRegistry
+from klamm_broker.server import slices
+from klamm_broker.server.broker import Broker
+from klamm_broker.server.config import BrokerConfig
+from klamm_broker.server.listener import Server
+from klamm_broker.server.slices import drive, in_slices, then
+from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_broker.wire.messages.metadata import MetadataRequest
+
+E = ErrorCode
+
+
+@pytest.fixture
+async def server(tmp_path):
+    config = BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")})
+    broker = Broker(config, asyncio.get_running_loop())
+    server = Server(broker, asyncio.get_running_loop())
+    broker.listeners = {listener.name: listener for listener in server.bind()}
+    broker.open()
+    server.serve()
+    yield server
+    server.quiesce()
+    await server.drain(1)
+    await broker.close()
+
+
+@pytest.fixture
+async def connect(server):
+    opened = []
+
+    async def open_one():
+        port = server.broker.listeners["PLAINTEXT"].port
+        opened.append(await Connection.open("127.0.0.1", port))
+        return opened[-1]
+
+    yield open_one
+    for connection in opened:
+        await connection.close()
+
+
+@pytest.fixture
+def shortest_slices(monkeypatch):
+    """A slice is one step, so that few things show what many would."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+
+
+def topics(*named, partitions=1):
+    made = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in named]
+    return CreateTopicsRequest(topics=made)
+
+
+def deletion(*names):
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
+
+
+async def first_done(slow, quick):
+    """Send both; the answer to `slow`, which must come after that to `quick`."""
+    task = asyncio.create_task(slow)
+    await asyncio.sleep(0)
+    await quick()
+    assert not task.done(), "others are answered meanwhile"
+    return await task
+
+
+async def test_others_are_served_while_partitions_are_made_added_and_deleted(
+    server, connect, shortest_slices
+):
+    one, other = await connect(), await connect()
+
+    async def quick():
+        await other.request(MetadataRequest(topics=[]), 12)
+
+    made = await first_done(one.request(topics("t", partitions=20), 7), quick)
+    assert (made.topics[0].error_code, made.topics[0].num_partitions) == (0, 20)
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=40, assignments=None)])
+    grown = await first_done(one.request(grow, 3), quick)
+    assert grown.results[0].error_code == 0
+    described = await other.request(MetadataRequest(topics=None), 12)
+    assert [len(t.partitions) for t in described.topics] == [40]
+    gone = await first_done(one.request(deletion("t"), 6), quick)
+    assert gone.responses[0].error_code == 0
+    assert server.broker.logs.busy == set()
+
+
+async def test_a_topic_is_not_there_before_all_of_it_is(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    making = asyncio.create_task(one.request(topics("t", partitions=20), 7))
+    while not server.broker.logs.busy:
+        await asyncio.sleep(0)
+    assert (await other.request(MetadataRequest(topics=None), 12)).topics == []
+    again = await other.request(topics("t"), 7)
+    assert again.topics[0].error_code == E.TOPIC_ALREADY_EXISTS
+    assert (await other.request(deletion("t"), 6)).responses[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert not making.done()
+    assert (await making).topics[0].error_code == 0
+    assert (await other.request(deletion("t"), 6)).responses[0].error_code == 0
+    assert (await other.request(topics("t"), 7)).topics[0].error_code == 0
+
+
+async def test_a_deleted_topic_is_gone_at_once(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    await one.request(topics("t", partitions=20), 7)
+    deleting = asyncio.create_task(one.request(deletion("t"), 6))
+    while not server.broker.logs.busy:
+        await asyncio.sleep(0)
+    assert (await other.request(MetadataRequest(topics=None), 12)).topics == []
+    assert not deleting.done()
+    await deleting
+
+
+async def test_a_topic_that_grows_is_not_deleted_meanwhile(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    await one.request(topics("t"), 7)
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=20, assignments=None)])
+    growing = asyncio.create_task(one.request(grow, 3))
+    while not server.broker.logs.busy:
+        await asyncio.sleep(0)
+    refused = (await other.request(deletion("t"), 6)).responses[0]
+    assert refused.error_code == E.KAFKA_STORAGE_ERROR
+    assert "try again" in refused.error_message
+    assert (await other.request(grow, 3)).results[0].error_code == E.REASSIGNMENT_IN_PROGRESS
+    assert (await growing).results[0].error_code == 0
+    assert (await other.request(deletion("t"), 6)).responses[0].error_code == 0
+
+
+async def test_deletions_share_a_write(server, connect, monkeypatch):
+    names = [f"t{n}" for n in range(40)]
+    one = await connect()
+    await one.request(topics(*names), 7)
+    writes = []
+    save = TopicRegistry.save
+    monkeypatch.setattr(TopicRegistry, "save", lambda self: (writes.append(1), save(self))[1])
+    answer = await one.request(deletion(*names[:20], "nope"), 6)
+    codes = [r.error_code for r in answer.responses]
+    assert codes == [0] * 20 + [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert len(writes) == 1, "one request, one write"
+    answers = await asyncio.gather(*(one.request(deletion(name), 6) for name in names[20:]))
+    assert [a.responses[0].error_code for a in answers] == [0] * 20
+    assert len(writes) <= 4, "those that come together are written together"
+
+
+async def test_a_deletion_that_cannot_be_written_has_not_happened(server, connect, monkeypatch):
+    one = await connect()
+    await one.request(topics("a", "b"), 7)
+
+    def full(self):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicRegistry, "save", full)
+        answer = await one.request(deletion("a", "b"), 6)
+    assert [r.error_code for r in answer.responses] == [E.KAFKA_STORAGE_ERROR] * 2
+    assert {t.name for t in (await one.request(MetadataRequest(topics=None), 12)).topics} == {"a", "b"}
+    assert (await one.request(deletion("a"), 6)).responses[0].error_code == 0
+
+
+async def test_what_is_under_way_ends_before_the_broker_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    config = BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")})
+    broker = Broker(config, asyncio.get_running_loop())
+    broker.open()
+    broker.topic_changes.create({"t": (30, {})})
+    await broker.close()
+    again = Broker(config, asyncio.get_running_loop())
+    again.open()
+    assert len(again.topics.by_name["t"].partitions) == 30
+    await again.close()
+
+
+async def test_configurations_of_many_are_described_in_slices(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    wanted = [
+        DescribeConfigsResource(resource_type=32, resource_name=f"g{n}", configuration_keys=None)
+        for n in range(30)
+    ]
+
+    async def quick():
+        await other.request(MetadataRequest(topics=[]), 12)
+
+    answer = await first_done(one.request(DescribeConfigsRequest(resources=wanted), 4), quick)
+    assert [r.resource_name for r in answer.results] == [f"g{n}" for n in range(30)]
+
+
+async def test_slices_give_the_results_in_order_and_errors_to_who_waits(monkeypatch):
+    loop = asyncio.get_running_loop()
+    assert in_slices(loop, range(5), lambda n: n * 2) == [0, 2, 4, 6, 8]
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    later = then(loop, in_slices(loop, range(5), lambda n: n * 2), sum)
+    assert await later == 20
+
+    def steps():
+        yield
+        yield
+        raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        await then(loop, drive(loop, steps()), lambda found: found)
