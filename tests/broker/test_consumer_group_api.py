@@ -56,7 +56,7 @@ def test_regular_expressions_come_with_version_1(broker):
         asked = heartbeat(new_name("group"), "m", 0, subscribed_topic_regex="[")
         refused = client.request(asked, 1)
         assert refused.error_code == E.INVALID_REGULAR_EXPRESSION
-        assert "is not a valid regular expression: missing ]" in refused.error_message
+        assert "is not a valid regular expression: missing closing ]." in refused.error_message
 
 
 @pytest.mark.parametrize("version", [0, 1])

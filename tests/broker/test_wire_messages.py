@@ -7,6 +7,10 @@ from support.wire_strategies import all_messages, expressible, filled, structs, 
 
 from klamm_broker.wire.errors import MalformedMessage, TruncatedMessage, UnencodableValue, UnsupportedVersion
 from klamm_broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from klamm_broker.wire.messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
 from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm_broker.wire.messages.metadata import (
     MetadataRequest,
@@ -299,3 +303,13 @@ def test_instances():
         one.nonsense = 1
     assert repr(Inner(number=3)) == "Inner(number=3)"
     assert "hunter2" not in repr(SaslAuthenticateRequest(auth_bytes=b"hunter2"))
+
+
+def test_null_of_a_tagged_struct_is_said_as_kafka_says_it():
+    """Kafka takes one that is missing for a struct with default values: a member would count as a classic one."""
+    value = ConsumerGroupMemberMetadataValue()
+    data = value.encode(0)
+    assert data.endswith(b"\x01\x00\x01\x00")
+    assert ConsumerGroupMemberMetadataValue.decode(data, 0)[0] == value
+    value.classic_member_metadata = ClassicMemberMetadata(session_timeout_ms=1)
+    assert ConsumerGroupMemberMetadataValue.decode(value.encode(0), 0)[0] == value

@@ -178,7 +178,8 @@ class _EncoderWriter:
         if not spec.nullable_in(self.version):
             self._struct(spec.struct, var, path + ".")
             return
-        self._null(spec, var, path, b"\xff")
+        # In a tagged field the mark is an unsigned varint, 0 or 1; elsewhere it is a signed byte.
+        self._null(spec, var, path, b"\xff" if spec.tag is None else b"\0")
         self.out.add(f"{self.append}(b'\\x01')")
         self._struct(spec.struct, var, path + ".")
         self.out.depth -= 1
@@ -223,7 +224,9 @@ class _EncoderWriter:
         outer = self.append
         for spec in plan.tagged:
             value, path = f"{var}.{spec.name}", prefix + spec.name
-            add(f"if {self._differs(spec, value)}:", (path, 0))
+            # Kafka takes a nullable struct that is missing for one with default values, so null has to be said.
+            says_null = spec.struct is not None and not spec.array and spec.nullable_in(self.version)
+            add(f"if {'True' if says_null else self._differs(spec, value)}:", (path, 0))
             self.out.depth += 1
             parts = self.out.name("o")
             self.append = self.out.name("a")

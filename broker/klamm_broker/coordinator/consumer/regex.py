@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.coordinator.consumer.errors import GroupError
 from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.coordinator.consumer.topics import Topics
+
+_KAFKAS_WORDS: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+"""RE2's errors as its Java edition words them."""
 
 
 def compiled(expression: str) -> Any:
@@ -23,6 +33,8 @@ def compiled(expression: str) -> Any:
     except re2.error as e:
         why = e.args[0]
         text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        what = text.partition(": ")[0]
+        text = _KAFKAS_WORDS.get(what, what)
         raise GroupError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {text}.",
