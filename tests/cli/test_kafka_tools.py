@@ -196,6 +196,7 @@ def either(request, tmp_path):
 
 @pytest.mark.kafka
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_both_tools_say_the_same(either, tools, tmp_path, ours):
     def theirs(tool, args):
         result = tools.run(tool, *args)

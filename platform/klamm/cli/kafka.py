@@ -23,9 +23,7 @@ COMMANDS = {
 }
 """Each takes its own --help, and `.sh` behind its name."""
 
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[OPTIONS]", help="As Kafka's; --help lists them.")
-]
+Words = Annotated[list[str] | None, typer.Argument(metavar="[ARG]...", help="As Kafka's; --help lists them.")]
 
 
 def register(app: typer.Typer) -> None:

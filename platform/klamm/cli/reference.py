@@ -18,7 +18,8 @@ HEAD = """\
 
 Made by `python -m klamm.cli.reference > docs/cli.md`. Exit codes: 0 done, 1 failed, 2 used wrongly. What went
 wrong is one sentence on standard error (`klamm: …`); a command line that cannot be understood is answered with its
-usage and the sentence. The options of `klamm` itself stand before the command: `klamm --log-level DEBUG up`.
+usage and the sentence. The options of `klamm` itself stand before the command: `klamm --log-level DEBUG up`. The commands
+called `kafka-…` take Kafka's options and end as Kafka's do: [Kafka's runbooks](tools.md).
 """
 
 
@@ -38,7 +39,8 @@ def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
     if len(path) == 1:
         yield path, command
     for name, child in children.items():
-        yield from walk(child, (*path, name))
+        if not child.hidden:
+            yield from walk(child, (*path, name))
 
 
 def _section(path: tuple[str, ...], command: Any, root: Any) -> str:
@@ -50,7 +52,15 @@ def _section(path: tuple[str, ...], command: Any, root: Any) -> str:
     rows = [record for p in command.get_params(context) if (record := p.get_help_record(context)) is not None]
     for option, text in rows:
         lines.append(f"- `{option.strip()}`: {' '.join(text.split())}")
+    lines += _of_kafka(path[-1])
     return "\n".join(lines) + "\n"
+
+
+def _of_kafka(name: str) -> list[str]:
+    """The options of one of Kafka's own command lines, which parse themselves."""
+    from klamm.kafka_tools.run import TOOLS, options_of
+
+    return [f"- `{left}`: {what}" for left, what in options_of(name)] if name in TOOLS else []
 
 
 if __name__ == "__main__":

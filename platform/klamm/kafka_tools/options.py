@@ -197,18 +197,23 @@ def help_text(tool: str, summary: str, specs: Sequence[Option]) -> str:
     """Usage for a terminal, at most 100 columns."""
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
     rows = sorted((*specs, *COMMON), key=lambda s: s.name)
-    left = [_left(s) for s in rows]
+    left = [left_column(s) for s in rows]
     column = min(max(map(len, left)), 40) + 2
     lines = [f"klamm {tool}: {summary}", ""]
     for head, spec in zip(left, rows, strict=True):
-        words = spec.help + (f" (default: {spec.default})" if spec.default is not None else "")
-        body = textwrap.wrap(words, max(width - column, 20), break_on_hyphens=False)
+        body = textwrap.wrap(described(spec), max(width - column, 20), break_on_hyphens=False)
         first = f"{head:<{column}}" if len(head) < column - 1 else f"{head}\n{' ' * column}"
         lines.append((first + f"\n{' ' * column}".join(body)).rstrip())
     return "\n".join(lines)
 
 
-def _left(spec: Option) -> str:
+def described(spec: Option) -> str:
+    """What the option means, with its default."""
+    return spec.help + (f" (default: {spec.default})" if spec.default is not None else "")
+
+
+def left_column(spec: Option) -> str:
+    """The option as it is written."""
     if spec.value is None:
         return f"--{spec.name}"
     return f"--{spec.name} [{spec.value}]" if spec.optional else f"--{spec.name} <{spec.value}>"

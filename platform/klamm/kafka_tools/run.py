@@ -11,7 +11,17 @@ from typing import Final, Protocol, TypeVar
 
 from klamm.admin.client import Admin
 from klamm.admin.settings import client_settings
-from klamm.kafka_tools.options import Option, Options, UsageError, help_text, parse, say, version_line
+from klamm.kafka_tools.options import (
+    Option,
+    Options,
+    UsageError,
+    described,
+    help_text,
+    left_column,
+    parse,
+    say,
+    version_line,
+)
 from klamm_base.errors import KlammError
 
 TOOLS: Final = {
@@ -64,6 +74,13 @@ def main(name: str, args: Sequence[str]) -> int:
     except KlammError as e:
         say(str(e))
         return 1
+
+
+def options_of(name: str) -> list[tuple[str, str]]:
+    """What a command's reference lists: each option with its argument, and what it means."""
+    tool: Tool = importlib.import_module(f"klamm.kafka_tools.{TOOLS[name]}")
+    rows = [(left_column(o), described(o)) for o in tool.OPTIONS]
+    return rows or list(getattr(tool, "COMMANDS", {}).items())
 
 
 def with_admin(

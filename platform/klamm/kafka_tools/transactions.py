@@ -23,6 +23,15 @@ from klamm_base.errors import KlammError
 
 SUMMARY = "look at transactions, find hanging ones and end them."
 OPTIONS: tuple[Option, ...] = ()
+COMMANDS: Final = {
+    "--bootstrap-server <host:port> list": "List transactional ids (--duration-filter, --transactional-id-pattern).",
+    "… describe": "Describe the state of --transactional-id.",
+    "… describe-producers": "Describe the active producers of --topic and --partition (--broker-id).",
+    "… abort": "Abort the hanging transaction of --topic and --partition that starts at --start-offset.",
+    "… find-hanging": "Find hanging transactions (--broker-id, --topic, --partition, --max-transaction-timeout).",
+    "… forceTerminateTransaction": "Abort the ongoing transaction of --transactionalId.",
+}
+"""For the reference page."""
 _PROG: Final = "kafka-transactions"
 _MORE: Final = " Enable debug logging for additional detail."
 
