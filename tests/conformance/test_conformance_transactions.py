@@ -133,7 +133,7 @@ def test_the_perf_test_of_a_transactional_producer(tool: Tool, broker: EmbeddedB
     assert "20000 records sent" in said.out
 
 
-@pytest.mark.parametrize("protocol", ["classic"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_javas_clients_copy_a_topic_exactly_once(broker: EmbeddedBroker, protocol: str) -> None:
     oracle = kafka_oracle.require()
     source, target = new_topic(broker, 3), new_topic(broker, 3)
