@@ -231,18 +231,13 @@ class ClassicMember:
     def beat(self) -> ErrorCode:
         """Heartbeat, and what a consumer does when it is told to join again."""
         error = self.sim.heartbeat(self.member_id, self.generation, instance=self.instance)
-        if error is ErrorCode.REBALANCE_IN_PROGRESS and isinstance(
-            self.sim.coordinator.groups[GROUP], ConsumerGroup
-        ):
-            if self.join().error is ErrorCode.NONE:
-                self.sync()
-        elif error in (
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            ErrorCode.FENCED_INSTANCE_ID,
-            ErrorCode.ILLEGAL_GENERATION,
-        ):
+        lost = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION)
+        if error in lost:
             self.member_id, self.generation, self.owned = "", -1, {}
-            self.join()
+        if error is ErrorCode.REBALANCE_IN_PROGRESS or error in lost:
+            mixed = isinstance(self.sim.coordinator.groups.get(GROUP), ConsumerGroup)
+            if mixed and self.join().error is ErrorCode.NONE:
+                self.sync()
         return error
 
 
