@@ -45,12 +45,15 @@ class GroupCommit:
         self._waiting: dict[Partition, deque[tuple[int, Callback]]] = {}
         self._round: asyncio.Task[None] | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
+        self._stopped = False
         self.rounds = 0
         self.syncs = 0  # files that were forced to disk
         self.commits = 0  # callbacks that were told of success
 
     def appended(self, partition: Partition, size: int) -> None:
         """`size` bytes have been appended: the next round commits them."""
+        if self._stopped:
+            return  # a retry that comes late: closing the logs flushes them
         self._due[partition] = self._due.get(partition, 0) + size
         if self._round is None:
             self._round = self._broker.loop.create_task(self._run())
@@ -77,6 +80,7 @@ class GroupCommit:
         """Wait for what is under way: afterwards nobody waits any more."""
         while self._round is not None:
             await asyncio.wait([self._round])
+        self._stopped = True
         self._pool.shutdown()
 
     def gone(self, partition: Partition) -> None:
