@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from klamm.cli.common import reported
 
+if TYPE_CHECKING:
+    from klamm.logdump.decoders import Decoder
+
 app = typer.Typer(help="Look into the files of partitions.", no_args_is_help=True)
+PrintDataLog = Annotated[
+    bool, typer.Option("--print-data-log", help="Print keys and values; any decoder option does too.")
+]
+DeepIteration = Annotated[bool, typer.Option("--deep-iteration", help="Print records, not only batches.")]
+VerifyIndexOnly = Annotated[
+    bool, typer.Option("--verify-index-only", help="Compare indexes with their log, print no entries.")
+]
+IndexSanityCheck = Annotated[
+    bool, typer.Option("--index-sanity-check", help="Only check what decides whether an index is rebuilt.")
+]
+OffsetsDecoder = Annotated[
+    bool, typer.Option("--offsets-decoder", help="Records are those of __consumer_offsets.")
+]
+TransactionLogDecoder = Annotated[
+    bool, typer.Option("--transaction-log-decoder", help="Records are those of __transaction_state.")
+]
+SkipRecordMetadata = Annotated[
+    bool, typer.Option("--skip-record-metadata", help="Print contents only, and no control records.")
+]
 _STRING = "org.apache.kafka.tools.api.StringDecoder"
 
 
@@ -28,25 +50,12 @@ def dump(
     files_option: Annotated[
         str | None, typer.Option("--files", metavar="FILE,...", help="The same, by commas.")
     ] = None,
-    print_data_log: Annotated[
-        bool, typer.Option("--print-data-log", help="Print keys and values; any decoder option does too.")
-    ] = False,
-    deep_iteration: Annotated[
-        bool, typer.Option("--deep-iteration", help="Print records, not only batches.")
-    ] = False,
-    verify_index_only: Annotated[
-        bool, typer.Option("--verify-index-only", help="Compare indexes with their log, print no entries.")
-    ] = False,
-    index_sanity_check: Annotated[
-        bool,
-        typer.Option("--index-sanity-check", help="Only check what decides whether an index is rebuilt."),
-    ] = False,
-    offsets_decoder: Annotated[
-        bool, typer.Option("--offsets-decoder", help="Records are those of __consumer_offsets.")
-    ] = False,
-    transaction_log_decoder: Annotated[
-        bool, typer.Option("--transaction-log-decoder", help="Records are those of __transaction_state.")
-    ] = False,
+    print_data_log: PrintDataLog = False,
+    deep_iteration: DeepIteration = False,
+    verify_index_only: VerifyIndexOnly = False,
+    index_sanity_check: IndexSanityCheck = False,
+    offsets_decoder: OffsetsDecoder = False,
+    transaction_log_decoder: TransactionLogDecoder = False,
     value_decoder: Annotated[
         str | None,
         typer.Option(
@@ -60,9 +69,7 @@ def dump(
     max_message_size: Annotated[
         int, typer.Option("--max-message-size", min=0, help="The largest batch, in bytes.")
     ] = 5 * 1024 * 1024,
-    skip_record_metadata: Annotated[
-        bool, typer.Option("--skip-record-metadata", help="Print contents only, and no control records.")
-    ] = False,
+    skip_record_metadata: SkipRecordMetadata = False,
 ) -> None:
     """Print batches, records, index entries, producers, aborted transactions (Kafka's DumpLogSegments).
 
@@ -71,25 +78,13 @@ def dump(
     names = [*map(str, files or []), *(files_option.split(",") if files_option else [])]
     if not names:
         raise typer.BadParameter("name at least one file", param_hint="FILE")
-    if offsets_decoder and transaction_log_decoder:
-        raise typer.BadParameter("give one decoder", param_hint="--transaction-log-decoder")
     with reported():
-        from klamm.logdump.decoders import offsets, plain, transaction_log
-        from klamm.logdump.errors import DumpError
         from klamm.logdump.indexes import Mode
         from klamm.logdump.run import DumpOptions
         from klamm.logdump.run import dump as dump_files
 
-        decoder = None
-        if offsets_decoder:
-            decoder = offsets()
-        elif transaction_log_decoder:
-            decoder = transaction_log()
-        elif print_data_log or value_decoder or key_decoder:
-            try:
-                decoder = plain(key_decoder or _STRING, value_decoder or _STRING)
-            except DumpError as e:
-                raise typer.BadParameter(str(e)) from None
+        plain = (key_decoder, value_decoder) if print_data_log or key_decoder or value_decoder else None
+        decoder = _decoder(plain, offsets=offsets_decoder, transactions=transaction_log_decoder)
         options = DumpOptions(
             deep=deep_iteration or decoder is not None,
             decoder=decoder,
@@ -100,3 +95,24 @@ def dump(
         )
         code = dump_files(names, options, sys.stdout, sys.stderr)
     raise typer.Exit(code)
+
+
+def _decoder(
+    plain_classes: tuple[str | None, str | None] | None, *, offsets: bool, transactions: bool
+) -> Decoder | None:
+    """How contents are printed: None where they are not. Usage error for two ways at once, or a strange class."""
+    from klamm.logdump import decoders
+    from klamm.logdump.errors import DumpError
+
+    if offsets and transactions:
+        raise typer.BadParameter("give one decoder", param_hint="--transaction-log-decoder")
+    if offsets:
+        return decoders.offsets()
+    if transactions:
+        return decoders.transaction_log()
+    if plain_classes is None:
+        return None
+    try:
+        return decoders.plain(plain_classes[0] or _STRING, plain_classes[1] or _STRING)
+    except DumpError as e:
+        raise typer.BadParameter(str(e)) from None

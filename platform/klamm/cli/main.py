@@ -17,6 +17,7 @@ from klamm.cli import (
     consume,
     demo,
     group,
+    group_offsets,
     kafka,
     log,
     mirror,
@@ -77,6 +78,7 @@ app.add_typer(agent.app, name="agent")
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+group_offsets.register(group.app)
 app.add_typer(group.app, name="group")
 app.command("offsets")(offsets.offsets)
 app.add_typer(config.app, name="config")

@@ -1,0 +1,294 @@
+"""`klamm group reset`, `export`, `import`, `delete-offsets`: the offsets of groups without members."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from klamm.cli.admin import TIMEOUT_S, ExecuteOption, TimeoutOption, exactly_one, with_admin
+from klamm.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    EXIT_FAILED,
+    BootstrapOption,
+    CommandConfigOption,
+    counted,
+    fail,
+    reported,
+)
+from klamm.cli.group_scope import AllGroups, Groups, Topics, check_scope, group_names
+from klamm.cli.output import Format, FormatOption, print_rows
+
+if TYPE_CHECKING:
+    from klamm.admin.client import Admin
+    from klamm.admin.reset import Plan, Reset
+
+
+def reset(
+    groups: Groups = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    all_groups: AllGroups = False,
+    topics: Topics = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All partitions that the group has offsets of.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.")] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            help="To the first record from this time on: YYYY-MM-DDThh:mm:ss.sss, UTC or with Z, +01:00.",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", help="To the first record not older than PnDTnHnMnS.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="So many records further, or back if negative.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", help="To the offsets of a CSV file (klamm group export).")
+    ] = None,
+    execute: ExecuteOption = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print the new offsets as CSV, which --from-file reads.")
+    ] = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+    command_config: CommandConfigOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Set the offsets of groups without members. Shows what would be set unless --execute is given."""
+    check_scope(groups, all_groups=all_groups)
+    if from_file is None and bool(topics) == all_topics:
+        raise typer.BadParameter("give --topic, or --all-topics", param_hint="--topic")
+    how = exactly_one(
+        {
+            "--to-earliest": to_earliest, "--to-latest": to_latest, "--to-current": to_current,
+            "--to-offset": to_offset is not None, "--to-datetime": to_datetime is not None,
+            "--by-duration": by_duration is not None, "--shift-by": shift_by is not None,
+            "--from-file": from_file is not None,
+        },
+        of="place",
+    )  # fmt: skip
+    values = {
+        "--to-offset": to_offset, "--shift-by": shift_by, "--to-datetime": to_datetime,
+        "--by-duration": by_duration, "--from-file": from_file,
+    }  # fmt: skip
+    with reported():
+        _check_topics(topics)
+        wanted = _reset(how, values.get(how), groups or [])
+        _carry_out(
+            groups, wanted, topics, all_topics=all_topics, execute=execute, export=export,
+            at=(bootstrap, command_config, timeout), output=output,
+        )  # fmt: skip
+
+
+def _check_topics(topics: Sequence[str] | None) -> None:
+    from klamm.admin.reset import ResetError, parse_topic
+
+    try:
+        for word in topics or ():
+            parse_topic(word)
+    except ResetError as e:
+        raise typer.BadParameter(str(e), param_hint="--topic") from None
+
+
+def _reset(how: str, value: Any, groups: Sequence[str]) -> Reset:
+    from klamm.admin.reset import How, Reset, ResetError, parse_datetime, parse_duration
+
+    try:
+        match how:
+            case "--to-offset":
+                return Reset(how=How.OFFSET, value=value)
+            case "--shift-by":
+                return Reset(how=How.SHIFT, value=value)
+            case "--to-datetime":
+                return Reset(how=How.TIME, value=parse_datetime(value))
+            case "--by-duration":
+                return Reset(how=How.TIME, value=int(time.time() * 1000) - parse_duration(value))
+            case "--from-file":
+                return _file_plan(value, groups)
+    except ResetError as e:
+        raise typer.BadParameter(str(e), param_hint=how) from None
+    simple = {"--to-earliest": How.EARLIEST, "--to-latest": How.LATEST, "--to-current": How.CURRENT}
+    return Reset(how=simple[how])
+
+
+def _file_plan(path: Path, groups: Sequence[str]) -> Reset:
+    from klamm.admin.reset import How, Reset, ResetError, read_csv
+
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        return Reset(how=How.FILE, plan=read_csv(text, groups))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ResetError(f"{path} cannot be read: {getattr(e, 'strerror', None) or e}") from None
+    except ResetError as e:
+        raise ResetError(f"{path}: {e}") from None
+
+
+def _carry_out(
+    groups: Sequence[str] | None,
+    wanted: Reset,
+    topics: Sequence[str] | None,
+    *,
+    all_topics: bool,
+    execute: bool,
+    export: bool,
+    at: tuple[str, Path | None, float],
+    output: Format,
+) -> None:
+    from klamm.admin.reset import write_csv
+
+    plans, problems = with_admin(
+        *at, lambda a: _planned(a, groups, wanted, topics, all_topics=all_topics, execute=execute)
+    )
+    for planned in plans.values():
+        for text in (*planned.clipped, *planned.fallbacks):
+            typer.echo(f"klamm: {text}", err=True)
+    if export:
+        sys.stdout.write(
+            write_csv({g: p.offsets for g, p in plans.items()}, with_group=len(groups or ()) != 1)
+        )
+    else:
+        rows = [
+            {"group": g, "topic": tp.topic, "partition": tp.partition, "new_offset": o}
+            for g, p in plans.items()
+            for tp, o in p.offsets.items()
+        ]
+        print_rows(rows, ["group", "topic", "partition", "new_offset"], output)
+    number = sum(len(p.offsets) for p in plans.values())
+    if execute:
+        typer.echo(f"{counted(number, 'offset')} set", err=True)
+    elif not problems:
+        typer.echo(f"dry run: {counted(number, 'offset')} would be set (--execute sets them)", err=True)
+    if problems:
+        fail("; ".join(problems), EXIT_FAILED)
+
+
+async def _planned(
+    admin: Admin,
+    groups: Sequence[str] | None,
+    wanted: Reset,
+    topics: Sequence[str] | None,
+    *,
+    all_topics: bool,
+    execute: bool,
+) -> tuple[dict[str, Plan], list[str]]:
+    """Plans of the groups that may be reset, carried out if asked, and why the others may not."""
+    from klamm.admin.group_reset import carry_out, may_reset, plan_group, state_of
+    from klamm_base.errors import KlammError
+
+    plans: dict[str, Plan] = {}
+    problems = []
+    for group in await group_names(admin, groups):
+        try:
+            state = await state_of(admin, group)
+            if not may_reset(state):
+                problems.append(f"group {group!r} is {state}: offsets are set only while it has no members")
+                continue
+            planned = await plan_group(admin, group, wanted, topics, all_topics=all_topics)
+            if execute:
+                await carry_out(admin, group, planned)
+            plans[group] = planned
+        except KlammError as e:
+            problems.append(str(e))
+    return plans, problems
+
+
+def export(
+    groups: Groups = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    all_groups: AllGroups = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """Print committed offsets as CSV: topic,partition,offset for one group, the group in front for several."""
+    check_scope(groups, all_groups=all_groups)
+    with reported():
+        from klamm.admin.reset import write_csv
+
+        found, problems = with_admin(bootstrap, command_config, timeout, lambda a: _committed(a, groups))
+        sys.stdout.write(write_csv(found, with_group=len(groups or ()) != 1))
+        if problems:
+            fail("; ".join(problems))
+
+
+async def _committed(admin: Admin, groups: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    from klamm.admin.group_reset import state_of
+    from klamm.admin.groups import committed
+
+    result: dict[str, Any] = {}
+    problems = []
+    for group in await group_names(admin, groups):
+        offsets = await committed(admin, group)
+        if not offsets and await state_of(admin, group) == "Dead":
+            problems.append(f"no group {group!r}")
+        result[group] = {tp: c.offset for tp, c in offsets.items()}
+    return result, problems
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV of klamm group export; - reads standard input.")
+    ],
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="The group, for lines that name none.")
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    execute: ExecuteOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+    command_config: CommandConfigOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Set the offsets of a CSV file, for every group in it. Shows what would be set unless --execute is given."""
+    with reported():
+        wanted = _file_plan(file, [group] if group else [])
+        named = [group] if group else list(wanted.plan or {})
+        if not named:
+            fail(f"{file} holds no offsets")
+        _carry_out(
+            named, wanted, None, all_topics=False, execute=execute, export=False,
+            at=(bootstrap, command_config, timeout), output=output,
+        )  # fmt: skip
+
+
+def delete_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
+    topics: Topics = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    timeout: TimeoutOption = TIMEOUT_S,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """Forget a group's offsets of topics that it does not read at the moment."""
+    if not topics:
+        raise typer.BadParameter("name at least one", param_hint="--topic")
+    with reported():
+        _check_topics(topics)
+        found = with_admin(bootstrap, command_config, timeout, lambda a: _forgotten(a, group, topics))
+        for tp in sorted(tp for tp, error in found.items() if error is None):
+            typer.echo(f"deleted the offset of {tp}")
+        problems = [str(error) for _, error in sorted(found.items()) if error is not None]
+        if problems:
+            fail("; ".join(problems))
+
+
+async def _forgotten(admin: Admin, group: str, topics: Sequence[str]) -> dict[Any, Any]:
+    from klamm.admin.group_reset import chosen_partitions
+    from klamm.admin.groups import delete_offsets as forget
+
+    return dict(await forget(admin, group, await chosen_partitions(admin, topics)))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `klamm group`."""
+    app.command()(reset)
+    app.command()(export)
+    app.command("import")(import_)
+    app.command("delete-offsets")(delete_offsets)

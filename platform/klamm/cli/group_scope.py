@@ -1,0 +1,32 @@
+"""What the commands of `klamm group` share: which groups are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from klamm.admin.client import Admin
+
+Groups = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Names of groups.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All consumer groups.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; may be repeated."
+    ),
+]
+
+
+def check_scope(groups: Sequence[str] | None, *, all_groups: bool) -> None:
+    if bool(groups) == all_groups:
+        raise typer.BadParameter("name groups, or give --all-groups", param_hint="GROUP")
+
+
+async def group_names(admin: Admin, groups: Sequence[str] | None) -> list[str]:
+    """The groups that are named; all of them where none is."""
+    from klamm.admin.groups import list_groups as ask
+
+    return list(dict.fromkeys(groups)) if groups else [g.group for g in await ask(admin)]
