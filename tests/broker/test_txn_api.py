@@ -292,3 +292,16 @@ def test_settings(tmp_path):
         )  # fmt: skip
         raw.request(WriteTxnMarkersRequest(markers=[marker]), 1)
         wait_until(lambda: not producers(), "the producer to be forgotten")
+
+
+def test_a_transaction_log_that_a_client_makes_or_deletes(tmp_path):
+    """Whoever makes `__transaction_state` decides on its partitions; with it go all transactional ids."""
+    with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as raw:
+        new_topic(broker, 5, name="__transaction_state")
+        first = Txn(raw, "x")
+        assert len(list((tmp_path / "data").glob("__transaction_state-*"))) == 5
+        deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="__transaction_state")], timeout_ms=5000)
+        assert raw.request(deleted, 6).responses[0].error_code == E.NONE
+        assert first.end() == E.INVALID_PRODUCER_ID_MAPPING
+        again = Txn(raw, "x")
+        assert again.producer_id > first.producer_id

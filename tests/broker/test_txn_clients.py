@@ -15,6 +15,7 @@ from klamm_broker.wire.batch import iter_headers
 from klamm_broker.wire.errors import ErrorCode as E
 from klamm_broker.wire.messages.end_txn import EndTxnRequest
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_broker.wire.messages.produce import ProduceRequest
 
 QUIET = {"log_level": 0}
 
@@ -272,3 +273,24 @@ def test_kafka_python(broker):
             client.abort_transaction()
     client.close()
     assert read_all(broker, topic) == [b"kept", b"kept too"]
+
+
+def test_pipelined_requests_of_a_transaction_stay_in_order(tmp_path):
+    """The first waits until its partition is added, which takes a write to the disk; the others must not overtake it."""
+    with EmbeddedBroker(tmp_path / "data", config={"durability": "fsync"}) as broker:
+        topic = new_topic(broker)
+        with RawClient(broker.port) as raw:
+            client = NewClient(raw, "txn")
+            for n in range(10):
+                for i in range(5):
+                    records = batch(
+                        f"{n}.{i}".encode(), producer_id=client.producer_id, producer_epoch=client.epoch, base_sequence=i,
+                        is_transactional=True,
+                    )  # fmt: skip
+                    raw.send(produce_request(topic, records, acks=-1, transactional_id="txn"), 12, i)
+                for i in range(5):
+                    correlation_id, answer = raw.receive(ProduceRequest, 12)
+                    assert correlation_id == i
+                    assert answer.responses[0].partition_responses[0].error_code == E.NONE
+                client.end()
+        assert read_all(broker, topic) == [f"{n}.{i}".encode() for n in range(10) for i in range(5)]

@@ -12,6 +12,7 @@ Not supported: writes of clients to internal topics (as in Kafka).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -73,21 +74,7 @@ def _recompress_first(conn: Connection, body: bytearray, version: int, correlati
     broker = conn.broker
 
     def done(future: Future[ProduceData]) -> None:
-        try:
-            data = future.result()
-            answer = append_all(broker, data)
-            if data.acks == 0:
-                _close_if_failed(conn, answer)
-                slot.resolve(())
-            elif broker.commits is None or not _parked_until_committed(
-                conn, version, correlation_id, answer, slot
-            ):
-                slot.resolve((encode_produce_response(correlation_id, version, answer),))
-        except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
-            log.exception("a request of %s failed", conn)
-            slot.fail(f"failed here: {e!r}")
-        finally:
-            conn.go_on()
+        _append_held(conn, slot, version, correlation_id, future.result)
 
     job = recompression.job(broker, parse_produce(memoryview(body), 0, version), broker.now_ms())
     broker.loop.run_in_executor(None, job).add_done_callback(done)
@@ -98,21 +85,46 @@ def _produce_later(
 ) -> None:
     """The transaction coordinator has to write first, or to end the last transaction: as `produce`, once it has."""
     slot = conn.park()
+    conn.hold()
 
     def verified() -> None:
-        if slot.closed:
-            return
-        data = parse_produce(memoryview(body), 0, version)
-        answer = append_all(conn.broker, data, verification)
+        _append_held(
+            conn,
+            slot,
+            version,
+            correlation_id,
+            lambda: parse_produce(memoryview(body), 0, version),
+            verification,
+        )
+
+    verification.when_done(verified)
+
+
+def _append_held(
+    conn: Connection,
+    slot: Slot,
+    version: int,
+    correlation_id: int,
+    get: Callable[[], ProduceData],
+    verification: Verification | None = None,
+) -> None:
+    """The rest of `produce` for a request that was held up, whether or not the connection is still there."""
+    broker = conn.broker
+    try:
+        data = get()
+        answer = append_all(broker, data, verification)
         if data.acks == 0:
             _close_if_failed(conn, answer)
             slot.resolve(())
-        elif conn.broker.commits is None or not _parked_until_committed(
+        elif broker.commits is None or not _parked_until_committed(
             conn, version, correlation_id, answer, slot
         ):
             slot.resolve((encode_produce_response(correlation_id, version, answer),))
-
-    verification.when_done(verified)
+    except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
+        log.exception("a request of %s failed", conn)
+        slot.fail(f"failed here: {e!r}")
+    finally:
+        conn.go_on()
 
 
 Answer = list[tuple[TopicKey, list[ProduceResult]]]
