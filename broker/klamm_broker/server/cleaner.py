@@ -211,6 +211,7 @@ class LogCleaner:
                 return True
         finally:
             partition_log.cleaning = False
+        await self._process.kill()  # it may be in the middle of what is not wanted any more
         await self._clear(partition_log.directory)
         return False
 

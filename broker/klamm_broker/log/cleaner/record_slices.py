@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klamm_broker.wire.batch import HEADER_BYTES, BatchHeader
+from klamm_broker.wire.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader
 from klamm_broker.wire.compression import decompress
 from klamm_broker.wire.errors import InvalidRecord
 from klamm_broker.wire.varint import VarintTooLong, decode_varint, encode_varint
@@ -27,8 +27,12 @@ class RecordSlice(NamedTuple):
 
 def slice_records(buf: bytes, pos: int, header: BatchHeader) -> tuple[bytes, list[RecordSlice]]:
     """(unpacked data, records) of the batch at `pos`. Raises InvalidRecord, CorruptRecord."""
-    body = memoryview(buf)[pos + HEADER_BYTES : pos + header.size]
-    data = bytes(decompress(header.compression, body))
+    end = pos + LENGTH_PREFIX_BYTES + header.length
+    if header.attributes & COMPRESSION_MASK:
+        body = memoryview(buf)[pos + HEADER_BYTES : end]
+        data = bytes(decompress(header.compression, body))
+    else:
+        data = buf[pos + HEADER_BYTES : end]
     records: list[RecordSlice] = []
     try:
         end = _slice(data, header, records)
