@@ -9,6 +9,7 @@ from support.group_sim import GROUP
 from klamm_broker.coordinator.consumer.member import MemberState
 from klamm_broker.coordinator.consumer.model import GroupSettings
 from klamm_broker.coordinator.model import CommitRequest, OffsetToCommit, TopicPartition
+from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
 from klamm_broker.wire.errors import ErrorCode as E
 
 
@@ -325,6 +326,27 @@ def test_offsets_are_committed_by_those_that_own_the_partitions(sim):
     assert commit(sim, "", -1, 5) is E.NONE, "nobody is in the group"
 
 
+def test_offsets_within_a_transaction(sim):
+    a = SimMember(sim, "a", "t")
+    settle([a])
+
+    def commit(member_id: str, epoch: int) -> E:
+        token = sim.token("commit")
+        request = TxnCommitRequest(
+            group_id=GROUP, generation_id=epoch, member_id=member_id, producer_id=1, producer_epoch=0,
+            offsets={TopicPartition("t", 0): OffsetToCommit(1, topic_id=sim.topics.by_name("t").id)},
+        )  # fmt: skip
+        sim.run(sim.coordinator.commit(request, token, sim.now))
+        return sim.replies[token].error
+
+    assert commit("", -1) is E.NONE, "older clients say nothing of members"
+    assert commit("a", a.epoch) is E.NONE
+    assert commit("a", a.epoch + 1) is E.ILLEGAL_GENERATION
+    assert commit("x", a.epoch) is E.UNKNOWN_MEMBER_ID
+    sim.run(sim.coordinator.on_marker(sim.group.partition, 1, committed=True, now=sim.now))
+    assert [o.offset for o in sim.coordinator.fetch(GROUP).offsets.values()] == [1]
+
+
 def test_what_administrators_see(sim):
     SimMember(sim, "a", "t").beat()
     described = sim.coordinator.describe(GROUP)
@@ -364,5 +386,21 @@ def test_offsets_expire_unless_somebody_subscribes_and_the_empty_group_goes_with
     assert len(sim.coordinator.fetch(GROUP).offsets) == 1
     a.leave()
     sim.advance(700_000)
+    assert not sim.coordinator.groups
+    assert not sim.restarted().coordinator.groups
+
+
+def test_a_group_that_is_being_deleted_takes_nobody_in(sim):
+    a = SimMember(sim, "a", "t")
+    settle([a])
+    sim.auto = False
+    left = sim.send(member_id="a", member_epoch=-1)
+    token = sim.token("delete")
+    sim.run(sim.coordinator.delete_group(GROUP, token, sim.now))
+    joined = sim.send(**SimMember(sim, "b", "t").fields())
+    assert not {left, token, joined} & sim.replies.keys()
+    sim.finish_appends()
+    assert (sim.replies[left].error, sim.replies[token]) == (E.NONE, E.NONE)
+    assert sim.replies[joined].error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert not sim.coordinator.groups
     assert not sim.restarted().coordinator.groups

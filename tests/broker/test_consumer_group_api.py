@@ -18,6 +18,11 @@ from klamm_broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
 from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm_broker.wire.messages.list_groups import ListGroupsRequest
 
 
@@ -102,6 +107,19 @@ def test_a_group_survives_a_kill(tmp_path):
             assert client.request(describe, 1) == before
             again = client.request(heartbeat(group, "m", joined.member_epoch), 1)
             assert again.error_code == E.NONE
+
+
+def test_a_group_has_configurations_of_its_own(broker):
+    group = new_name("group")
+    configs = [AlterableConfig(name="consumer.heartbeat.interval.ms", config_operation=0, value="6000")]
+    resource = AlterConfigsResource(resource_type=32, resource_name=group, configs=configs)
+    with RawClient(broker.port) as client:
+        joined = client.request(heartbeat(group, "m", 0, subscribed_topic_names=[]), 1)
+        assert joined.heartbeat_interval_ms == 5_000
+        changed = client.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert changed.responses[0].error_code == E.NONE
+        again = client.request(heartbeat(group, "m", joined.member_epoch), 1)
+        assert again.heartbeat_interval_ms == 6_000
 
 
 def test_the_protocol_can_be_switched_off(tmp_path):

@@ -281,6 +281,10 @@ class GroupCoordinator:
     def delete_group(self, group_id: str, token: Token, now: Now) -> list[Effect]:
         """DeleteGroups, one group. The reply is an ErrorCode."""
         self._turn.begin(now)
+        self._core.journal.when_free(group_id, lambda: self._delete_group(group_id, token))
+        return self._turn.end()
+
+    def _delete_group(self, group_id: str, token: Token) -> None:
         error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             self._turn.reply(token, error)
@@ -288,7 +292,6 @@ class GroupCoordinator:
             self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
         else:
             self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
-        return self._turn.end()
 
     def _delete(self, group: Group, done: Callable[[ErrorCode], None]) -> None:
         group.deleting = True

@@ -64,6 +64,9 @@ class Core:
         """Begin a change; with `create` of a new group, or one that was classic. Raises GroupError."""
         group = self.groups.get(group_id)
         now = self.turn.now
+        if group is not None and group.deleting:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            raise GroupError(code, code.message)
         if isinstance(group, ConsumerGroup):
             return Change(group=group, now=now)
         if group is None:
@@ -123,7 +126,7 @@ class Core:
     def _resolve(self, group_id: str, expressions: frozenset[str]) -> None:
         """Match regular expressions against the topics that there are; new results begin a new epoch."""
         group = self.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
+        if not isinstance(group, ConsumerGroup) or group.deleting:
             return
         wanted = [e for e in sorted(expressions) if group.regex_counts[e]]
         topics = self.steps.topics
