@@ -74,7 +74,7 @@ def _recompress_first(conn: Connection, body: bytearray, version: int, correlati
     broker = conn.broker
 
     def done(future: Future[ProduceData]) -> None:
-        _append_held(conn, slot, version, correlation_id, future.result)
+        _append_held(conn, slot, future.result, version=version, correlation_id=correlation_id)
 
     job = recompression.job(broker, parse_produce(memoryview(body), 0, version), broker.now_ms())
     broker.loop.run_in_executor(None, job).add_done_callback(done)
@@ -91,10 +91,10 @@ def _produce_later(
         _append_held(
             conn,
             slot,
-            version,
-            correlation_id,
             lambda: parse_produce(memoryview(body), 0, version),
-            verification,
+            version=version,
+            correlation_id=correlation_id,
+            verification=verification,
         )
 
     verification.when_done(verified)
@@ -103,9 +103,10 @@ def _produce_later(
 def _append_held(
     conn: Connection,
     slot: Slot,
+    get: Callable[[], ProduceData],
+    *,
     version: int,
     correlation_id: int,
-    get: Callable[[], ProduceData],
     verification: Verification | None = None,
 ) -> None:
     """The rest of `produce` for a request that was held up, whether or not the connection is still there."""
