@@ -380,6 +380,27 @@ class Connection:
         """A request waits for its answer, or an answer for its peer."""
         return bool(self._parked or self._out)
 
+    def hang_up(self) -> None:
+        """Nothing more is sent; what the peer still sends is to be dropped with `discard`."""
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError as e:
+            self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
+
+    def discard(self) -> None:
+        """Drop what has come, and close when the peer has. A socket that is closed with bytes unread takes back answers
+        that are on their way: the system resets the connection.
+        """
+        try:
+            n = self.sock.recv_into(self._view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as e:
+            self.close(f"read failed: {e.strerror or e}", level=logging.DEBUG)
+            return
+        if n == 0:
+            self.close("the broker stops", level=logging.DEBUG)
+
     def close(self, why: str, *, level: int = logging.WARNING) -> None:
         """Close, once; `why` goes to the log with the peer's address."""
         if self.closed:

@@ -31,6 +31,8 @@ ACCEPTS_PER_WAKEUP: Final = 16
 ACCEPT_PAUSE_S: Final = 0.5
 """Pause after the process ran out of file descriptors: accepting at once would spin."""
 SWEEP_S_MAX: Final = 10.0
+LINGER_S: Final = 0.5
+"""How long peers have to take the last answers and to close their side."""
 
 
 class ListenError(KlammError):
@@ -91,6 +93,13 @@ class Server:
         deadline = self.loop.time() + timeout_s
         while self.loop.time() < deadline and any(c.sending for c in self.connections):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.hang_up()
+        deadline = min(deadline, self.loop.time() + LINGER_S)
+        while self.loop.time() < deadline and self.connections:
+            for connection in list(self.connections):
+                connection.discard()
+            await asyncio.sleep(0.005)
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
 
