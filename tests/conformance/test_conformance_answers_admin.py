@@ -242,22 +242,16 @@ def altered_configs_as_described(side: Side) -> list[Request]:
     ]
 
 
-DEFAULTS = {
-    r"\]\.synonyms(\[|$)": "we name the broker property of every default; Kafka leaves out those that are null by themselves"
-}
 INTENDED: dict[str, dict[str, str]] = {
     "api_versions": {
         r"api_keys\[(1[^08]|[2-9]\d)\]": "not served: the ledger in docs/differences.md; what is served has Kafka's versions",
         r"(supported|finalized)_features\[(share|streams)": "not served",
         r"finalized_features_epoch": "our count of changes, Kafka's offset of its metadata log",
     },
-    "describe_topic_configs": DEFAULTS,
-    "describe_broker_configs": DEFAULTS,
     "create_topics_checked_only": {r"\.topic_id": "a topic that was only checked has no id"},
     "alter_configs": {
         r"^9\..*error_code": "an operation that does not exist is the client's error, not ours"
     },
-    "altered_configs_as_described": DEFAULTS,
 }
 
 

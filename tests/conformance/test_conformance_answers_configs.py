@@ -359,7 +359,6 @@ def quotas(side: Side) -> list[Request]:
     ]
 
 
-SYNONYMS = r"\]\.synonyms(\[|$)"
 INTENDED: dict[str, dict[str, str]] = {
     "broker_configs_refused": {r"^17\.": "Kafka stores a property that nobody knows"},
     "features": {
@@ -373,8 +372,6 @@ INTENDED: dict[str, dict[str, str]] = {
         r"replica_directory_id": "each has an id of its own",
         r"nodes\[0\]\.listeners": "the endpoint of the broker: there is no other",
     },
-    "client_metrics": {SYNONYMS: "we name the default as well"},
-    "topic_configs_replaced": {SYNONYMS: "we name the broker property of every default"},
     "quotas": {r"^18\.": "not enforced, so refused"},
 }
 

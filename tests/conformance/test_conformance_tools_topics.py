@@ -31,7 +31,7 @@ def test_topics_are_created_listed_described_grown_and_deleted(tool: Tool) -> No
 
     head, *partitions = tool("kafka-topics", "--describe", "--topic", name).ok().lines
     assert re.fullmatch(
-        rf"Topic: {name}\tTopicId: [\w-]{{22}}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=60000",
+        rf"Topic: {name}\tTopicId: [\w-]{{22}}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,retention.ms=60000",
         head,
     )
     assert [re.sub(r"\s+", " ", line).strip() for line in partitions] == [

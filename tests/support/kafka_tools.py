@@ -21,6 +21,7 @@ _TOOLS = "org.apache.kafka.tools."
 CLASSES = {
     "kafka-acls": _TOOLS + "AclCommand",
     "kafka-broker-api-versions": _TOOLS + "BrokerApiVersionsCommand",
+    "kafka-client-metrics": _TOOLS + "ClientMetricsCommand",
     "kafka-cluster": _TOOLS + "ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": _TOOLS + "consumer.ConsoleConsumer",

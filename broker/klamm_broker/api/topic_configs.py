@@ -5,12 +5,13 @@ Pure: values in, entries out, each with every place that gives it a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Final
 
-from klamm_base.configdef import ConfigKey, Password, Type, to_string
+from klamm_base.configdef import ConfigKey, Password, Type, parse_type, to_string
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server.config_keys import BROKER_CONFIG
 from klamm_broker.server.dynamic_config import DYNAMIC
@@ -68,10 +69,15 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key with its effective value and every place that gives it one, the deciding one first."""
+    """One key with its effective value, where that comes from, and every place that gives it one as Kafka lists them.
+
+    Kafka does not list a default that the key has by itself, without a property of the broker behind it.
+    """
 
     key: ConfigKey
-    synonyms: tuple[Synonym, ...]
+    text: str | None
+    source: Source
+    synonyms: Sequence[Synonym]
     read_only: bool
 
     @property
@@ -81,89 +87,104 @@ class Entry:
     @property
     def value(self) -> str | None:
         """A secret is never told."""
-        return None if self.sensitive else self.synonyms[0].value
-
-    @property
-    def source(self) -> Source:
-        return self.synonyms[0].source
+        return None if self.sensitive else self.text
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Entry]:
     """Every key of a topic with these own properties."""
-    return [Entry(key, tuple(_topic_synonyms(key, config, overrides)), False) for key in TOPIC_CONFIGS]
+    return [_topic_entry(key, config, overrides) for key in TOPIC_CONFIGS]
 
 
-def _topic_synonyms(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Synonym]:
-    if key.name in overrides:
-        yield Synonym(key.name, overrides[key.name], Source.DYNAMIC_TOPIC_CONFIG)
-    names = SYNONYMS.get(key.name)
-    if names is not None:
-        yield from _dynamic(names[0][0], config)
-    static = deciding_synonym(key.name, config.originals)
-    if static is not None:
-        yield Synonym(static, config.static_topic_defaults[key.name], Source.STATIC_BROKER_CONFIG)
-    default = to_string(key.default, key.type)
-    yield Synonym(names[0][0] if names else key.name, default, Source.DEFAULT_CONFIG)
+def _topic_entry(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, str]) -> Entry:
+    name = key.name
+    synonyms = _broker_synonyms([broker_key for broker_key, _ in SYNONYMS.get(name, ())], config)
+    text = config.topic_defaults.get(name, to_string(key.default, key.type))
+    if not synonyms:  # a property in another unit, which Kafka passes over
+        static = deciding_synonym(name, config.originals)
+        if static is not None:
+            synonyms = [Synonym(static, text, Source.STATIC_BROKER_CONFIG)]
+    if name in overrides:
+        text = overrides[name]
+        synonyms = [Synonym(name, text, Source.DYNAMIC_TOPIC_CONFIG), *synonyms]
+    return Entry(key, text, _source(synonyms), synonyms, False)
 
 
 def broker_entries(config: BrokerConfig) -> list[Entry]:
     """Every key of the broker. Those that are read-only change with `server.properties` and a restart."""
-    return [
-        Entry(key, tuple(_broker_synonyms(key, config)), key.name not in DYNAMIC)
-        for key in BROKER_CONFIG
-        if not key.internal
-    ]
-
-
-def _broker_synonyms(key: ConfigKey, config: BrokerConfig) -> Iterator[Synonym]:
-    yield from _dynamic(key.name, config)
-    if key.name in config.originals:
-        yield Synonym(key.name, _static_text(key, config), Source.STATIC_BROKER_CONFIG)
-    yield Synonym(key.name, to_string(key.default, key.type), Source.DEFAULT_CONFIG)
+    entries = []
+    for key in BROKER_CONFIG:
+        if key.internal:
+            continue
+        synonyms = _broker_synonyms(_OTHER_UNITS.get(key.name, [key.name]), config)
+        value = config[key.name]
+        text = None if isinstance(value, Password) else to_string(value, key.type)
+        entries.append(Entry(key, text, _source(synonyms), synonyms, key.name not in DYNAMIC))
+    return entries
 
 
 def default_broker_entries(config: BrokerConfig) -> list[Entry]:
     """What was changed for all brokers."""
+    source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        Entry(BROKER_CONFIG[name], (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),), False)
+        Entry(BROKER_CONFIG[name], value, source, [Synonym(name, value, source)], False)
         for name, value in config.dynamic_defaults.items()
     ]
 
 
 def group_entries(config: BrokerConfig, own: Mapping[str, str]) -> list[Entry]:
     """Every key of a group with these own configurations."""
-    return [Entry(key, tuple(_group_synonyms(key, config, own)), False) for key in GROUP_CONFIGS]
-
-
-def _group_synonyms(key: ConfigKey, config: BrokerConfig, own: Mapping[str, str]) -> Iterator[Synonym]:
-    if key.name in own:
-        yield Synonym(key.name, own[key.name], Source.GROUP_CONFIG)
-    synonym = broker_synonym(key.name)
-    if synonym in config.originals:
-        yield Synonym(synonym, str(group_default(config, key.name)), Source.STATIC_BROKER_CONFIG)
-    yield Synonym(synonym, to_string(key.default, key.type), Source.DEFAULT_CONFIG)
+    entries = []
+    for key in GROUP_CONFIGS:
+        synonym, text = broker_synonym(key.name), str(group_default(config, key.name))
+        synonyms = [Synonym(synonym, to_string(key.default, key.type), Source.DEFAULT_CONFIG)]
+        if synonym in config.originals:
+            synonyms.insert(0, Synonym(synonym, text, Source.STATIC_BROKER_CONFIG))
+        if key.name in own:
+            text = own[key.name]
+            synonyms.insert(0, Synonym(key.name, text, Source.GROUP_CONFIG))
+        entries.append(Entry(key, text, _source(synonyms), synonyms, False))
+    return entries
 
 
 def client_metrics_entries(own: Mapping[str, str]) -> list[Entry]:
     """Every key of a client metrics subscription with these own configurations."""
-    return [Entry(key, tuple(_metrics_synonyms(key, own)), False) for key in METRICS_CONFIGS]
+    entries = []
+    for key in METRICS_CONFIGS:
+        text = own.get(key.name, to_string(key.default, key.type))
+        synonyms = [Synonym(key.name, text, Source.CLIENT_METRICS_CONFIG)] if key.name in own else []
+        entries.append(Entry(key, text, _source(synonyms), synonyms, False))
+    return entries
 
 
-def _metrics_synonyms(key: ConfigKey, own: Mapping[str, str]) -> Iterable[Synonym]:
-    if key.name in own:
-        yield Synonym(key.name, own[key.name], Source.CLIENT_METRICS_CONFIG)
-    yield Synonym(key.name, to_string(key.default, key.type), Source.DEFAULT_CONFIG)
+_OTHER_UNITS: Final = {names[0][0]: [name for name, _ in names] for names in SYNONYMS.values()}
+"""Broker keys with others that say the same: in another unit, and after them."""
 
 
-def _dynamic(name: str, config: BrokerConfig) -> Iterator[Synonym]:
-    if name in config.dynamic:
-        yield Synonym(name, config.dynamic[name], Source.DYNAMIC_BROKER_CONFIG)
-    if name in config.dynamic_defaults:
-        yield Synonym(name, config.dynamic_defaults[name], Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+def _broker_synonyms(names: Sequence[str], config: BrokerConfig) -> list[Synonym]:
+    """What gives the first of these broker keys a value, and the others after it, from the strongest to the default."""
+    found: list[Synonym] = []
+    for texts, source in (
+        (config.dynamic, Source.DYNAMIC_BROKER_CONFIG),
+        (config.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.originals, Source.STATIC_BROKER_CONFIG),
+    ):
+        found += [_synonym(name, texts[name], source) for name in names if name in texts]
+    for name in names:
+        key = BROKER_CONFIG[name]
+        if key.default is not None:
+            found.append(_synonym(name, to_string(key.default, key.type), Source.DEFAULT_CONFIG))
+    return list(dropwhile(lambda synonym: synonym.name != names[0], found))
 
 
-def _static_text(key: ConfigKey, config: BrokerConfig) -> str | None:
-    if key.name in config.dynamic or key.name in config.dynamic_defaults:
-        return config.originals[key.name]
-    value = config[key.name]
-    return None if isinstance(value, Password) else to_string(value, key.type)
+def _synonym(name: str, text: str | None, source: Source) -> Synonym:
+    """As a typed value is written, whatever the file says it with."""
+    key = BROKER_CONFIG[name]
+    if key.type is Type.PASSWORD:
+        text = None
+    elif text is not None:
+        text = to_string(parse_type(name, text, key.type), key.type)
+    return Synonym(name, text, source)
+
+
+def _source(synonyms: Sequence[Synonym]) -> Source:
+    return synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
