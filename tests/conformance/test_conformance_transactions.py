@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from support import kafka_oracle
 from support.broker import new_name, new_topic, wait_until
 from support.kafka_broker import KafkaBroker
@@ -19,8 +19,10 @@ from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.coordinator.partitioning import partition_for
+from klamm_broker.wire.errors import ErrorCode as E
 from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 Tool = Callable[..., ToolResult]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -157,8 +159,6 @@ def test_javas_clients_copy_a_topic_exactly_once(broker: EmbeddedBroker, protoco
 
 
 def committed_values(bootstrap: str, topic: str, partitions: int) -> list[str]:
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
     reader = Consumer({
         "bootstrap.servers": bootstrap, "group.id": new_name("group"), "isolation.level": "read_committed",
         "auto.offset.reset": "earliest", "enable.partition.eof": True, "log_level": 0,
@@ -207,21 +207,29 @@ def test_kafka_decodes_our_transaction_log(kafka_tools: KafkaTools, tmp_path: Pa
 
 
 def test_a_directory_that_kafka_wrote_goes_on_here(tmp_path: Path) -> None:
-    """Committed, aborted and open transactions of a real broker; its producer ids are not handed out again."""
+    """Committed, aborted and open transactions of a real broker, with offsets; its producer ids are not handed out again."""
     topic = "t"
     with KafkaBroker(tmp_path) as kafka:
+        group = Consumer({"bootstrap.servers": kafka.address, "group.id": "g", "log_level": 0})
         client = producer(kafka.address, "done")
-        for value, committed in (("kept", True), ("dropped", False)):
+        for value, offset, committed in (("kept", 5, True), ("dropped", 6, False)):
             write(client, topic, value)
+            client.send_offsets_to_transaction(
+                [TopicPartition(topic, 0, offset)], group.consumer_group_metadata(), 20
+            )
             (client.commit_transaction if committed else client.abort_transaction)(20)
         left = producer(kafka.address, "left")
         write(left, topic, "open")
+        left.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], group.consumer_group_metadata(), 20)
+        group.close()
         theirs = described(kafka.port, "done", "left")
     with EmbeddedBroker(tmp_path / "data", config={"node.id": "1"}) as broker:
         with RawClient(broker.port) as raw:
             wait_until(lambda: described(broker.port, "left")["left"].error_code == 0, "the ids to be loaded")
             ours = described(broker.port, "done", "left")
             assert ours == theirs
+            assert committed_offset(raw, stable=False) == (E.NONE, 5)
+            assert committed_offset(raw, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
             given = raw.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
             assert given.producer_id > max(state.producer_id for state in theirs.values())
         assert committed_values(broker.bootstrap, topic, 1) == ["kept"]
@@ -229,6 +237,20 @@ def test_a_directory_that_kafka_wrote_goes_on_here(tmp_path: Path) -> None:
         write(again, topic, "after")
         again.commit_transaction(10)
         assert committed_values(broker.bootstrap, topic, 1) == ["kept", "after"]
+        with RawClient(broker.port) as raw:
+            assert committed_offset(raw, stable=True) == (E.NONE, 5)
+
+
+def committed_offset(raw: RawClient, *, stable: bool) -> tuple[int, int]:
+    """Error and offset of group `g`, once it is loaded."""
+    asked = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=stable
+    )
+    group = wait_until(
+        lambda: (found := raw.request(asked, 8).groups[0]).error_code == 0 and found, "the group to be loaded"
+    )
+    partition = group.topics[0].partitions[0]
+    return partition.error_code, partition.committed_offset
 
 
 def described(port: int, *names: str) -> dict[str, Any]:
