@@ -27,6 +27,10 @@ from support.history import RULES, History
 
 CYCLES_PER_ROUND: Final = 50
 PAGE: Final = Path(__file__).parents[3] / "docs/reliability.md"
+TOLD: Final = {
+    "zombies": "fenced producers that tried to commit",
+    "sessions given up": "idempotent producers that gave their session up",
+}
 BEGIN, END = "<!-- soak: begin -->", "<!-- soak: end -->"
 
 
@@ -65,7 +69,7 @@ class Totals:
             *((f"cycles: {kind}", count) for kind, count in sorted(self.faults.items(), key=lambda i: -i[1])),
             *((f"cycles in mode “{mode}”", count) for mode, count in self.modes.items()),
             *((f"{what} checked", count) for what, count in self.examined.items()),
-            *((f"transactions {what}" if what != "zombies" else "fenced producers that tried to commit", n) for what, n in self.transactions.items()),
+            *((TOLD.get(what, f"transactions {what}"), n) for what, n in self.transactions.items()),
             *((f"violations: {rule}", self.violations[rule]) for rule in RULES),
             ("rounds", self.rounds),
             ("rounds that failed", len(self.failed)),
