@@ -313,6 +313,25 @@ def test_tables():
     assert table([], ["log_end_offset"]) == "LOG-END-OFFSET\n"
 
 
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text("ab", max_size=60), st.text("c", max_size=40), st.integers(0, 10**9)), max_size=4
+    ),
+    st.integers(1, 120),
+)
+def test_tables_fit_the_terminal_if_they_can(values, room):
+    rows = [{"first": a, "second": b, "number": n} for a, b, n in values]
+    whole = table(rows, ["first", "second", "number"]).splitlines()
+    lines = table(rows, ["first", "second", "number"], room=room).splitlines()
+    numbers = max([6, *(len(str(n)) for _, _, n in values)])
+    if max(map(len, whole)) <= room or room < 12 + 12 + numbers + 4:
+        assert lines == whole
+    else:
+        assert max(map(len, lines)) <= room
+    assert [line.split()[-1] for line in lines] == [line.split()[-1] for line in whole]
+
+
 @pytest.mark.parametrize(
     ("format_", "text"),
     [

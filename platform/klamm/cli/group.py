@@ -101,7 +101,8 @@ def describe(
             bootstrap, command_config, timeout, lambda a: _described(a, groups, what=what)
         )
         columns, wide = _COLUMNS[what]
-        print_rows(rows, columns, output, wide=wide)
+        if rows or not problems:
+            print_rows(rows, columns, output, wide=wide)
         if problems:
             fail("; ".join(problems))
 

@@ -162,7 +162,8 @@ def _carry_out(
             for g, p in plans.items()
             for tp, o in p.offsets.items()
         ]
-        print_rows(rows, ["group", "topic", "partition", "new_offset"], output)
+        if rows or not problems:
+            print_rows(rows, ["group", "topic", "partition", "new_offset"], output)
     number = sum(len(p.offsets) for p in plans.values())
     if execute:
         typer.echo(f"{counted(number, 'offset')} set", err=True)

@@ -1,13 +1,14 @@
 """Rows of the administrative commands as table, wide table, JSON, JSON lines, YAML or CSV.
 
 Values keep their types where the format has types: a number is a number, what is not known is null. Plain text is printed
-to terminals too, because it can be copied, and starting stays fast.
+to terminals too, because it can be copied, and starting stays fast; a table (not a wide one) is fitted to the terminal.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 Rows = Sequence[Mapping[str, Any]]
+_LEAST_WIDTH = 12  # of a column whose texts are cut
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
@@ -37,7 +39,7 @@ def print_rows(rows: Rows, columns: Sequence[str], format_: Format, *, wide: Seq
     """Print rows. A table has `columns`, a wide one and CSV `wide` too; JSON and YAML have all that is in a row."""
     match format_:
         case Format.TABLE:
-            sys.stdout.write(table(rows, columns))
+            sys.stdout.write(table(rows, columns, room=_terminal_width()))
         case Format.WIDE:
             sys.stdout.write(table(rows, [*columns, *wide]))
         case Format.JSON:
@@ -52,20 +54,47 @@ def print_rows(rows: Rows, columns: Sequence[str], format_: Format, *, wide: Seq
             writer.writerows([_csv_cell(row.get(c)) for c in [*columns, *wide]] for row in rows)
 
 
-def table(rows: Rows, columns: Sequence[str]) -> str:
-    """Aligned text; numbers to the right. The heads alone when there are no rows."""
+def table(rows: Rows, columns: Sequence[str], *, room: int | None = None) -> str:
+    """Aligned text; numbers to the right. The heads alone when there are no rows.
+
+    In less `room` than the lines take (None: as much as they like) the longest texts are cut, which shows as an ellipsis.
+    """
     heads = [c.upper().replace("_", "-") for c in columns]
     cells = [[cell(row.get(c)) for c in columns] for row in rows]
-    widths = [max([len(head), *(len(line[i]) for line in cells)]) for i, head in enumerate(heads)]
     right = [_numbers([row.get(c) for row in rows]) for c in columns]
+    widths = [max([len(head), *(len(line[i]) for line in cells)]) for i, head in enumerate(heads)]
+    if room is not None:
+        widths = _narrowed(
+            widths, [0 if flush else len(h) for flush, h in zip(right, heads, strict=True)], room
+        )
     lines = [
         "  ".join(
-            text.rjust(width) if flush else text.ljust(width)
+            text.rjust(width) if flush else _cut(text, width).ljust(width)
             for text, width, flush in zip(line, widths, right, strict=True)
         ).rstrip()
         for line in [heads, *cells]
     ]
     return "\n".join(lines) + "\n"
+
+
+def _terminal_width() -> int | None:
+    """None where the output is not a terminal: what is piped on is whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _narrowed(widths: list[int], least: list[int], room: int) -> list[int]:
+    """Widths that fit, if the widest columns of text (those with a `least` width) can give enough."""
+    result = list(widths)
+    while sum(result) + 2 * (len(result) - 1) > room:
+        can = [i for i, low in enumerate(least) if low and result[i] > max(low, _LEAST_WIDTH)]
+        if not can:
+            return widths  # a table that cannot fit is better whole
+        result[max(can, key=lambda i: result[i])] -= 1
+    return result
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _numbers(values: Sequence[Any]) -> bool:
