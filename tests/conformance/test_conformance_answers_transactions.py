@@ -23,6 +23,11 @@ from klamm_broker.wire.messages.describe_transactions import DescribeTransaction
 from klamm_broker.wire.messages.end_txn import EndTxnRequest
 from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from klamm_broker.wire.messages.list_transactions import ListTransactionsRequest
 from klamm_broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -378,9 +383,51 @@ def reading_committed(side: Side) -> list[Request]:
     return [init("read"), produce(0), fetched(1), fetched(0), x.end(False, version=5), fetched(1), produce(0, 1), fetched(1), x.end(version=5, epoch=1), fetched(1)]  # fmt: skip
 
 
+def listing_offsets_below_an_open_transaction(side: Side) -> list[Request]:
+    x = Producer("offsets")
+
+    def listed_at(timestamp: int, isolation: int) -> Request:
+        part = ListOffsetsPartition(partition_index=1, timestamp=timestamp)
+        topics = [ListOffsetsTopic(name=READ_TOPIC, partitions=[part])]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=5000)
+        return later(lambda _: (request, 8))
+
+    def produce(sequence: int, epoch: int = 0) -> Request:
+        def ask(answers: Answers) -> Any:
+            records = batch(
+                b"x",
+                timestamp=NOW_MS + 10 * (sequence + epoch),
+                producer_id=answers[0].producer_id,
+                producer_epoch=answers[0].producer_epoch + epoch,
+                base_sequence=sequence,
+                is_transactional=True,
+            )
+            topic = side.topic_ids[READ_TOPIC]
+            return produce_request(topic, records, partition=1, acks=-1, transactional_id="offsets"), 13
+
+        return later(ask)
+
+    def all_of() -> list[Request]:
+        times = (-1, -2, -3, NOW_MS, NOW_MS + 5, NOW_MS + 15)
+        return [listed_at(timestamp, isolation) for isolation in (0, 1) for timestamp in times]
+
+    return [
+        init("offsets"),
+        produce(0),
+        x.end(version=5),
+        produce(0, 1),
+        *all_of(),
+        x.end(version=5, epoch=1),
+        *all_of(),
+    ]
+
+
 LOG_START = "Kafka says the log start with some errors"
 INTENDED: dict[str, dict[str, str]] = {
     "what_an_older_client_may_not": {r"^18\..*log_start_offset": LOG_START},
+    "listing_offsets_below_an_open_transaction": {
+        r"\.timestamp$": "a marker has the time at which it was written"
+    },
     "what_a_newer_client_may_not": {r"^(3|10)\..*log_start_offset": LOG_START},
 }
 
@@ -391,7 +438,7 @@ INTENDED: dict[str, dict[str, str]] = {
         init_of_one_after_another, init_refused, init_of_a_producer_that_goes_on, a_transaction_of_an_older_client,
         what_an_older_client_may_not, a_transaction_of_a_newer_client, what_a_newer_client_may_not, a_producer_that_is_fenced,
         partitions_added_in_batches, offsets_of_an_older_client, offsets_of_a_newer_client, a_hanging_transaction_is_ended,
-        a_late_marker_is_refused, administration, reading_committed,
+        a_late_marker_is_refused, administration, reading_committed, listing_offsets_below_an_open_transaction,
     ],
     ids=lambda case: case.__name__,
 )  # fmt: skip
