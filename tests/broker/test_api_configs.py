@@ -135,7 +135,9 @@ def test_a_stored_value_that_does_not_fit_any_more_does_not_stop_the_start(tmp_p
 REFUSED = [
     (BROKER, "1", ("node.id", SET, "5"), E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
     (BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), E.INVALID_REQUEST, "listeners"),
-    (BROKER, "", ("num.io.threads", SET, "5"), E.INVALID_REQUEST, "num.io.threads"),
+    (BROKER, "1", ("num.io.threads", SET, "x"), E.INVALID_REQUEST, "Not a number of type INT"),
+    (BROKER, "1", ("ssl.key.password", SET, "x"), E.INVALID_REQUEST, "Cannot update these configs dynamically"),
+    (BROKER, "", ("sasl.kerberos.service.name", SET, "x"), E.INVALID_REQUEST, "broker id must be specified"),
     (BROKER, "1", ("log.retention.mss", SET, "5"), E.INVALID_REQUEST, "Unknown config name: log.retention.mss"),
     (BROKER, "1", ("log.retention.ms", SET, "soon"), E.INVALID_REQUEST, "Not a number of type LONG"),
     (BROKER, "1", ("log.retention.ms", SET, None), E.INVALID_REQUEST, "Null value not supported"),
@@ -170,6 +172,18 @@ def test_what_cannot_be_is_refused_with_a_sentence(client):
         assert says in (why or ""), (kind, name, asked, why)
     both = [("retention.ms", SET, "1"), ("retention.ms", SET, "2")]
     assert change(client, BROKER, "1", *both)[0] == E.INVALID_REQUEST
+
+
+def test_what_tools_set_and_has_no_effect_is_kept_and_told(client):
+    name = "sasl.kerberos.min.time.before.relogin"
+    assert name not in describe(client, BROKER, "1")
+    assert change(client, BROKER, "1", (name, SET, "58000"))[0] == 0
+    entry = describe(client, BROKER, "1", name)[name]
+    assert (entry.value, entry.read_only, entry.config_type) == ("58000", False, 5)
+    assert change(client, BROKER, "", ("num.io.threads", SET, "9"))[0] == 0
+    assert describe(client, BROKER, "")["num.io.threads"].value == "9"
+    assert change(client, BROKER, "1", (name, DELETE, None))[0] == 0
+    assert name not in describe(client, BROKER, "1")
 
 
 def test_lists_are_appended_to_what_is_in_force(client):

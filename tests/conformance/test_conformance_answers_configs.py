@@ -108,6 +108,11 @@ def broker_configs_refused(side: Side) -> list[Request]:
         change(BROKER, "", ("min.insync.replicas", SET, "0")),
         change(BROKER, "1", ("compression.type", SET, "zip")),
         change(BROKER, "", ("node.id", DELETE, None)),
+        change(BROKER, "1", ("sasl.kerberos.min.time.before.relogin", SET, "58000"), only=True),
+        change(BROKER, "", ("sasl.kerberos.min.time.before.relogin", SET, "58000")),
+        change(BROKER, "1", ("num.io.threads", SET, "9"), only=True),
+        change(BROKER, "1", ("num.io.threads", SET, "x")),
+        change(BROKER, "1", ("ssl.keystore.type", SET, "JKS")),
         change(BROKER, "1", ("nope", SET, "1"), only=True),
         replace(BROKER, "1", (key, "7777777"), ("node.id", "5")),
         replace(BROKER, ""),
@@ -360,7 +365,7 @@ def quotas(side: Side) -> list[Request]:
 
 
 INTENDED: dict[str, dict[str, str]] = {
-    "broker_configs_refused": {r"^17\.": "Kafka stores a property that nobody knows"},
+    "broker_configs_refused": {r"^22\.": "Kafka stores a property that nobody knows"},
     "features": {
         r"supported_features\[(share|streams)": "not served",
         r"finalized_features\[(share|streams)": "not served",

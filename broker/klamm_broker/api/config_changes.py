@@ -7,6 +7,7 @@ Kafka's sentence.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -25,6 +26,8 @@ from klamm_broker.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
     from klamm_broker.wire.messages.incremental_alter_configs import AlterableConfig
+
+log = logging.getLogger(__name__)
 
 INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
 VALUE_MAX = 32767
@@ -114,7 +117,7 @@ class _Stored:
 
 
 class BrokerResource(_Stored):
-    keys = BROKER_CONFIG
+    keys = BROKER_CONFIG.merged(dynamic_config.WITHOUT_EFFECT)
     kind = cluster_config.ResourceType.BROKER
 
     def __init__(self, broker: Broker, name: str) -> None:
@@ -132,6 +135,9 @@ class BrokerResource(_Stored):
             raise ConfigRefused(INVALID_REQUEST, str(e)) from None
 
     def store(self, configs: Mapping[str, str]) -> None:
+        for name in configs.keys() - self.own().keys():
+            if name in dynamic_config.WITHOUT_EFFECT:
+                log.warning("configuration %s is kept, but has no effect: not implemented", name)
         super().store(configs)
         self._broker.apply_dynamic_config()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigKey, Password, Type, parse_type, to_string
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server.config_keys import BROKER_CONFIG
-from klamm_broker.server.dynamic_config import DYNAMIC
+from klamm_broker.server.dynamic_config import DYNAMIC, WITHOUT_EFFECT
 from klamm_broker.server.group_config import GROUP_CONFIGS, METRICS_CONFIGS, broker_synonym, group_default
 from klamm_broker.server.topic_config import SYNONYMS, deciding_synonym
 
@@ -119,6 +119,10 @@ def broker_entries(config: BrokerConfig) -> list[Entry]:
         value = config[key.name]
         text = None if isinstance(value, Password) else to_string(value, key.type)
         entries.append(Entry(key, text, _source(synonyms), synonyms, key.name not in DYNAMIC))
+    for key in WITHOUT_EFFECT:
+        synonyms = _dynamic_synonyms([key.name], config)
+        if synonyms:
+            entries.append(Entry(key, synonyms[0].value, _source(synonyms), synonyms, False))
     return entries
 
 
@@ -126,7 +130,7 @@ def default_broker_entries(config: BrokerConfig) -> list[Entry]:
     """What was changed for all brokers."""
     source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        Entry(BROKER_CONFIG[name], value, source, [Synonym(name, value, source)], False)
+        Entry(_key(name), value, source, [Synonym(name, value, source)], False)
         for name, value in config.dynamic_defaults.items()
     ]
 
@@ -162,13 +166,9 @@ _OTHER_UNITS: Final = {names[0][0]: [name for name, _ in names] for names in SYN
 
 def _broker_synonyms(names: Sequence[str], config: BrokerConfig) -> list[Synonym]:
     """What gives the first of these broker keys a value, and the others after it, from the strongest to the default."""
-    found: list[Synonym] = []
-    for texts, source in (
-        (config.dynamic, Source.DYNAMIC_BROKER_CONFIG),
-        (config.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        (config.originals, Source.STATIC_BROKER_CONFIG),
-    ):
-        found += [_synonym(name, texts[name], source) for name in names if name in texts]
+    found = _dynamic_synonyms(names, config)
+    static = Source.STATIC_BROKER_CONFIG
+    found += [_synonym(name, config.originals[name], static) for name in names if name in config.originals]
     for name in names:
         key = BROKER_CONFIG[name]
         if key.default is not None:
@@ -176,9 +176,23 @@ def _broker_synonyms(names: Sequence[str], config: BrokerConfig) -> list[Synonym
     return list(dropwhile(lambda synonym: synonym.name != names[0], found))
 
 
+def _dynamic_synonyms(names: Sequence[str], config: BrokerConfig) -> list[Synonym]:
+    found: list[Synonym] = []
+    for texts, source in (
+        (config.dynamic, Source.DYNAMIC_BROKER_CONFIG),
+        (config.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    ):
+        found += [_synonym(name, texts[name], source) for name in names if name in texts]
+    return found
+
+
+def _key(name: str) -> ConfigKey:
+    return (BROKER_CONFIG if name in BROKER_CONFIG else WITHOUT_EFFECT)[name]
+
+
 def _synonym(name: str, text: str | None, source: Source) -> Synonym:
     """As a typed value is written, whatever the file says it with."""
-    key = BROKER_CONFIG[name]
+    key = _key(name)
     if key.type is Type.PASSWORD:
         text = None
     elif text is not None:

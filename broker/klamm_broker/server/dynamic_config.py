@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from klamm_base.configdef import parse_key
+from klamm_base.configdef import ConfigDef, ConfigKey, Importance, Type, parse_key
 from klamm_base.errors import ConfigError
 from klamm_base.properties import suggestion
 from klamm_broker.log.topic_config import SERVER_DEFAULTS
@@ -30,28 +30,72 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "max.connections.per.ip",
     "producer.id.expiration.ms",
 }
-"""Changed at once. Kafka's others (listeners, TLS, threads) are read at start only, or mean nothing here."""
-_PER_BROKER: Final = frozenset({"listeners", "listener.security.protocol.map"})
+"""Changed at once."""
+
+_INT, _LONG, _TEXT, _LIST, _DOUBLE, _SHORT = (
+    Type.INT,
+    Type.LONG,
+    Type.STRING,
+    Type.LIST,
+    Type.DOUBLE,
+    Type.SHORT,
+)
+_NO_EFFECT: Final[Mapping[str, Type]] = {
+    "background.threads": _INT,
+    "group.coordinator.cached.buffer.max.bytes": _INT,
+    "max.connection.creation.rate": _INT,
+    "max.connections.per.ip.overrides": _TEXT,
+    "metric.reporters": _LIST,
+    "num.io.threads": _INT,
+    "num.network.threads": _INT,
+    "num.replica.fetchers": _INT,
+    "principal.builder.class": Type.CLASS,
+    "sasl.enabled.mechanisms": _LIST,
+    "sasl.kerberos.kinit.cmd": _TEXT,
+    "sasl.kerberos.min.time.before.relogin": _LONG,
+    "sasl.kerberos.principal.to.local.rules": _LIST,
+    "sasl.kerberos.service.name": _TEXT,
+    "sasl.kerberos.ticket.renew.jitter": _DOUBLE,
+    "sasl.kerberos.ticket.renew.window.factor": _DOUBLE,
+    "sasl.login.refresh.buffer.seconds": _SHORT,
+    "sasl.login.refresh.min.period.seconds": _SHORT,
+    "sasl.login.refresh.window.factor": _DOUBLE,
+    "sasl.login.refresh.window.jitter": _DOUBLE,
+    "sasl.mechanism.inter.broker.protocol": _TEXT,
+}
+WITHOUT_EFFECT: Final = ConfigDef(
+    [
+        ConfigKey(
+            name=name, type=kind, default=None, importance=Importance.LOW,
+            documentation="Kept and told for Kafka's tools; it has no effect here.",
+        )
+        for name, kind in _NO_EFFECT.items()
+        if name not in BROKER_CONFIG
+    ]
+)  # fmt: skip
+"""Kafka's others that tools set on a running broker: kept, told, and warned about as in `server.properties`. Not among
+them are secrets and TLS: a key that nobody uses should not lie about."""
+_PER_BROKER: Final = frozenset({"listeners", "listener.security.protocol.map", "principal.builder.class"})
 
 
 def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
     """Whether these may be a broker's dynamic configurations. Raises ConfigRefused."""
-    fixed = [name for name in configs if name not in DYNAMIC and _is_known(name)]
+    changeable = [name for name in configs if name in DYNAMIC or name in WITHOUT_EFFECT]
+    fixed = [name for name in configs if name not in changeable and _is_known(name)]
+    local = [name for name in configs if name in _PER_BROKER or name.startswith("sasl.")]
+    if local and not per_broker and set(fixed) <= set(local):
+        why = "Cannot update these configs at default cluster level, broker id must be specified"
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(sorted(local))}]")
     if fixed:
-        at_default_level = not per_broker and _PER_BROKER.issuperset(fixed)
-        why = (
-            "Cannot update these configs at default cluster level, broker id must be specified"
-            if at_default_level
-            else "Cannot update these configs dynamically"
-        )
-        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(sorted(fixed))}]")
+        why = f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, why)
     for name in configs:
-        if name not in BROKER_CONFIG:
+        if name not in changeable:
             hint = suggestion(name, BROKER_CONFIG.names)
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown config name: {name}{hint}")
     try:
         for name in configs:
-            parse_key(BROKER_CONFIG[name], configs)
+            parse_key((BROKER_CONFIG if name in DYNAMIC else WITHOUT_EFFECT)[name], configs)
     except ConfigError as e:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, str(e)) from None
 
