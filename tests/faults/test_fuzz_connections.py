@@ -30,7 +30,7 @@ from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequ
 MB = 1 << 20
 APIS = registry.load()
 FUZZ = settings(
-    max_examples=12,
+    max_examples=5,
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
@@ -121,7 +121,7 @@ def test_mutated_requests(fuzzed, key):
     api, seed = APIS[key], random.randrange(1 << 30)
     chance = random.Random(seed)
     request_type = message_types(ApiKey(key))[0]
-    for number in range(25):
+    for number in range(8):
         version = chance.randint(api.min_version, api.max_version)
         value = expressible(filled(request_type, number), version)
         frame = request_frame(value, version)
@@ -152,7 +152,7 @@ def test_records_that_lie(fuzzed, topic):
     from klamm_broker.wire.batch import _set_crc
 
     chance = random.Random(random.randrange(1 << 30))
-    for _ in range(150):
+    for _ in range(60):
         data = bytearray(records(chance) * chance.choice((1, 1, 2)))
         if chance.random() < 0.5:
             _set_crc(data, 0, len(data))
@@ -165,6 +165,7 @@ def test_records_that_lie(fuzzed, topic):
         exchange(fuzzed, request_frame(request, chance.choice((3, 9, 12))), patience_s=2)
 
 
+@pytest.mark.slow
 def test_a_bomb_costs_no_memory(fuzzed):
     """300 MB of zeros in 300 KB, for a topic whose keys must be looked at."""
     import zlib
@@ -192,11 +193,11 @@ def test_a_bomb_costs_no_memory(fuzzed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_any_frames_at_all(fuzzed):
-    """Random bytes behind a header that may be right, in any pieces, for a while."""
+def test_any_frames_for_a_while(fuzzed):
+    """Random bytes behind a header that may be right, and mutated requests of every kind."""
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     count = 0
     while time.monotonic() < deadline:
         key = chance.choice(sorted(APIS))
@@ -204,5 +205,7 @@ def test_any_frames_at_all(fuzzed):
         version = chance.randint(api.min_version, api.max_version)
         head = struct.pack(">hhi", key, version, count) + chance.choice((b"\xff\xff", b"\0\1x", b"\0\1x\0"))
         exchange(fuzzed, framed(head + chance.randbytes(chance.randrange(120))), patience_s=0.2)
+        value = expressible(filled(message_types(ApiKey(key))[0], count), version)
+        exchange(fuzzed, mutate(request_frame(value, version), chance), patience_s=0.2)
         count += 1
     assert count > 200, f"seed {seed}"
