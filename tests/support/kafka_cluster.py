@@ -1,0 +1,65 @@
+"""A second node for a real Kafka: with `KafkaBroker` (broker and controller) a cluster of two brokers.
+
+`with KafkaBroker(one) as first, SecondNode(first, two) as second: …second.address…`. The second is a broker only: it may be killed, and the
+first goes on alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from support import kafka_oracle
+from support.kafka_broker import KafkaBroker, free_port, wait_for
+
+
+class SecondNode:
+    """Node 2 of the cluster whose node 1 is `first`, which must run."""
+
+    def __init__(self, first: KafkaBroker, work: Path) -> None:
+        self._first = first
+        self._work = work
+        self.address = f"127.0.0.1:{free_port()}"
+        self.process: subprocess.Popen[bytes] | None = None
+        work.mkdir(parents=True, exist_ok=True)
+        settings = _properties(first.properties) | {
+            "process.roles": "broker",
+            "node.id": "2",
+            "listeners": f"PLAINTEXT://{self.address}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(work / "data"),
+        }
+        self._properties = work / "server.properties"
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+
+    def __enter__(self) -> SecondNode:
+        cluster = _properties(self._first.data / "meta.properties")["cluster.id"]
+        oracle = self._first.oracle
+        made = oracle.run(kafka_oracle.STORAGE, "format", "-t", cluster, "-c", str(self._properties))
+        assert made.returncode == 0, made.stdout + made.stderr
+        command = oracle.command(
+            kafka_oracle.BROKER,
+            str(self._properties),
+            heap="-Xmx512M",
+            log4j=kafka_oracle.write_log4j(self._work),
+        )
+        with (self._work / "broker.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        admin = AdminClient({"bootstrap.servers": self._first.address, "log_level": 0})
+        wait_for("the second broker to register", lambda: len(admin.list_topics(timeout=1).brokers) == 2)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def _properties(path: Path) -> dict[str, str]:
+    lines = path.read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
