@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import kafka_oracle
 
@@ -71,6 +71,7 @@ def answer_of(group: GroupSpec, result: dict) -> str:
     return " ".join(lines)
 
 
+@settings(deadline=None)
 @given(st.integers(), st.sampled_from(sorted(ASSIGNORS)))
 def test_every_partition_with_a_subscriber_goes_to_exactly_one(seed, name):
     rng = random.Random(seed)
@@ -85,6 +86,7 @@ def test_every_partition_with_a_subscriber_goes_to_exactly_one(seed, name):
             assert {m for _, m in owners} <= subscribers
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_uniform_is_balanced_and_keeps_what_it_can_when_all_subscribe_to_the_same(seed):
     rng = random.Random(seed)

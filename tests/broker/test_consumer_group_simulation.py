@@ -206,7 +206,7 @@ class World:
             assert member.owned == {t: set(p) for t, p in group.target.get(member.name, {}).items() if p}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1_000)), max_size=60))
 def test_whatever_happens_no_partition_has_two_owners_and_the_group_converges(steps):
     world = World()
