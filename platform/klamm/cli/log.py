@@ -36,6 +36,26 @@ SkipRecordMetadata = Annotated[
 _STRING = "org.apache.kafka.tools.api.StringDecoder"
 
 
+def _absent(given: bool, param: typer.CallbackParam) -> bool:
+    from klamm.logdump.decoders import ABSENT
+
+    option = param.opts[0].removeprefix("--")
+    if given:
+        raise typer.BadParameter(ABSENT[option])
+    return given
+
+
+ClusterMetadataDecoder = Annotated[
+    bool, typer.Option("--cluster-metadata-decoder", callback=_absent, help="Not there.")
+]
+RemoteLogMetadataDecoder = Annotated[
+    bool, typer.Option("--remote-log-metadata-decoder", callback=_absent, help="Not there.")
+]
+ShareGroupStateDecoder = Annotated[
+    bool, typer.Option("--share-group-state-decoder", callback=_absent, help="Not there.")
+]
+
+
 @app.callback()
 def _log() -> None:
     """Keeps `dump` a sub-command while it is the only one."""
@@ -70,6 +90,9 @@ def dump(
         int, typer.Option("--max-message-size", min=0, help="The largest batch, in bytes.")
     ] = 5 * 1024 * 1024,
     skip_record_metadata: SkipRecordMetadata = False,
+    cluster_metadata_decoder: ClusterMetadataDecoder = False,
+    remote_log_metadata_decoder: RemoteLogMetadataDecoder = False,
+    share_group_state_decoder: ShareGroupStateDecoder = False,
 ) -> None:
     """Print batches, records, index entries, producers, aborted transactions (Kafka's DumpLogSegments).
 

@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from klamm.kafka_tools.options import Option, Options, UsageError
-from klamm.logdump.decoders import Decoder, offsets, plain, transaction_log
+from klamm.logdump.decoders import ABSENT, Decoder, offsets, plain, transaction_log
 from klamm.logdump.errors import DumpError
 from klamm.logdump.indexes import Mode
 from klamm.logdump.log_file import WHOLE
@@ -31,11 +31,6 @@ OPTIONS = (
     Option("share-group-state-decoder", "Not here: Klamm has no share groups."),
     Option("skip-record-metadata", "Print contents without the records' metadata, and no control records."),
 )
-ABSENT: Final = {
-    "cluster-metadata-decoder": "there is no decoder for the records of __cluster_metadata, which Klamm does not have",
-    "remote-log-metadata-decoder": "there is no decoder for tiered storage's records, which Klamm does not have",
-    "share-group-state-decoder": "there is no decoder for the records of share groups, which Klamm does not have",
-}
 _PRINTING: Final = (
     "print-data-log", "offsets-decoder", "transaction-log-decoder", "value-decoder-class", "key-decoder-class",
 )  # fmt: skip

@@ -28,6 +28,13 @@ _VERSION: Final = struct.Struct(">h")
 _API: Final = "org.apache.kafka.tools.api."
 
 
+ABSENT: Final = {
+    "cluster-metadata-decoder": "there is no decoder for the records of __cluster_metadata, which Klamm does not have",
+    "remote-log-metadata-decoder": "there is no decoder for tiered storage's records, which Klamm does not have",
+    "share-group-state-decoder": "there is no decoder for the records of share groups, which Klamm does not have",
+}
+"""Kafka's decoders for what Klamm does not have, and why."""
+
 # ---- plain
 
 
