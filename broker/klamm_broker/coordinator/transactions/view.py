@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from klamm_broker.coordinator.consumer.errors import GroupError
+from klamm_broker.coordinator.consumer.regex import compiled
 from klamm_broker.coordinator.transactions.model import (
     ListedTransaction,
     ListFilter,
@@ -39,8 +40,8 @@ def list_transactions(transactions: Iterable[Transaction], wanted: ListFilter, *
     unknown = [name for name in wanted.states if name not in BY_TITLE]
     states = {BY_TITLE[name] for name in wanted.states if name in BY_TITLE}
     try:
-        pattern = re.compile(wanted.pattern) if wanted.pattern else None
-    except re.error:
+        pattern = compiled(wanted.pattern) if wanted.pattern else None
+    except GroupError:
         return ListResult(error=ErrorCode.INVALID_REGULAR_EXPRESSION)
 
     def passes(transaction: Transaction) -> bool:
