@@ -29,7 +29,6 @@ class Placement:
 
     def count(self, logs: Iterable[PartitionLog]) -> None:
         """Begin with what is in use now."""
-        self._places.clear()
         self._counts = Counter(dict.fromkeys(self._by_path, 0))
         if len(self._by_path) > 1:
             self._counts.update(partition_log.directory.parent for partition_log in logs)
@@ -50,14 +49,11 @@ class Placement:
 
     def _put(self, key: TopicPartition, directory: Path) -> Path:
         self._places[key] = directory
-        return self.path(*key)
+        return directory / f"{key[0]}-{key[1]}"
 
-    def path(self, topic: str, partition: int) -> Path:
-        """Where `next` or `put` said that the partition is."""
-        return self._places[topic, partition] / f"{topic}-{partition}"
-
-    def forget(self) -> None:
-        self._places.clear()
+    def take(self, topic: str, partition: int) -> Path:
+        """Where `next` or `put` said that the partition is; asked once, when it is opened."""
+        return self._places.pop((topic, partition)) / f"{topic}-{partition}"
 
 
 def merge(

@@ -1,0 +1,394 @@
+"""The partition logs that are open: found in the log directories at start, flushed, kept in order, closed.
+
+Owns the directories (`data_directory`) and the topic registry, which lives in the first of them. Starts no thread: the
+server calls what is to be done from time to time. Not thread-safe. `LogManager` adds what changes topics and places.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from klamm_broker.log import checkpoints, log_dir
+from klamm_broker.log.adoption import reconcile
+from klamm_broker.log.checkpoints import TopicPartition
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.data_directory import DataDirectory, open_all, remove_tree, unique
+from klamm_broker.log.errors import LogError, StorageError, UnusableDirectory
+from klamm_broker.log.files import SEGMENT_FILES, delete_dir_name, segment_files_max, sync_directory
+from klamm_broker.log.log_dir import MetaProperties, uuid_to_bytes
+from klamm_broker.log.offline_log import OfflineLog
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.partition_metadata import write_topic_id
+from klamm_broker.log.placement import Placement, merge
+from klamm_broker.log.replica_move import ReplicaMove
+from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
+
+log = logging.getLogger(__name__)
+
+
+class OpenLogs:
+    """Opened with its constructor, which may take as long as recovery takes; closed with `close`.
+
+    With `commit_by_flush` the high watermark of every log waits for an fsync (`PartitionLog.sole_replica`).
+    """
+
+    def __init__(
+        self,
+        directories: Path | Sequence[Path],
+        defaults: Mapping[str, str] | None = None,
+        *,
+        now_ms: int,
+        node_id: int = 1,
+        cluster_id: str | None = None,
+        producer_id_expiration_ms: int = 86_400_000,
+        commit_by_flush: bool = False,
+    ) -> None:
+        paths = [directories] if isinstance(directories, Path) else list(directories)
+        paths = [
+            path.absolute() for path in paths
+        ]  # as DescribeLogDirs tells and AlterReplicaLogDirs names them
+        self.directory = paths[0]  # with the topic registry, and what else there is once
+        self.defaults = dict(defaults or {})
+        self._expiration_ms = producer_id_expiration_ms
+        self._commit_by_flush = commit_by_flush
+        LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._offline: dict[TopicPartition, OfflineLog] = {}
+        self.busy: set[str] = set()  # names of topics that are being made or deleted, in steps
+        self.moves: dict[TopicPartition, ReplicaMove] = {}
+        self.unfinished_moves: dict[TopicPartition, Path] = {}  # of the last run; to be begun again
+        SEGMENT_FILES.capacity = segment_files_max()
+        self.directories, self.unusable = open_all(paths, node_id=node_id, cluster_id=cluster_id)
+        for why in self.unusable.values():
+            log.error("%s. Its partitions are offline until the broker is started with it in order", why)
+        self._placement = Placement(self.directories)
+        try:
+            self.meta: MetaProperties = self.directories[0].meta
+            self._registry = TopicRegistry.load(self.directory / FILE_NAME)
+            self._registry.starts += 1
+            self._open_all(now_ms)
+        except BaseException:
+            self.release()
+            raise
+
+    # Facts
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self._registry.topics
+
+    @property
+    def cluster_id(self) -> str:
+        return self.meta.cluster_id
+
+    @property
+    def starts(self) -> int:
+        """How often the directory has been opened, this time included."""
+        return self._registry.starts
+
+    def topic_id(self, name: str) -> bytes:
+        """A topic's id as 16 bytes. Raises KeyError."""
+        return uuid_to_bytes(self._registry.topics[name].id)
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """A partition's log; an `OfflineLog` when its directory cannot be used; None when there is no such partition."""
+        return self._logs.get((topic, partition)) or self._offline.get((topic, partition))
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        """The logs that can be used."""
+        return iter(self._logs.values())
+
+    def directory_of(self, partition_log: PartitionLog) -> DataDirectory:
+        """The log directory that a log is in."""
+        return self._placement.at(partition_log.directory.parent)
+
+    def _config(self, overrides: Mapping[str, str]) -> LogConfig:
+        return LogConfig.from_topic(overrides, self.defaults, producer_id_expiration_ms=self._expiration_ms)
+
+    # Directories
+
+    def _make_directory(self, topic: Topic, partition: int) -> None:
+        """Where a new partition is put: into the directory with the fewest."""
+        path = self._placement.next(topic.name, partition)
+        if path.exists():  # of a creation that a crash cut off: the registry never had this topic
+            remove_tree(path)
+        path.mkdir()
+        write_topic_id(path, topic.id)
+
+    def _doom(self, partition_log: PartitionLog, now_ms: int) -> None:
+        name = delete_dir_name(partition_log.topic, partition_log.partition, unique())
+        directory = self.directory_of(partition_log)
+        directory.doom(partition_log.directory, name, now_ms + partition_log.config.file_delete_delay_ms)
+
+    def _sync_directories(self) -> None:
+        for directory in self.directories:
+            sync_directory(directory.path)
+
+    # Start
+
+    def _open_all(self, now_ms: int) -> None:
+        found = self._find_partitions()
+        places = merge(found, self._registry)
+        if not self.unusable:
+            self._registry.deleted.clear()
+        self._registry.save()
+        self._placement.count_places(places)
+        for topic in self._registry.topics.values():
+            config = self._config(topic.configs)
+            for partition in range(topic.partitions):
+                self._open_found(topic, partition, config, places, now_ms)
+        for directory in self.directories:
+            old = directory.recovery_points.keys() | directory.log_starts.keys()
+            directory.checkpoints_stale = not old <= self._logs.keys() | directory.unopened
+            directory.forget_state()
+
+    def _find_partitions(self) -> dict[DataDirectory, dict[TopicPartition, Path]]:
+        """What is in each directory. One that cannot be read is unusable from here on."""
+        found: dict[DataDirectory, dict[TopicPartition, Path]] = {}
+        for directory in list(self.directories):
+            try:
+                directory.read_state()
+                partitions, moving = directory.find_partitions()
+                reconcile(self._registry, directory.path, partitions)
+            except OSError as e:
+                self._give_up(directory, e)
+                continue
+            found[directory] = partitions
+            self.unfinished_moves |= dict.fromkeys(moving, directory.path)
+        return found
+
+    def _give_up(self, directory: DataDirectory, error: OSError) -> None:
+        why = f"log directory {directory.path} cannot be used: {error}"
+        if directory is self.directories[0]:
+            raise UnusableDirectory(why) from error
+        log.error("%s. Its partitions are offline until the broker is started with it in order", why)
+        self.unusable[directory.path] = why
+        self.directories.remove(directory)
+        self._placement = Placement(self.directories)
+        directory.release()
+
+    def _open_found(
+        self,
+        topic: Topic,
+        partition: int,
+        config: LogConfig,
+        places: dict[TopicPartition, DataDirectory],
+        now_ms: int,
+    ) -> None:
+        key = (topic.name, partition)
+        directory = places.get(key)
+        if directory is None and self.unusable:
+            why = "; ".join(self.unusable.values())
+            self._offline[key] = OfflineLog(*key, config, self._epoch(topic), why)
+            return
+        if directory is None:
+            log.error(
+                "%s-%d: its directory is missing from %s; the partition starts empty",
+                *key,
+                ", ".join(str(d.path) for d in self.directories),
+            )
+            self._make_directory(topic, partition)
+            self._open(topic, partition, config, now_ms=now_ms)
+            return
+        self._placement.put(key, directory)
+        try:
+            self._open(
+                topic,
+                partition,
+                config,
+                now_ms=now_ms,
+                clean=directory.clean,
+                recovery_point=directory.recovery_points.get(key, 0),
+                log_start_offset=directory.log_starts.get(key, 0),
+            )
+        except (OSError, StorageError) as e:
+            log.error("%s-%d cannot be opened, it is offline until the next start: %s", *key, e)  # noqa: TRY400
+            self._offline[key] = OfflineLog(*key, config, self._epoch(topic), str(e))
+            directory.unopened.add(key)
+
+    def _close_partitions(self, topic: Topic, partitions: range) -> None:
+        for partition in partitions:
+            partition_log = self._logs.pop((topic.name, partition), None)
+            if partition_log is not None:
+                partition_log.release()
+
+    def _epoch(self, topic: Topic) -> int:
+        return self._registry.starts - topic.first_start
+
+    def _open(
+        self,
+        topic: Topic,
+        partition: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> None:
+        opened = PartitionLog.open(
+            self._placement.take(topic.name, partition),
+            topic.name,
+            partition,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            leader_epoch=self._epoch(topic),
+            now_ms=now_ms,
+        )
+        if self._commit_by_flush:
+            opened.flush(now_ms)  # nobody may read what a power cut could still take
+            opened.sole_replica = False
+        self._logs[topic.name, partition] = opened
+
+    # Ticks and end
+
+    def tick_checkpoints(self) -> None:
+        """Write the checkpoints (Kafka: every minute)."""
+        self._write_checkpoints()
+
+    def wanting_flush(self, now_ms: int) -> list[PartitionLog]:
+        """The logs to flush now: by flush.messages and flush.ms, or because a segment was finished.
+
+        `fsync` may take long: use `begin_flush`, run the job in a thread, then `end_flush`.
+        """
+        return [partition_log for partition_log in self._logs.values() if partition_log.wants_flush(now_ms)]
+
+    def tick_flush(self, now_ms: int) -> int:
+        """Flush `wanting_flush` here and now; how many logs."""
+        wanting = self.wanting_flush(now_ms)
+        for partition_log in wanting:
+            partition_log.flush(now_ms)
+        return len(wanting)
+
+    def tick_retention(self, now_ms: int) -> int:
+        """Apply retention, expire producers, remove files that were deleted a while ago (Kafka: every 5 min).
+
+        Returns how many segments were deleted.
+        """
+        count = self.apply_retention(now_ms)
+        self.removal_job(now_ms)()
+        return count
+
+    def removal_job(self, now_ms: int) -> Callable[[], None]:
+        """Removes directories of topics that were deleted a while ago; to be called once, in a thread.
+
+        Nobody else touches them while the directory is locked: wait for the job before `close`. What cannot be removed
+        is logged, and goes at the next start.
+        """
+        due: list[Path] = []
+        for directory in self.directories:
+            due += [path for when, path in directory.doomed if when <= now_ms]
+            directory.doomed = [(when, path) for when, path in directory.doomed if when > now_ms]
+
+        def remove() -> None:
+            for path in due:
+                try:
+                    remove_tree(path)
+                except OSError as e:
+                    log.error("%s: could not be removed; it goes at the next start: %s", path, e)  # noqa: TRY400
+
+        return remove
+
+    def apply_retention(self, now_ms: int) -> int:
+        """`tick_retention` without the directories of deleted topics, which `removal_job` removes."""
+        count = 0
+        for partition_log in self._logs.values():
+            try:
+                count += partition_log.delete_old_segments(now_ms)
+                partition_log.remove_deleted(now_ms)
+            except (LogError, OSError) as e:  # one partition's trouble is not the others'
+                log.error("%s: retention failed; it will be tried again: %s", partition_log.name, e)  # noqa: TRY400
+        return count
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that wrote nothing for producer.id.expiration.ms, in all partitions; how many."""
+        return sum(partition_log.expire_producers(now_ms) for partition_log in self._logs.values())
+
+    def checkpoint_job(self) -> Callable[[], None]:
+        """What `tick_checkpoints` would write now; to be called once, in a thread. It raises OSError.
+
+        Whatever is written here meanwhile stays; wait for the job before `close`.
+        """
+        return self._checkpoint_job({})
+
+    def _checkpoint_job(self, coming: Mapping[PartitionLog, DataDirectory]) -> Callable[[], None]:
+        by_directory: dict[Path, dict[TopicPartition, PartitionLog]] = {d.path: {} for d in self.directories}
+        for key, partition_log in self._logs.items():
+            by_directory[partition_log.directory.parent][key] = partition_log
+        for partition_log, directory in coming.items():
+            by_directory[directory.path][partition_log.topic, partition_log.partition] = partition_log
+        return partial(
+            _do_all,
+            [_checkpoint_job(directory, by_directory[directory.path]) for directory in self.directories],
+        )
+
+    def _write_checkpoints(self, coming: Mapping[PartitionLog, DataDirectory] | None = None) -> None:
+        """Write them, with the logs that are about to come to a directory."""
+        self._checkpoint_job(coming or {})()
+        for directory in self.directories:
+            directory.checkpoints_stale = False
+
+    def release(self) -> None:
+        """Let go of everything without writing a byte, as a process that is killed does."""
+        for partition_log in self._logs.values():
+            partition_log.release()
+        for directory in self.directories:
+            directory.release()
+
+    def close(self) -> None:
+        """Flush and close everything, and say so: the next start will not check the logs.
+
+        Of a directory with a log that cannot be flushed that is not said, and the next start checks its logs.
+        """
+        dirty = {directory.path for directory in self.directories if directory.unopened}
+        try:
+            for partition_log in self._logs.values():
+                try:
+                    partition_log.close()
+                except (LogError, OSError) as e:
+                    log.error("%s: not closed, the next start checks it: %s", partition_log.name, e)  # noqa: TRY400
+                    partition_log.release()
+                    dirty.add(partition_log.directory.parent)
+            self._write_checkpoints()
+            for directory in self.directories:
+                if directory.path not in dirty:
+                    log_dir.write_clean_shutdown(directory.path, self._registry.starts)
+        finally:
+            for directory in self.directories:
+                directory.release()
+
+
+def _checkpoint_job(
+    directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
+) -> Callable[[], None]:
+    recovery = directory.recovery_points | {key: opened.recovery_point for key, opened in logs.items()}
+    starts = directory.log_starts | {
+        key: partition_log.log_start_offset
+        for key, partition_log in logs.items()
+        if partition_log.log_start_offset > partition_log.segment_base_offsets[0]
+    }
+    watermarks = {key: partition_log.high_watermark for key, partition_log in logs.items()}
+    return directory.checkpoint_files.take(
+        {
+            checkpoints.RECOVERY_POINT: recovery,
+            checkpoints.LOG_START_OFFSET: starts,
+            checkpoints.HIGH_WATERMARK: watermarks,
+        }
+    )
+
+
+def _do_all(jobs: Sequence[Callable[[], None]]) -> None:
+    """Do each, also when one before it failed; then raise what the first of those raised."""
+    failed: list[OSError] = []
+    for job in jobs:
+        try:
+            job()
+        except OSError as e:
+            failed.append(e)
+    if failed:
+        raise failed[0]
