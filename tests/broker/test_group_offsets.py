@@ -123,7 +123,8 @@ def test_what_a_call_asked_for_before_it_raised_is_done_with_the_next(monkeypatc
     sim = Sim()
     for group in ("a", "b"):
         sim.commit({T0: 5, T1: 1}, group=group)
-    real = sim.coordinator._forget
+    administration = sim.coordinator._administration
+    real = administration.forget
 
     def fail_for_b(group, partitions) -> None:
         if group.group_id == "b":
@@ -131,7 +132,7 @@ def test_what_a_call_asked_for_before_it_raised_is_done_with_the_next(monkeypatc
         real(group, partitions)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sim.coordinator, "_forget", fail_for_b)
+        patched.setattr(administration, "forget", fail_for_b)
         with pytest.raises(RuntimeError, match="a defect"):
             sim.coordinator.on_partitions_deleted([TopicPartition("t", 0)], sim.now)
     assert sim.coordinator.groups["a"].pending_offsets

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from klamm_broker.coordinator import records, view
+from klamm_broker.coordinator import view
+from klamm_broker.coordinator.administration import Administration
 from klamm_broker.coordinator.base import Group
-from klamm_broker.coordinator.consumer import core, migration
+from klamm_broker.coordinator.consumer import core
 from klamm_broker.coordinator.consumer import view as consumer_view
 from klamm_broker.coordinator.consumer.change import Steps
 from klamm_broker.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState
@@ -40,7 +40,6 @@ from klamm_broker.coordinator.loading import Loader
 from klamm_broker.coordinator.members import Members
 from klamm_broker.coordinator.membership import Membership
 from klamm_broker.coordinator.model import (
-    NO_TOPIC_ID,
     CommitRequest,
     CommitResult,
     FetchResult,
@@ -52,9 +51,9 @@ from klamm_broker.coordinator.model import (
     SyncRequest,
     TopicPartition,
 )
-from klamm_broker.coordinator.offsets import Offsets, mark_removed
+from klamm_broker.coordinator.offsets import Offsets
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
-from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.rebalance import Rebalancer
 from klamm_broker.coordinator.table import GroupTable
 from klamm_broker.coordinator.timers import Timers
 from klamm_broker.wire.errors import ErrorCode
@@ -62,8 +61,6 @@ from klamm_broker.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 _CLEANUP: Final = ("cleanup",)
-_GROUPS_PER_CLEANUP: Final = 200
-"""Groups that one tick looks at for expired offsets: about a millisecond, so that no request waits for it."""
 _SESSIONS_PER_TICK: Final = 500
 """Deadlines that one tick handles; the rest is due at once in the next."""
 
@@ -102,8 +99,10 @@ class GroupCoordinator:
             new_member_id=new_uuid,
         )
         self._members = Members(self._table, self._turn, self._membership, self._core, self._drop_if_void)
+        self._administration = Administration(
+            self._table, self._turn, self._offsets, self._rebalancer, self._core.journal
+        )
         self._loading: dict[int, Loader] = {}
-        self._to_clean: deque[str] = deque()
 
     @property
     def config(self) -> GroupConfig:
@@ -224,98 +223,28 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
         self._turn.begin(now)
-        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-        if group is None:
-            self._turn.reply(token, CommitResult(error=error))
-        elif not group.may_lose_offsets:
-            self._turn.reply(token, CommitResult(error=ErrorCode.NON_EMPTY_GROUP))
-        else:
-            self._delete_offsets(group, partitions, token)
+        self._administration.delete_offsets(group_id, partitions, token)
         return self._turn.end()
-
-    def _delete_offsets(self, group: Group, partitions: Sequence[TopicPartition], token: Token) -> None:
-        results = {
-            at: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(at.topic) else ErrorCode.NONE
-            for at in partitions
-        }
-        known = set(self._offsets.known(group))
-        targets = [at for at, error in results.items() if error is ErrorCode.NONE and at in known]
-
-        def done(error: ErrorCode) -> None:
-            told = append_error(error)
-            results.update(dict.fromkeys(targets, told))
-            self._turn.reply(token, CommitResult(partitions=results))
-
-        if targets:
-            self._offsets.delete(group, targets, done)
-        else:
-            self._turn.reply(token, CommitResult(partitions=results))
 
     def on_partitions_deleted(self, partitions: Collection[TopicPartition], now: Now) -> list[Effect]:
         """These partitions are gone, so offsets in them mean nothing: a new topic of that name starts over."""
         self._turn.begin(now)
-        gone = set(partitions)
-        for group in self.groups.values():
-            self._forget(group, [at for at in self._offsets.known(group) if at in gone])
+        self._administration.forget_partitions(partitions)
         return self._turn.end()
 
     def forget_deleted_topics(self, topic_ids: Mapping[str, bytes], now: Now) -> list[Effect]:
         """After loading: offsets of topics that were deleted, or replaced under their name, before a crash."""
         self._turn.begin(now)
-        for group in self.groups.values():
-            stale = [
-                at
-                for at, committed in group.offsets.items()
-                if committed.topic_id not in (NO_TOPIC_ID, topic_ids.get(at.topic))
-            ]
-            self._forget(group, stale)
+        self._administration.forget_deleted_topics(topic_ids)
         return self._turn.end()
-
-    def _forget(self, group: Group, partitions: Sequence[TopicPartition]) -> None:
-        if partitions and not group.deleting:
-            log.info("group %s: offsets of %d deleted partitions go", group.group_id, len(partitions))
-            self._offsets.delete(group, partitions, lambda _: None)
 
     # Groups
 
     def delete_group(self, group_id: str, token: Token, now: Now) -> list[Effect]:
         """DeleteGroups, one group. The reply is an ErrorCode."""
         self._turn.begin(now)
-        self._core.journal.when_free(group_id, lambda: self._delete_group(group_id, token))
+        self._administration.delete_group(group_id, token)
         return self._turn.end()
-
-    def _delete_group(self, group_id: str, token: Token) -> None:
-        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-        if group is None:
-            self._turn.reply(token, error)
-        elif not group.is_empty:
-            self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
-        else:
-            self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
-
-    def _delete(self, group: Group, done: Callable[[ErrorCode], None]) -> None:
-        group.deleting = True
-
-        def then(error: ErrorCode) -> None:
-            group.deleting = False
-            if error is ErrorCode.NONE:
-                self._remove(group)
-            else:
-                log.warning("group %s could not be deleted: %s", group.group_id, error.name)
-            done(error)
-
-        if isinstance(group, ConsumerGroup):
-            last = migration.tombstones(group)
-        else:
-            last = [records.group_tombstone(group.group_id)]
-        self._offsets.delete(group, self._offsets.known(group), then, last=last)
-
-    def _remove(self, group: Group) -> None:
-        if isinstance(group, ClassicGroup):
-            for member_id in list(group.pending_members):
-                self._rebalancer.remove_member(group, member_id)
-            mark_removed(group, self._turn.now.wall_ms)
-        del self.groups[group.group_id]
 
     def describe(self, group_id: str) -> GroupDescription:
         """DescribeGroups, one group. GROUP_ID_NOT_FOUND is for versions that know it; the state is Dead."""
@@ -377,17 +306,7 @@ class GroupCoordinator:
         self._drop_if_void(group)
 
     def _clean(self) -> None:
-        """Expire offsets, some groups at a time."""
-        if not self._to_clean:
-            self._to_clean.extend(self.groups)
-        for _ in range(min(_GROUPS_PER_CLEANUP, len(self._to_clean))):
-            group = self.groups.get(self._to_clean.popleft())
-            if group is None or group.deleting or self._core.journal.is_busy(group.group_id):
-                continue
-            if self._offsets.expire(group):
-                log.info("group %s is empty and its offsets have expired", group.group_id)
-                self._delete(group, lambda _: None)
-        pause_ms = 1 if self._to_clean else self.config.offsets_retention_check_interval_ms
+        pause_ms = self._administration.expire_offsets()
         self._timers.set(_CLEANUP, self._turn.now.mono_ms + pause_ms)
 
     # Loading
@@ -463,7 +382,7 @@ class GroupCoordinator:
 
     def _drop_if_void(self, group: Group) -> None:
         if group.is_void and self.groups.get(group.group_id) is group:
-            self._remove(group)
+            self._administration.remove(group)
 
     def statistics(self) -> Mapping[str, int]:
         """Numbers for metrics and logs."""

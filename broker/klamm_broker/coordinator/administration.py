@@ -1,0 +1,145 @@
+"""What administrators and time do to groups: their offsets are deleted or expire, and they go as a whole."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from klamm_broker.coordinator import records
+from klamm_broker.coordinator.base import Group
+from klamm_broker.coordinator.consumer import migration
+from klamm_broker.coordinator.consumer.group import ConsumerGroup
+from klamm_broker.coordinator.consumer.journal import Journal
+from klamm_broker.coordinator.effects import Token, Turn
+from klamm_broker.coordinator.group import ClassicGroup
+from klamm_broker.coordinator.model import NO_TOPIC_ID, CommitResult, TopicPartition
+from klamm_broker.coordinator.offsets import Offsets, mark_removed
+from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.table import GroupTable
+from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+_GROUPS_PER_CLEANUP: Final = 200
+"""Groups that one tick looks at for expired offsets: about a millisecond, so that no request waits for it."""
+
+
+class Administration:
+    """See the module's docstring."""
+
+    def __init__(
+        self, table: GroupTable, turn: Turn, offsets: Offsets, rebalancer: Rebalancer, journal: Journal
+    ) -> None:
+        self._table = table
+        self._turn = turn
+        self._offsets = offsets
+        self._rebalancer = rebalancer
+        self._journal = journal
+        self._to_clean: deque[str] = deque()
+
+    # Offsets
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], token: Token) -> None:
+        """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
+        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None:
+            self._turn.reply(token, CommitResult(error=error))
+        elif not group.may_lose_offsets:
+            self._turn.reply(token, CommitResult(error=ErrorCode.NON_EMPTY_GROUP))
+        else:
+            self._delete_offsets(group, partitions, token)
+
+    def _delete_offsets(self, group: Group, partitions: Sequence[TopicPartition], token: Token) -> None:
+        results = {
+            at: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(at.topic) else ErrorCode.NONE
+            for at in partitions
+        }
+        known = set(self._offsets.known(group))
+        targets = [at for at, error in results.items() if error is ErrorCode.NONE and at in known]
+
+        def done(error: ErrorCode) -> None:
+            told = append_error(error)
+            results.update(dict.fromkeys(targets, told))
+            self._turn.reply(token, CommitResult(partitions=results))
+
+        if targets:
+            self._offsets.delete(group, targets, done)
+        else:
+            self._turn.reply(token, CommitResult(partitions=results))
+
+    def forget_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """These partitions are gone, and so are offsets in them."""
+        gone = set(partitions)
+        for group in self._table.groups.values():
+            self.forget(group, [at for at in self._offsets.known(group) if at in gone])
+
+    def forget_deleted_topics(self, topic_ids: Mapping[str, bytes]) -> None:
+        """Offsets of topics that are not among these, or have another id here, mean nothing any more."""
+        for group in self._table.groups.values():
+            stale = [
+                at
+                for at, committed in group.offsets.items()
+                if committed.topic_id not in (NO_TOPIC_ID, topic_ids.get(at.topic))
+            ]
+            self.forget(group, stale)
+
+    def forget(self, group: Group, partitions: Sequence[TopicPartition]) -> None:
+        """Write tombstones for these offsets; nobody waits for them."""
+        if partitions and not group.deleting:
+            log.info("group %s: offsets of %d deleted partitions go", group.group_id, len(partitions))
+            self._offsets.delete(group, partitions, lambda _: None)
+
+    def expire_offsets(self) -> int:
+        """Expire offsets, some groups at a time; after how many milliseconds to go on."""
+        if not self._to_clean:
+            self._to_clean.extend(self._table.groups)
+        for _ in range(min(_GROUPS_PER_CLEANUP, len(self._to_clean))):
+            group = self._table.groups.get(self._to_clean.popleft())
+            if group is None or group.deleting or self._journal.is_busy(group.group_id):
+                continue
+            if self._offsets.expire(group):
+                log.info("group %s is empty and its offsets have expired", group.group_id)
+                self._delete(group, lambda _: None)
+        return 1 if self._to_clean else self._table.config.offsets_retention_check_interval_ms
+
+    # Groups
+
+    def delete_group(self, group_id: str, token: Token) -> None:
+        """DeleteGroups, one group. The reply is an ErrorCode."""
+        self._journal.when_free(group_id, lambda: self._delete_group(group_id, token))
+
+    def _delete_group(self, group_id: str, token: Token) -> None:
+        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None:
+            self._turn.reply(token, error)
+        elif not group.is_empty:
+            self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
+        else:
+            self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
+
+    def _delete(self, group: Group, done: Callable[[ErrorCode], None]) -> None:
+        group.deleting = True
+
+        def then(error: ErrorCode) -> None:
+            group.deleting = False
+            if error is ErrorCode.NONE:
+                self.remove(group)
+            else:
+                log.warning("group %s could not be deleted: %s", group.group_id, error.name)
+            done(error)
+
+        if isinstance(group, ConsumerGroup):
+            last = migration.tombstones(group)
+        else:
+            last = [records.group_tombstone(group.group_id)]
+        self._offsets.delete(group, self._offsets.known(group), then, last=last)
+
+    def remove(self, group: Group) -> None:
+        """Forget a group that has nothing in the log."""
+        if isinstance(group, ClassicGroup):
+            for member_id in list(group.pending_members):
+                self._rebalancer.remove_member(group, member_id)
+            mark_removed(group, self._turn.now.wall_ms)
+        del self._table.groups[group.group_id]
