@@ -129,4 +129,8 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "cluster_config": texts(
         b'{"version": 1, "epoch": 2, "features": {"x": 1}, "configs": {"GROUP": {"g": {"k": "v"}}}}'
     ),
+    "scram_users": texts(
+        b'{"version": 1, "users": {"u": {"SHA256": {"salt": "AAAA", "storedKey": "AAAA", '
+        b'"serverKey": "AAAA", "iterations": 4096}}}}'
+    ),
 }

@@ -26,6 +26,7 @@ from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.log.txn_index import TxnIndex
 from klamm_broker.server.cluster_config import ClusterConfig
+from klamm_broker.server.scram_users import ScramUsers
 from klamm_broker.wire.api_keys import ApiKey, message_types
 from klamm_broker.wire.batch import check_crc, decode_records, iter_headers, read_end_txn_marker
 from klamm_broker.wire.compression import Compression, decompress
@@ -163,11 +164,17 @@ def cluster_config(data: bytes) -> None:
     ClusterConfig.load(_file(data))
 
 
+def scram_users(data: bytes) -> None:
+    """`klamm-users.json`."""
+    ScramUsers.load(_file(data))
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     f.__name__: f
     for f in (
         request, produce, answer, batch, compressed, group_log, transaction_log, subscription, consumer_metadata,
         consumer_assignment, snapshot, checkpoint, epochs, txn_index, topics, cluster_config,
+        scram_users,
     )
 }  # fmt: skip
 

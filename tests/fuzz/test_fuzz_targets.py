@@ -41,6 +41,22 @@ def test_seeds_are_good(target):
     assert any(taken(seed) for seed in SEEDS[target]())
 
 
+@pytest.mark.parametrize(
+    ("target", "data"),
+    [
+        ("topics", b'{"version": 1, "starts": Infinity, "deleted": [], "topics": {}}'),
+        ("topics", b"[" * 100_000),
+        ("cluster_config", b'{"version": 1, "epoch": 1e999, "features": {}, "configs": {}}'),
+        ("cluster_config", b'{"a":' * 100_000),
+        ("scram_users", b"[" * 100_000),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_inputs_that_were_not_refused_once(target, data):
+    with pytest.raises(REFUSED):
+        TARGETS[target](data)
+
+
 @st.composite
 def mutated(draw, seeds):
     data = bytearray(draw(st.sampled_from(seeds)))

@@ -57,7 +57,7 @@ class TopicRegistry:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return registry
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
         if not isinstance(document, dict) or document.get("version") != VERSION:
             raise DirectoryError(f"{path}: no document of version {VERSION}")
@@ -66,7 +66,7 @@ class TopicRegistry:
             registry.deleted = {str(topic_id) for topic_id in document["deleted"]}
             for name, entry in document["topics"].items():
                 registry.topics[name] = _topic(name, entry)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
         return registry
 

@@ -57,13 +57,13 @@ class ClusterConfig:
         except FileNotFoundError:
             found._configs = {resource: dict(configs) for resource, configs in new.items()}
             return found
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
         if not isinstance(document, dict) or document.get("version") != VERSION:
             raise DirectoryError(f"{path}: no document of version {VERSION}")
         try:
             found._take(document)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
         return found
 

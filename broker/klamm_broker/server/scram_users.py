@@ -75,7 +75,7 @@ class ScramUsers:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return found
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
         if not isinstance(document, dict) or document.get("version") != VERSION:
             raise DirectoryError(f"{path}: no document of version {VERSION}")
@@ -84,7 +84,7 @@ class ScramUsers:
                 str(user): {Mechanism[name]: _credential(entry) for name, entry in credentials.items()}
                 for user, credentials in document["users"].items()
             }
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
         return found
 
