@@ -20,6 +20,8 @@ COMMANDS = {
     "kafka-dump-log": "Kafka's command to print log segments, indexes and snapshots (DumpLogSegments).",
     "kafka-delete-records": "Kafka's command to delete the records before an offset.",
     "kafka-log-dirs": "Kafka's command to describe log directories.",
+    "kafka-console-producer": "Kafka's command to write lines to a topic.",
+    "kafka-console-consumer": "Kafka's command to print the records of a topic.",
 }
 """Each takes its own --help, and `.sh` behind its name."""
 

@@ -33,6 +33,8 @@ TOOLS: Final = {
     "kafka-dump-log": "dump_log",
     "kafka-delete-records": "delete_records",
     "kafka-log-dirs": "log_dirs",
+    "kafka-console-producer": "console_producer",
+    "kafka-console-consumer": "console_consumer",
 }
 """Commands, and the module of each."""
 T = TypeVar("T")
