@@ -1,7 +1,7 @@
 """Schedules the log cleaner: picks the dirtiest log, hands it to the cleaner process, puts the results in place.
 
 Runs as a task of the event loop and does nothing there that takes long: facts are gathered in slices, a finished segment
-is renamed into place (some 20 microseconds for each that it replaces), files are written and removed in threads. A round
+is renamed into place (some 100 microseconds for each that it replaces, 64 at most), files are written and removed in threads. A round
 whose log has been deleted, cut, closed, copied or switched to another policy meanwhile is given up and its result
 thrown away. A partition whose records cannot be read is left alone until the next start, as in Kafka; a process that
 dies and a disk that fails are tried again, later each time.

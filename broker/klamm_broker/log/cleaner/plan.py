@@ -11,13 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET
 
-SEGMENTS_IN_GROUP_MAX = 256
-"""The broker puts a group in place without a pause, at some 20 microseconds a segment. Kafka has no such bound."""
+SEGMENTS_IN_GROUP_MAX: Final = 64
+"""The broker puts a group in place without a pause, at some 100 microseconds a segment. Kafka has no such bound."""
 
 
 class DirtySegment(NamedTuple):
