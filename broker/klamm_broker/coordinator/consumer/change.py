@@ -64,8 +64,6 @@ class Steps:
         self._config = config
         self.topics = topics
         self.hashes = MetadataHashes(topics)
-        self.new_topics_at = 0
-        """The version of the topics when one was created last."""
 
     # Subscriptions
 

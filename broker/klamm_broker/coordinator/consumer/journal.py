@@ -6,11 +6,15 @@ then finds the group as that change left it. Normally an append is durable at on
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from klamm_broker.coordinator.effects import KeyValue, Turn
 from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -47,10 +51,14 @@ class Journal:
 
         def then(error: ErrorCode) -> None:
             waiting = self._waiting.pop(group_id)
-            try:
-                done(error)
-            finally:
-                for operation in waiting:
-                    self.when_free(group_id, operation)
+            failed: Exception | None = None
+            for operation in (lambda: done(error), *(partial(self.when_free, group_id, o) for o in waiting)):
+                try:
+                    operation()
+                except Exception as e:
+                    log.exception("group %s: what waited for a change failed; the rest is done", group_id)
+                    failed = e
+            if failed is not None:
+                raise failed
 
         self._turn.append(partition, records, then)
