@@ -190,7 +190,10 @@ def _broker(suite: Suite, which: str, work: Path) -> Iterator[str]:
         from klamm.testing import EmbeddedBroker
 
         port = free_port()
-        settings = {**suite.settings, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}  # as Apache's has
+        settings = {
+            **suite.settings,
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        }  # as Apache's has
         with EmbeddedBroker(work / "klamm" / "data", port=port, config=settings) as ours:
             yield ours.bootstrap
     elif which == "kafka":
