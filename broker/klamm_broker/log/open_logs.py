@@ -351,7 +351,7 @@ class OpenLogs:
                 try:
                     partition_log.close()
                 except (LogError, OSError) as e:
-                    log.error("%s: not closed, the next start checks it: %s", partition_log.name, e)  # noqa: TRY400
+                    log.error("%s: could not be closed: %s", partition_log.name, e)  # noqa: TRY400
                     partition_log.release()
                     dirty.add(partition_log.directory.parent)
             self._write_checkpoints()
