@@ -22,6 +22,7 @@ from klamm_broker.log.errors import (
     StorageError,
 )
 from klamm_broker.log.log_loader import LogLoader, reload_producers
+from klamm_broker.log.producer_check import check_producers
 from klamm_broker.log.replay import apply_batch
 from klamm_broker.log.retention import deletable
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment

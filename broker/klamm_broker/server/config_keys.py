@@ -97,7 +97,6 @@ def _define() -> ConfigDef:
         _new_topic_keys,
         _socket_keys,
         _upkeep_keys,
-        _loop_keys,
         transaction_keys.define,
         _offsets_topic_keys,
         _commit_keys,
@@ -348,9 +347,6 @@ def _upkeep_keys(key: Any) -> None:
         positive,
         "Accepted; recovery runs in the starting process.",
     )
-
-
-def _loop_keys(key: Any) -> None:
     key(
         "klamm.event.loop",
         Type.STRING,
