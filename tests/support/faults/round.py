@@ -21,6 +21,7 @@ from support.faults.churn import TopicLoad
 from support.faults.flow import FIRST, SECOND, FlowLoad, origin
 from support.faults.load import Load, ProducerLoad
 from support.faults.logs import read_log, wait_for_markers
+from support.faults.moves import MoveLoad
 from support.faults.readers import CommitLoad, GroupLoad, OffsetReader, ScanLoad
 from support.faults.recorder import Recorder
 from support.faults.servers import Server
@@ -131,6 +132,16 @@ class Round:
             ProducerLoad("keyed", *common, topic="keyed", partitions=PARTITIONS, keys=40, size=3000),
             TopicLoad("churn", *common),
         ]
+        if len(self.server.directories) > 1:
+            self.producers.append(
+                MoveLoad(
+                    "moves",
+                    *common,
+                    topics=TOPICS,
+                    partitions=PARTITIONS,
+                    directories=self.server.directories,
+                )
+            )
         protocols = {"classic": "classic", "static": "classic", "consumer": "consumer"}
         groups = {group: {"in": PARTITIONS} for group in (*protocols, "flow")} | {"alone": {"in": 1}}
         for group, protocol in protocols.items():

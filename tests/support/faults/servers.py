@@ -23,6 +23,10 @@ class Server(Protocol):
     def bootstrap(self) -> str: ...
     @property
     def log_text(self) -> str: ...
+    @property
+    def directories(self) -> list[str]:
+        """Its log directories."""
+
     def start(self) -> object: ...
     def kill(self) -> None: ...
     def terminate(self, give_up_s: float | None = None) -> None:
@@ -52,6 +56,10 @@ class KlammServer:
     @property
     def log_text(self) -> str:
         return self.broker.log_text
+
+    @property
+    def directories(self) -> list[str]:
+        return self.broker.config.get("log.dirs", str(self.broker.data_dir)).split(",")
 
     def start(self) -> None:
         self.broker.start()
@@ -108,6 +116,10 @@ class KafkaServer:
     @property
     def log_text(self) -> str:
         return self.kafka.log
+
+    @property
+    def directories(self) -> list[str]:
+        return [str(self.kafka.data)]
 
     def start(self) -> None:
         self.kafka.start()
