@@ -376,7 +376,7 @@ def test_a_flush_that_could_not_begin_may_be_tried_again(make, monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patched:
-        patched.setattr(partition_log, "files_to_flush", refuse)
+        patched.setattr(stored_log, "files_to_flush", refuse)
         with pytest.raises(errors.StorageError, match="flush failed"):
             log.flush()
     log.flush()
