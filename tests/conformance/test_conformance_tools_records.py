@@ -50,6 +50,22 @@ def test_console_producer_to_console_consumer(tool: Tool, codec: str) -> None:
     assert "Processed a total of 4 messages" in read.err
 
 
+def test_a_consumer_of_many_partitions(tool: Tool) -> None:
+    """Java's consumer reads them in a fetch session: small polls make many incremental fetches."""
+    name = new_name()
+    tool("kafka-topics", "--create", "--topic", name, "--partitions", "100").ok()
+    keyed = properties("--reader-property", parse__key="true")
+    lines = [f"key-{n}\tvalue {n}" for n in range(600)]
+    tool("kafka-console-producer", "--topic", name, *keyed, stdin="".join(f"{line}\n" for line in lines)).ok()
+    small = properties("--command-property", max__poll__records="20", max__partition__fetch__bytes="200")
+    read = tool(
+        "kafka-console-consumer",
+        *("--topic", name, "--from-beginning", "--max-messages", "600", *small),
+        *properties("--formatter-property", print__key="true"),
+    ).ok()
+    assert sorted(read.lines) == sorted(lines)
+
+
 def test_console_consumer_from_an_offset_of_a_partition(tool: Tool) -> None:
     name = new_name()
     tool("kafka-console-producer", "--topic", name, stdin="").ok()

@@ -130,7 +130,7 @@ class FullFetch(Fetch):
     def __init__(
         self, broker: Broker, request: FetchRequest, version: int, correlation_id: int, *, session: bool
     ) -> None:
-        super().__init__(broker, request, version, correlation_id)
+        Fetch.__init__(self, broker, request, version, correlation_id)  # half the time of super()
         self._session = session
         by_id = version >= IDS_FROM
         topics: Mapping[Any, Topic] = broker.topics.by_id if by_id else broker.topics.by_name
@@ -140,7 +140,11 @@ class FullFetch(Fetch):
             found = topics.get(key)
             partitions = found.partitions if found is not None else ()
             count = len(partitions)
-            unknown = _unknown(by_id=by_id and found is None)
+            unknown = (
+                ErrorCode.UNKNOWN_TOPIC_ID
+                if by_id and found is None
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
             asked = [
                 (p, partitions[p.partition] if 0 <= p.partition < count else None) for p in topic.partitions
             ]
@@ -211,7 +215,7 @@ class IncrementalFetch(Fetch):
     def __init__(
         self, broker: Broker, request: FetchRequest, version: int, correlation_id: int, session: FetchSession
     ) -> None:
-        super().__init__(broker, request, version, correlation_id)
+        Fetch.__init__(self, broker, request, version, correlation_id)
         self._session = session
         self._epoch = session.epoch
         session.isolate(committed=self._committed)
@@ -299,10 +303,6 @@ def told(session: FetchSession, watched: Watched, result: FetchResult) -> None:
     elif result.records is not None:
         session.changed.pop(watched, None)
         session.changed[watched] = None
-
-
-def _unknown(*, by_id: bool) -> ErrorCode:
-    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def epoch_error(asked: int, current: int) -> ErrorCode | None:
