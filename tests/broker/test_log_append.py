@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from klamm_broker.log import errors, partition_log
+from klamm_broker.log import errors, stored_log
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.partition_log import PartitionLog
