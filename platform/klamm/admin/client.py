@@ -7,7 +7,7 @@ reason is asked again, of the new one. An unknown topic is not waited for: who m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
 from klamm.admin.errors import AdminError
@@ -41,6 +41,8 @@ _PASSING: Final = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
+_AT_A_TIME: Final = 16  # requests; a cluster has other clients too
+K = TypeVar("K")
 T = TypeVar("T")
 LeaderCall = Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, Any]]]
 """Ask broker `int` about these partitions: a value for each, or the AdminError that it answered with."""
@@ -107,6 +109,19 @@ class Admin:
                 if loop.time() >= deadline:
                     raise
             await asyncio.sleep(_PAUSE_S)
+
+    async def each(self, items: Sequence[K], call: Callable[[K], Awaitable[T]]) -> list[T | AdminError]:
+        """`call` for every item, several at a time: results in the order of the items, AdminErrors among them."""
+        room = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one(item: K) -> T | AdminError:
+            async with room:
+                try:
+                    return await call(item)
+                except AdminError as e:
+                    return e
+
+        return list(await asyncio.gather(*(one(item) for item in items)))
 
     # ---- the cluster
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
 from klamm.admin.groups import Committed, Group, Member, committed
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import log_ends
@@ -30,11 +31,19 @@ class Position:
         return self.end - self.current
 
 
-async def positions(admin: Admin, group: Group) -> list[Position]:
-    """Members with most partitions first, then what nobody is assigned; partitions of each in order."""
-    offsets = await committed(admin, group.group)
-    wanted = {tp for m in group.members for tp in m.assignment} | set(offsets)
-    return arrange(group, offsets, await log_ends(admin, wanted))
+async def positions(admin: Admin, groups: Sequence[Group]) -> list[list[Position]]:
+    """The rows of each group: members with most partitions first, then what nobody is assigned; partitions in order.
+
+    Raises AdminError. Logs are asked for their ends once, however many groups read them.
+    """
+    offsets: list[dict[TopicPartition, Committed]] = []
+    for found in await admin.each(groups, lambda g: committed(admin, g.group)):
+        if isinstance(found, AdminError):
+            raise found
+        offsets.append(found)
+    wanted = {tp for g in groups for m in g.members for tp in m.assignment}
+    ends = await log_ends(admin, wanted.union(*offsets))
+    return [arrange(group, found, ends) for group, found in zip(groups, offsets, strict=True)]
 
 
 def arrange(

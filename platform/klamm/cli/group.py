@@ -133,21 +133,17 @@ async def _described(
     from klamm.admin.errors import AdminError
     from klamm.admin.groups import describe_group
 
-    rows: list[dict[str, Any]] = []
-    problems = []
-    for name in await group_names(admin, groups):
-        try:
-            group = await describe_group(admin, name)
-        except AdminError as e:
-            problems.append(_no_group(name, e))
-            continue
-        match what:
-            case "members":
-                rows += _member_rows(group)
-            case "state":
-                rows.append(_state_row(group))
-            case _:
-                rows += await _offset_rows(admin, group)
+    names = await group_names(admin, groups)
+    found = await admin.each(names, lambda name: describe_group(admin, name))
+    described = [g for g in found if not isinstance(g, AdminError)]
+    problems = [_no_group(n, g) for n, g in zip(names, found, strict=True) if isinstance(g, AdminError)]
+    match what:
+        case "members":
+            rows = [row for group in described for row in _member_rows(group)]
+        case "state":
+            rows = [_state_row(group) for group in described]
+        case _:
+            rows = await _offset_rows(admin, described)
     return rows, problems
 
 
@@ -157,7 +153,7 @@ def _no_group(name: str, error: Any) -> str:
     return f"no group {name!r}" if error.code == ErrorCode.GROUP_ID_NOT_FOUND else str(error)
 
 
-async def _offset_rows(admin: Admin, group: Group) -> list[dict[str, Any]]:
+async def _offset_rows(admin: Admin, groups: Sequence[Group]) -> list[dict[str, Any]]:
     from klamm.admin.group_report import positions
 
     return [
@@ -174,7 +170,8 @@ async def _offset_rows(admin: Admin, group: Group) -> list[dict[str, Any]]:
             "leader_epoch": p.leader_epoch,
             "state": group.state,
         }
-        for p in await positions(admin, group)
+        for group, found in zip(groups, await positions(admin, groups), strict=True)
+        for p in found
     ]
 
 

@@ -202,17 +202,23 @@ async def _groups(admin: Admin, options: Options) -> list[str]:
 
 
 async def _describe(admin: Admin, options: Options) -> None:
-    described = [await api.describe_group(admin, g) for g in sorted(set(await _groups(admin, options)))]
+    names = sorted(set(await _groups(admin, options)))
+    described: list[api.Group] = []
+    for found in await admin.each(names, lambda name: api.describe_group(admin, name)):
+        if isinstance(found, AdminError):
+            raise found
+        described.append(found)
     verbose = options.has("verbose")
-    for group in described:
-        if options.has("members"):
+    if options.has("members"):
+        for group in described:
             warn_of_state(group, rows=len(group.members))
             sys.stdout.write(members_table(group, verbose=verbose))
-        elif options.has("state"):
+    elif options.has("state"):
+        for group in described:
             if warn_of_state(group, rows=1):
                 sys.stdout.write(state_table(group, verbose=verbose))
-        else:
-            rows = await positions(admin, group)
+    else:
+        for group, rows in zip(described, await positions(admin, described), strict=True):
             if warn_of_state(group, rows=len(rows)):
                 sys.stdout.write(offsets_table(rows, verbose=verbose))
 
