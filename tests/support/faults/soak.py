@@ -2,7 +2,8 @@
 
 A round has a seed (`--seed`, and one more for each further round), a data directory and a mode of the broker of its
 own; the same round is run again by `--cycles` of one round, its seed and its `--mode`. Prints progress, and a table at
-the end; the exit code is 1 when a round found a violation. With `--write` the table goes into docs/reliability.md.
+the end; the exit code is 1 when a round found a violation. With `--write` the table goes into docs/reliability.md, after every
+round.
 """
 
 from __future__ import annotations
@@ -142,13 +143,13 @@ def main() -> int:
         else:
             totals.add(mode, result)
             say(f"seed {seed}: {'good' if result.good else totals.failed[-1]} ({result.seconds:.0f} s)")
+        if asked.write:
+            write(totals.table())
         left -= cycles
         number += 1
     print(totals.table())
     for failure in totals.failed:
         print(f"FAILED {failure}")
-    if asked.write:
-        write(totals.table())
     return bool(totals.failed)
 
 
