@@ -14,13 +14,13 @@ _SMALL_HEX: Final = re.compile(r"\\u00([0-9a-f]{2})")
 
 
 def to_json(message: Struct, version: int) -> dict[str, Any]:
-    """What a version of the message holds. Tagged fields are there only if they are not the default."""
+    """What a version of the message holds. Tagged fields are there if they can be null, or are not the default."""
     result: dict[str, Any] = {}
     for spec in message.FIELDS:
         value = getattr(message, spec.name)
         if not spec.in_version(version):
             continue
-        if spec.tag is not None and value == spec.make_default():
+        if spec.tag is not None and not spec.nullable_in(version) and value == spec.make_default():
             continue
         result[camel(spec.name)] = _value(spec, value, version)
     return result
