@@ -20,10 +20,17 @@ def to_json(message: Struct, version: int) -> dict[str, Any]:
         value = getattr(message, spec.name)
         if not spec.in_version(version):
             continue
-        if spec.tag is not None and not spec.nullable_in(version) and value == spec.make_default():
+        if spec.tag is not None and _left_out(spec, value, version):
             continue
         result[camel(spec.name)] = _value(spec, value, version)
     return result
+
+
+def _left_out(spec: FieldSpec, value: Any, version: int) -> bool:
+    """Whether a tagged field is not printed. Null is, even where it is the default; an empty array is not."""
+    if spec.nullable_in(version):
+        return bool(spec.array) and value == []
+    return bool(value == spec.make_default())
 
 
 def _value(spec: FieldSpec, value: Any, version: int) -> Any:
