@@ -24,7 +24,6 @@ from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server import consumer_group_keys, transaction_keys, upkeep_keys
 from klamm_broker.server.topic_config import SYNONYMS
 
-MINUTE: Final = 60_000
 INT_MAX: Final = (1 << 31) - 1
 _LISTENER: Final = re.compile(r"^([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%]+\]|[^\[\]/:]*):(\d+)$")
 
