@@ -7,7 +7,7 @@ from support.broker import new_name
 
 from klamm.testing import EmbeddedBroker
 
-PARTITIONS = 200
+PARTITIONS = 80
 
 
 def test_creations_that_go_on_side_by_side(tmp_path):
