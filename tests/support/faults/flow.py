@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from support.faults.load import PATIENCE_S, Load
+from support.faults.load import Load
 from support.faults.logs import batches_of
 from support.faults.recorder import Pending, Recorder
 from support.history import Outcome, Transaction
@@ -38,6 +38,8 @@ from klamm_broker.wire.messages.txn_offset_commit import (
 from klamm_broker.wire.struct import Message
 
 PAUSE_S: Final = 0.02
+CALL_S: Final = 180.0
+"""How long an answer is waited for: Kafka may be killed twice while it starts, which takes it long on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Caller:
 
     def ask(self, message: Message, version: int, codes: Callable[[Any], Iterable[int]]) -> Any:
         """The first answer without an error that may be retried. Raises Refused, TimeoutError."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + CALL_S
         while time.monotonic() < deadline:
             try:
                 if self._client is None:
