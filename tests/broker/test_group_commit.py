@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import sys
+import threading
 
 import pytest
 from support.inprocess import connect, produce, serving
@@ -62,7 +63,6 @@ async def test_a_hundred_producers_share_the_fsyncs(tmp_path, disk):
         await asyncio.gather(*(one(connection) for connection in connections))
         commits = server.broker.commits
         syncs = disk.syncs - before
-        assert commits is not None
         assert commits.commits == 100 * each
         assert syncs <= commits.syncs + 5
         assert syncs < 100 * each / 5, f"{syncs} fsyncs for {100 * each} acknowledged requests"
@@ -110,6 +110,43 @@ async def test_nobody_reads_what_is_not_on_the_disk_yet(tmp_path, disk):
         assert [r.value for r in decode_records(bytes(found.records))] == [b"second"]
         assert found.high_watermark == 2
         for connection in (writer, reader):
+            await connection.close()
+
+
+@pytest.mark.parametrize("every", [1, 3])
+async def test_flush_messages_waits_for_the_disk_beside_the_loop(tmp_path, disk, every):
+    loop_thread, on_loop = threading.get_ident(), []
+
+    def note(path):
+        if path.endswith(".log") and threading.get_ident() == loop_thread:
+            on_loop.append(path)
+
+    async with serving(tmp_path / "data") as server:
+        server.broker.create_topic("t", partitions=1, overrides={"flush.messages": str(every)})
+        server.broker.create_topic("other", partitions=1)
+        log = server.broker.partition("t", 0).log
+        connections = [await connect(server) for _ in range(20)]
+        before = disk.syncs
+        disk.before = note
+
+        async def one(connection):
+            for number in range(6):
+                answer = await produce(connection, "t", b"%d" % number)
+                assert answer.error_code == 0
+                assert answer.base_offset < log.high_watermark
+                assert answer.base_offset - log.recovery_point < every - 1, (
+                    "more could be lost than was allowed"
+                )
+                assert log.high_watermark - log.recovery_point < every
+
+        await asyncio.gather(*(one(connection) for connection in connections))
+        assert not on_loop
+        assert disk.syncs > before
+        assert disk.syncs - before < 120 / every, "those who wait share an fsync"
+        disk.before = lambda path: pytest.fail(f"{path} is forced to the disk")
+        assert (await produce(connections[0], "other", b"v")).error_code == 0
+        disk.before = lambda _: None
+        for connection in connections:
             await connection.close()
 
 
@@ -202,7 +239,7 @@ async def test_an_fsync_that_fails_fails_its_partition_and_no_other(tmp_path, di
 async def test_acks_0_and_the_normal_mode_wait_for_nothing(tmp_path, disk):
     async with serving(tmp_path / "data") as server:
         server.broker.create_topic("t", partitions=1)
-        assert server.broker.commits is None
+        assert not server.broker.commits.busy
         connection = await connect(server)
         before = disk.syncs
         assert (await produce(connection, "t", b"v")).error_code == 0

@@ -513,8 +513,15 @@ def test_flush_messages_and_flush_ms(make):
     log = make(flush_messages=2)
     log.append(plain(), now_ms=NOW)
     assert log.recovery_point == 0
+    assert log.high_watermark == 1, "one that is lost is one fewer than flush.messages"
     log.append(plain(), now_ms=NOW)
-    assert log.recovery_point == 2
+    assert (log.high_watermark, log.log_end_offset, log.wants_flush(NOW)) == (1, 2, True)
+    job = log.begin_commit(NOW)
+    log.append(plain(), now_ms=NOW)
+    job.run()
+    log.end_flush(job)
+    assert (log.recovery_point, log.high_watermark) == (2, 3)
+    log.flush(NOW)
     log.config = LogConfig(flush_ms=100)
     log.append(plain(), now_ms=NOW + 99)
     assert not log.wants_flush(NOW + 99)

@@ -37,6 +37,7 @@ while True:
         [Record(timestamp=now, value=b"%d " % n * (n % 50))], producer_id=1, producer_epoch=0, base_sequence=n
     )
     acknowledged = log.append(batch, now_ms=now)
+    manager.tick_flush(now)
     n += 1
     sys.stdout.write(f"{acknowledged.last_offset}\\n")
     sys.stdout.flush()

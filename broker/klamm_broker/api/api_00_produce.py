@@ -60,7 +60,7 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     if data.acks == 0:
         _close_if_failed(conn, answer)
         return None
-    if conn.broker.commits is not None and _parked_until_committed(conn, version, correlation_id, answer):
+    if conn.broker.commits.busy and _parked_until_committed(conn, version, correlation_id, answer):
         return None
     return (encode_produce_response(correlation_id, version, answer),)
 
@@ -117,7 +117,7 @@ def _append_held(
         if data.acks == 0:
             _close_if_failed(conn, answer)
             slot.resolve(())
-        elif broker.commits is None or not _parked_until_committed(
+        elif not broker.commits.busy or not _parked_until_committed(
             conn, version, correlation_id, answer, slot
         ):
             slot.resolve((encode_produce_response(correlation_id, version, answer),))
@@ -232,7 +232,7 @@ def append(
         partition.written_again()
     if not info.duplicate:
         metrics.note_append(info.last_offset - info.first_offset + 1, len(records))
-    if broker.commits is not None:
+    if partition.log.high_watermark < partition.log.log_end_offset:
         broker.commits.appended(partition, len(records))
     elif partition.waiters:
         broker.waiting.advanced(partition, len(records))

@@ -121,8 +121,6 @@ class PartitionLog(StoredLog):
             rows.append((header.length + 12, offset - 1, timestamp))
         self._write(data, rows, offset - 1, now_ms)
         self._note(data, accepted, first, rows)
-        if self.log_end_offset - self.recovery_point >= config.flush_messages:
-            self.flush(now_ms)
         return AppendInfo(
             first, offset - 1, now_ms if config.log_append_time else -1, self.log_start_offset, False
         )
@@ -152,8 +150,9 @@ class PartitionLog(StoredLog):
                 if aborted is not None:
                     self._segments.active.txn_index.append(aborted)
         self.log_end_offset = rows[-1][1] + 1
-        if self.sole_replica:
+        if self.sole_replica and self.log_end_offset - self.recovery_point < self.config.flush_messages:
             self.high_watermark = self.log_end_offset
+        # else somebody has to flush; `end_flush` moves it
 
     # Rolling and deleting
 

@@ -92,6 +92,13 @@ class StoredLog:
             return self.high_watermark
         return min(max(undecided, self.log_start_offset), self.high_watermark)
 
+    def _commit(self) -> None:
+        """Move the high watermark: to the log end if so much may be missing on the disk, else to what is on it."""
+        if self.sole_replica and self.log_end_offset - self.recovery_point < self.config.flush_messages:
+            self.high_watermark = self.log_end_offset
+        else:
+            self.advance_high_watermark(self.recovery_point)
+
     def advance_high_watermark(self, offset: int) -> None:
         """Let consumers read up to `offset`. It never goes back by itself and never past the log end."""
         self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
@@ -265,8 +272,7 @@ class StoredLog:
         if job.truncations == self._truncations:
             self._named_base = job.named_base
             self.recovery_point = max(self.recovery_point, min(job.end_offset, self.log_end_offset))
-            if not self.sole_replica:
-                self.advance_high_watermark(self.recovery_point)
+            self._commit()
 
     def flush_failed(self, error: OSError) -> None:
         """The job has failed: no later one can be believed, so the log takes nothing until the next start."""
@@ -331,5 +337,4 @@ class StoredLog:
         self.epochs.relocate(directory)
         self._named_base = -1
         self.recovery_point = self.log_end_offset
-        if not self.sole_replica:
-            self.advance_high_watermark(self.recovery_point)
+        self._commit()

@@ -72,7 +72,7 @@ class Broker:
         self.cluster_config: ClusterConfig
         self.scram_users: ScramUsers
         self._flusher: Flusher
-        self.commits: GroupCommit | None = None  # of durability=fsync
+        self.commits = GroupCommit(self)  # of durability=fsync and flush.messages
         self.mover = ReplicaMover(self)
         self.cleaner = LogCleaner(self)
         self.groups: GroupShell
@@ -104,8 +104,6 @@ class Broker:
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             commit_by_flush=config["durability"] == "fsync",
         )
-        if config["durability"] == "fsync":
-            self.commits = GroupCommit(self)
         self._load_cluster_config()
         self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
         for name in self.logs.topics:
@@ -143,8 +141,7 @@ class Broker:
         await self.cleaner.stop()
         await self.mover.stop()
         await self._flusher.stop()
-        if self.commits is not None:
-            await self.commits.stop()
+        await self.commits.stop()
         if self._jobs:
             await asyncio.wait(list(self._jobs.values()))
         self.transactions.close()
@@ -288,8 +285,7 @@ class Broker:
         """Tell everybody who deals with a topic that it is gone."""
         for partition in topic.partitions:
             self.waiting.gone(partition)
-            if self.commits is not None:
-                self.commits.gone(partition)
+            self.commits.gone(partition)
         gone = [(topic.name, p.index) for p in topic.partitions]
         self.cleaner.on_partitions_deleted(gone)
         self.groups.on_partitions_deleted(gone)
@@ -358,7 +354,7 @@ class Broker:
 
     def appended(self, partition: Partition, size: int) -> None:
         """`size` bytes have come to a partition's log: see that they are committed, and wake those who wait for them."""
-        if self.commits is not None:
+        if partition.log.high_watermark < partition.log.log_end_offset:
             self.commits.appended(partition, size)
         elif partition.waiters:
             self.waiting.advanced(partition, size)
@@ -373,5 +369,4 @@ class Broker:
         if partition.log.high_watermark >= end_offset:
             callback(ErrorCode.NONE)
             return
-        assert self.commits is not None, "without durability=fsync an append commits"
         self.commits.wait(partition, end_offset, callback)

@@ -1,6 +1,7 @@
 """`durability=fsync`: what is acknowledged is on the disk, at the price of one fsync for all that wait.
 
-An append moves the log end, and its partition is due. One round at a time forces every due partition to the disk, in
+An append that may not be acknowledged yet moves the log end only, and its partition is due: each one with
+`durability=fsync`, and the one that brings up the number of `flush.messages` for a topic that has it. One round at a time forces every due partition to the disk, in
 threads; whatever is appended meanwhile belongs to the next round. When a round is over the high watermarks follow, those
 who wait below them are called, and parked fetches are woken: nobody reads what a power cut could take back.
 
@@ -43,6 +44,7 @@ class GroupCommit:
         self._broker = broker
         self._due: dict[Partition, int] = {}  # appended to since the last round began: readable bytes to come
         self._waiting: dict[Partition, deque[tuple[int, Callback]]] = {}
+        self._behind: set[Partition] = set()  # with records that are not committed
         self._round: asyncio.Task[None] | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
         self._stopped = False
@@ -50,8 +52,14 @@ class GroupCommit:
         self.syncs = 0  # files that were forced to disk
         self.commits = 0  # callbacks that were told of success
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is not committed yet, or never will be: else nobody has to wait."""
+        return bool(self._behind)
+
     def appended(self, partition: Partition, size: int) -> None:
         """`size` bytes have been appended: the next round commits them."""
+        self._behind.add(partition)
         if self._stopped:
             return  # a retry that comes late: closing the logs flushes them
         self._due[partition] = self._due.get(partition, 0) + size
@@ -86,6 +94,7 @@ class GroupCommit:
     def gone(self, partition: Partition) -> None:
         """The partition's topic is deleted: who waits is told so."""
         self._due.pop(partition, None)
+        self._behind.discard(partition)
         self._tell(partition)
 
     async def _run(self) -> None:
@@ -100,6 +109,8 @@ class GroupCommit:
         now_ms = self._broker.now_ms()
         jobs: list[tuple[Partition, FlushJob]] = []
         for partition in due:
+            if partition.log.high_watermark >= partition.log.log_end_offset:
+                continue  # the last round has seen to it
             try:
                 job = partition.log.begin_commit(now_ms)
             except LogError as e:
@@ -121,6 +132,8 @@ class GroupCommit:
                     outcome if isinstance(outcome, OSError) else OSError(repr(outcome))
                 )
         for partition, size in due.items():
+            if partition.log.high_watermark >= partition.log.log_end_offset or partition.deleted:
+                self._behind.discard(partition)
             if partition.waiters and not partition.log.failed:
                 self._broker.waiting.advanced(partition, size)
             self._tell(partition)

@@ -74,7 +74,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         broker.groups.drain()
         server.quiesce()
         broker.waiting.finish_all()
-        if broker.commits is not None and not await broker.commits.settle(DRAIN_S):
+        if not await broker.commits.settle(DRAIN_S):
             log.warning("appends of the last %d s are not committed and not answered", DRAIN_S)
         await server.drain(DRAIN_S)
     finally:
