@@ -68,6 +68,7 @@ def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers
     kafka_oracle.require()
     work = tmp_path_factory.mktemp("two-brokers")
     settings = {"num.partitions": "1", "offsets.topic.num.partitions": "1", "node.id": "1"}
+    settings["log.retention.ms"] = "-1"  # the records are of 2023, and Kafka looks after half a minute
     with KafkaBroker(work, settings) as kafka, EmbeddedBroker(work / "ours", config=settings) as ours:
         yield TwoBrokers(_side("Klamm", ours.port), _side("Kafka", kafka.port))
 

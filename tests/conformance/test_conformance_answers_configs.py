@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from support.answers import Request, Side
 
@@ -59,32 +57,22 @@ def describe(kind: int, name: str, *keys: str) -> Request:
     return DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4
 
 
-def soon(request: Request) -> Request:
-    """Once Kafka's broker has heard from its controller what was changed there."""
-
-    def wait(answers: list[object]) -> Request:
-        time.sleep(0.5)
-        return request
-
-    return wait
-
-
 def broker_configs(side: Side) -> list[Request]:
     keys = ("log.cleaner.threads", "message.max.bytes", "log.cleaner.backoff.ms", "log.retention.bytes")
     return [
-        soon(describe(BROKER, "")),
+        describe(BROKER, ""),
         change(BROKER, "1", ("message.max.bytes", SET, "2000000")),
         change(BROKER, "", ("message.max.bytes", SET, "3000000"), ("log.retention.bytes", SET, "5")),
-        soon(describe(BROKER, "")),
-        soon(describe(BROKER, "1", *keys)),
-        soon(describe(TOPIC, "known", "max.message.bytes", "retention.bytes")),
+        describe(BROKER, ""),
+        describe(BROKER, "1", *keys),
+        describe(TOPIC, "known", "max.message.bytes", "retention.bytes"),
         change(BROKER, "1", ("log.cleanup.policy", APPEND, "compact"), only=True),
         change(BROKER, "1", ("message.max.bytes", DELETE, None)),
         change(BROKER, "", ("message.max.bytes", DELETE, None), ("log.retention.bytes", DELETE, None)),
-        soon(describe(BROKER, "1", *keys)),
+        describe(BROKER, "1", *keys),
         replace(BROKER, "1", ("message.max.bytes", "2000000")),
         replace(BROKER, "1"),
-        soon(describe(BROKER, "1", "message.max.bytes")),
+        describe(BROKER, "1", "message.max.bytes"),
     ]
 
 

@@ -148,10 +148,7 @@ def log_dirs(said):
         if line.startswith("{"):
             for broker in json.loads(line)["brokers"]:
                 for directory in broker["logDirs"]:
-                    parts = sorted(
-                        (p["partition"], p["size"], p["offsetLag"], p["isFuture"])
-                        for p in directory["partitions"]
-                    )
+                    parts = sorted((p["partition"], p["isFuture"]) for p in directory["partitions"])
                     found.append((broker["broker"], directory["error"], parts))
         else:
             found.append(line)

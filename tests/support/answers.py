@@ -9,6 +9,7 @@ nothing fails, so that the list of differences cannot grow stale.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ ANY = ("error_message", "batch_index_error_message", "cluster_id", "log_dir", "t
 """Fields of which only counts whether there is something in them."""
 COUNTS = ("transaction_start_time_ms", "last_timestamp", "coordinator_epoch")
 """Numbers of which only counts whether there is one: -1 says that there is none."""
+CHANGES = ("Alter", "IncrementalAlter", "UpdateFeatures")
 NOBODY = bytes(range(16))
 """An id that no topic has."""
 
@@ -55,6 +57,8 @@ class Side:
                 except ConnectionError:
                     return found | {where: "connection closed"}
                 answers.append(answer)
+                if self.name == "Kafka" and type(message).__name__.startswith(CHANGES):
+                    time.sleep(1)  # its broker hears of a change from its controller
                 found |= {path: self._plain(path, value, producers) for path, value in flat(answer, where)}
         return found
 
@@ -91,7 +95,7 @@ def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             for element in value:
                 name = _name(element)
                 name = next(unnamed) if name is None else name
-                again = f" again {seen[name]}" if seen[name] else ""
+                again = f" again {seen[name]}" if seen[name] and hasattr(element, "partition_index") else ""
                 seen[name] += 1
                 yield from flat(element, f"{path}[{name}{again}]")
         case memoryview() | bytearray():
