@@ -170,3 +170,36 @@ def test_the_last_stable_offset_is_never_before_the_start_of_the_log(tmp_path):
     log.advance_log_start_offset(2)
     assert (log.log_start_offset, log.last_stable_offset) == (2, 2)
     log.release()
+
+
+def test_a_marker_decides_nothing_before_it_is_on_the_disk(tmp_path):
+    """With durability=fsync a power cut may take it back, and the transaction may be decided in the other way."""
+    log = opened(tmp_path, clean=True)
+    log.sole_replica = False
+
+    def write(producer_id: int) -> None:
+        batch = encode_batch(
+            [Record(timestamp=0, value=b"x")], producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )  # fmt: skip
+        log.append(batch, now_ms=0)
+
+    def end(producer_id: int) -> None:
+        marker = encode_end_txn_marker(
+            committed=False, producer_id=producer_id, producer_epoch=1, coordinator_epoch=0, timestamp=0
+        )
+        log.append(marker, now_ms=0, origin="coordinator", transaction_version=2)
+
+    for producer_id in (1, 2):
+        write(producer_id)
+    log.flush()
+    assert (log.high_watermark, log.last_stable_offset) == (2, 0)
+    end(2)
+    end(1)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 0), "seen as decided"
+    log.truncate_to(3, now_ms=0)
+    log.flush()
+    assert (log.high_watermark, log.last_stable_offset) == (3, 0), "the second marker is gone"
+    end(1)
+    log.flush()
+    assert (log.high_watermark, log.last_stable_offset) == (4, 4)
+    log.release()

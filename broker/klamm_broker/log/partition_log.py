@@ -137,7 +137,11 @@ class PartitionLog(StoredLog):
                 self.epochs.assign(self.leader_epoch, self.log_end_offset)
             self._segments.active.append(data, rows, last_offset=last_offset)
         except OSError as e:
-            raise StorageError(f"{self.name}: append failed: {e}") from e
+            raise self._storage_error("append", e) from e
+        except StorageError as e:
+            if isinstance(e.__cause__, OSError):
+                self.report(self.directory.parent, e.__cause__)
+            raise
 
     def _note(self, data: Buffer, batches: list[Batch], first: int, rows: list[tuple[int, int, int]]) -> None:
         """The batches are in the file: take note of their producers, and move the log end."""
@@ -146,13 +150,22 @@ class PartitionLog(StoredLog):
                 written = header._replace(
                     base_offset=last - header.last_offset_delta, max_timestamp=timestamp
                 )
+                if header.is_control:
+                    self._note_ending(header.producer_id, last)
                 aborted = apply_batch(self.producers, data, position, written)
                 if aborted is not None:
                     self._segments.active.txn_index.append(aborted)
         self.log_end_offset = rows[-1][1] + 1
         if self.sole_replica and self.log_end_offset - self.recovery_point < self.config.flush_messages:
             self.high_watermark = self.log_end_offset
+            self._ending.clear()
         # else somebody has to flush; `end_flush` moves it
+
+    def _note_ending(self, producer_id: int, marker_offset: int) -> None:
+        """The producer's open transaction, if there is one, ends with the marker at this offset."""
+        entry = self.producers.entries.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset is not None:
+            self._ending.append((marker_offset, entry.current_txn_first_offset))
 
     # Rolling and deleting
 
@@ -228,7 +241,7 @@ class PartitionLog(StoredLog):
             steps = swap.plan(self.directory, cleaned.base_offset, cleaned.replaces, names)
             swap.begin(steps)
         except OSError as e:
-            raise StorageError(f"{self.name}: putting a cleaned segment in place failed: {e}") from e
+            raise self._storage_error("putting a cleaned segment in place", e) from e
         self._segments.replace(first, end, segment)
         self._segments.remove_later(steps.deleted, now_ms + self.config.file_delete_delay_ms)
         try:
@@ -241,7 +254,7 @@ class PartitionLog(StoredLog):
                 "again, which completes it; check the disk first",
                 self.name, e,
             )  # fmt: skip
-            raise StorageError(f"{self.name}: putting a cleaned segment in place failed half-way: {e}") from e
+            raise self._storage_error("putting a cleaned segment in place", e) from e
 
     def take_deleted(self, now_ms: int) -> list[Path]:
         """The files of segments that were deleted file.delete.delay.ms ago: whoever gets them removes them."""
@@ -289,6 +302,8 @@ class PartitionLog(StoredLog):
         self._reload_producers()
 
     def _reload_producers(self) -> None:
+        while self._ending and self._ending[-1][0] >= self.log_end_offset:
+            self._ending.pop()  # undecided again
         self.producers, self._snapshot_offset = reload_producers(
             self.directory, self._segments.since, self.log_end_offset
         )

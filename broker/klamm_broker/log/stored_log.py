@@ -7,11 +7,13 @@ consumers may read), last stable (below every open transaction) and log end. Not
 from __future__ import annotations
 
 import logging
+from collections import deque
 from pathlib import Path
 
 from klamm_broker.log import producer_snapshot, timestamps
 from klamm_broker.log.answers import FileSlice
 from klamm_broker.log.config import LogConfig
+from klamm_broker.log.disk_failure import Report, ignore
 from klamm_broker.log.errors import (
     OffsetOutOfRange,
     StorageError,
@@ -57,6 +59,8 @@ class StoredLog:
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
         self.sole_replica = True  # False: the high watermark follows what is on the disk, or somebody else
         self.producers: ProducerState = loaded.producers
+        self._ending: deque[tuple[int, int]] = deque()
+        """Markers that are not committed yet: their offset, and where their transaction begins."""
         self.epochs: LeaderEpochCache = loaded.epochs
         self._segments = SegmentList(directory, loaded.segments)
         self._snapshot_offset = loaded.snapshot_offset
@@ -66,6 +70,7 @@ class StoredLog:
         self.copying = False  # somebody copies the files: the cleaner waits
         self._closed = False
         self._named_base = -1  # base offset of the active segment when the directory was last forced to disk
+        self.report: Report = ignore  # who wants to know of errors of the disk
         self._failed: OSError | None = None  # of an fsync: what is on the disk is not known any more
 
     # Facts
@@ -86,8 +91,17 @@ class StoredLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below this every transaction is decided: what a consumer of committed records may read up to."""
+        """Below this every transaction is decided: what a consumer of committed records may read up to.
+
+        A marker counts once it is committed: what a power cut may take back decides nothing.
+        """
         undecided = self.producers.first_undecided_offset
+        ending = self._ending
+        while ending and ending[0][0] < self.high_watermark:
+            ending.popleft()
+        if ending:
+            first = min(start for _, start in ending)
+            undecided = first if undecided is None else min(first, undecided)
         if undecided is None:
             return self.high_watermark
         return min(max(undecided, self.log_start_offset), self.high_watermark)
@@ -129,6 +143,11 @@ class StoredLog:
             producer_snapshot.write(self.directory, end, self.producers.entries.values())
             self._snapshot_offset = end
 
+    def _storage_error(self, what: str, error: OSError) -> StorageError:
+        """What is raised when the disk fails; whoever has the directory hears of it."""
+        self.report(self.directory.parent, error)
+        return StorageError(f"{self.name}: {what} failed: {error}")
+
     # Read
 
     def read(
@@ -152,7 +171,7 @@ class StoredLog:
         try:
             return self._slice(offset, max_bytes, up_to, min_one_batch=min_one_batch)
         except OSError as e:
-            raise StorageError(f"{self.name}: read at offset {offset} failed: {e}") from e
+            raise self._storage_error(f"read at offset {offset}", e) from e
 
     def _slice(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> FileSlice | None:
         segments, bases = self._segments, self._segments.bases
@@ -193,12 +212,20 @@ class StoredLog:
         return self.aborted_transactions(offset, up_to)
 
     def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
-        """(timestamp, offset, leader epoch) of the first record with at least this timestamp."""
-        return timestamps.first_at_or_after(self._segments, timestamp, log_start_offset=self.log_start_offset)
+        """(timestamp, offset, leader epoch) of the first record with at least this timestamp. Raises StorageError."""
+        try:
+            return timestamps.first_at_or_after(
+                self._segments, timestamp, log_start_offset=self.log_start_offset
+            )
+        except OSError as e:
+            raise self._storage_error("looking up a timestamp", e) from e
 
     def max_timestamp_offset(self) -> timestamps.Found | None:
-        """(timestamp, offset, leader epoch) of the first record with the largest timestamp."""
-        return timestamps.largest(self._segments)
+        """(timestamp, offset, leader epoch) of the first record with the largest timestamp. Raises StorageError."""
+        try:
+            return timestamps.largest(self._segments)
+        except OSError as e:
+            raise self._storage_error("looking up the largest timestamp", e) from e
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) if none is known."""
@@ -235,7 +262,7 @@ class StoredLog:
                 self.directory, self._segments.since(self.recovery_point), self.epochs.path
             )
         except OSError as e:
-            raise StorageError(f"{self.name}: flush failed: {e}") from e
+            raise self._storage_error("flush", e) from e
         return self._flush_job(found)
 
     def begin_commit(self, now_ms: int) -> FlushJob | None:
@@ -253,7 +280,7 @@ class StoredLog:
         try:
             return self._flush_job([active.file])
         except OSError as e:
-            raise StorageError(f"{self.name}: flush failed: {e}") from e
+            raise self._storage_error("flush", e) from e
 
     def _flush_job(self, found: list[OpenFile]) -> FlushJob:
         return FlushJob(
@@ -282,6 +309,12 @@ class StoredLog:
             "broker is started again; check the disk first",
             self.name, error, self.recovery_point,
         )  # fmt: skip
+        self.report(self.directory.parent, error)
+
+    def take_offline(self, error: OSError) -> None:
+        """The directory has failed: let go of the files; what is still under way finds the log failed."""
+        self._failed = error
+        self.release()
 
     def _check_not_failed(self) -> None:
         if self._failed is not None:
@@ -301,7 +334,7 @@ class StoredLog:
             job.run()
         except OSError as e:
             self.flush_failed(e)
-            raise StorageError(f"{self.name}: flush failed: {e}") from e
+            raise self._storage_error("flush", e) from e
         self.end_flush(job)
 
     def close(self) -> None:
