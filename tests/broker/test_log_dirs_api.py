@@ -7,22 +7,17 @@ import random
 
 import pytest
 from support.inprocess import connect, produce, serving
+from support.log_dirs import describe, fetch_request, move
 
 from klamm_broker.log.errors import UnusableDirectory
 from klamm_broker.wire.batch import decode_records, iter_headers
 from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from klamm_broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_broker.wire.messages.describe_log_dirs import DescribableLogDirTopic
 from klamm_broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm_broker.wire.messages.offset_fetch import (
@@ -40,41 +35,6 @@ from klamm_broker.wire.messages.offset_for_leader_epoch import (
 @pytest.fixture
 def dirs(tmp_path):
     return [tmp_path / name for name in ("a", "b")]
-
-
-def move(path, topic, *partitions):
-    return AlterReplicaLogDirsRequest(
-        dirs=[
-            AlterReplicaLogDir(
-                path=str(path), topics=[AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))]
-            )
-        ]
-    )
-
-
-async def describe(connection, topics=None):
-    answer = await connection.request(DescribeLogDirsRequest(topics=topics), 4)
-    assert answer.error_code == 0
-    return {
-        result.log_dir: (
-            result.error_code,
-            {
-                (t.name, p.partition_index, p.is_future_key): (p.partition_size, p.offset_lag)
-                for t in result.topics
-                for p in t.partitions
-            },
-            (result.total_bytes, result.usable_bytes),
-        )
-        for result in answer.results
-    }
-
-
-def fetch_request(topic, offset, *, partition=0, wait_ms=100):
-    part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return FetchRequest(
-        replica_id=-1, max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0,
-        session_epoch=-1, rack_id="", topics=[FetchTopic(topic=topic, partitions=[part])],
-    )  # fmt: skip
 
 
 async def test_describe_and_the_errors_of_a_move(dirs):

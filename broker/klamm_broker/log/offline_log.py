@@ -41,6 +41,7 @@ class OfflineLog(PartitionLog):
         )
         self.why = why
         self._closed = True  # nothing to flush, to clean or to close
+        self._failed = OSError(why)  # nothing will ever be committed
 
     def _refuse(self) -> NoReturn:
         raise StorageError(f"{self.name} is offline: {self.why}")

@@ -16,6 +16,7 @@ from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.data_directory import DataDirectory, open_all, remove_tree, unique
+from klamm_broker.log.disk_failure import Report, ignore
 from klamm_broker.log.errors import LogError, StorageError, UnusableDirectory
 from klamm_broker.log.files import SEGMENT_FILES, delete_dir_name, segment_files_max, sync_directory
 from klamm_broker.log.log_dir import MetaProperties, uuid_to_bytes
@@ -57,6 +58,7 @@ class OpenLogs:
         LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._offline: dict[TopicPartition, OfflineLog] = {}
+        self.report: Report = ignore  # set by who wants to know of errors of the disk
         self.busy: set[str] = set()  # names of topics that are being made or deleted, in steps
         self.moves: dict[TopicPartition, ReplicaMove] = {}
         self.unfinished_moves: dict[TopicPartition, Path] = {}  # of the last run; to be begun again
@@ -243,7 +245,39 @@ class OpenLogs:
         if self._commit_by_flush:
             opened.flush(now_ms)  # nobody may read what a power cut could still take
             opened.sole_replica = False
+        opened.report = self._report
         self._logs[topic.name, partition] = opened
+
+    def _report(self, directory: Path, error: OSError) -> None:
+        self.report(directory, error)
+
+    def fail_directory(self, path: Path, error: OSError) -> list[OfflineLog]:
+        """Take a log directory and all its partitions offline until the next start; the partitions' stand-ins.
+
+        Not the first directory: without it there is nothing to go on with.
+        """
+        failed = next((directory for directory in self.directories if directory.path == path), None)
+        if failed is None:
+            return []
+        assert failed is not self.directories[0], "the first directory has the topic registry"
+        why = f"log directory {path} has failed: {error}"
+        self.unusable[path] = why
+        self.directories.remove(failed)
+        self._placement.drop(path)
+        for key, move in list(self.moves.items()):
+            if move.target is failed or move.log.directory.parent == path:
+                del self.moves[key]
+                move.cancel()
+        gone = []
+        for key, partition_log in list(self._logs.items()):
+            if partition_log.directory.parent == path:
+                del self._logs[key]
+                partition_log.take_offline(error)
+                offline = OfflineLog(*key, partition_log.config, partition_log.leader_epoch, why)
+                self._offline[key] = offline
+                gone.append(offline)
+        failed.release()
+        return gone
 
     # Ticks and end
 
@@ -303,6 +337,8 @@ class OpenLogs:
                 partition_log.remove_deleted(now_ms)
             except (LogError, OSError) as e:  # one partition's trouble is not the others'
                 log.error("%s: retention failed; it will be tried again: %s", partition_log.name, e)  # noqa: TRY400
+                if isinstance(e, OSError):
+                    self.report(partition_log.directory.parent, e)
         return count
 
     def expire_producers(self, now_ms: int) -> int:
@@ -323,9 +359,24 @@ class OpenLogs:
         for partition_log, directory in coming.items():
             by_directory[directory.path][partition_log.topic, partition_log.partition] = partition_log
         return partial(
-            _do_all,
-            [_checkpoint_job(directory, by_directory[directory.path]) for directory in self.directories],
+            self._do_all,
+            [
+                (directory.path, _checkpoint_job(directory, by_directory[directory.path]))
+                for directory in self.directories
+            ],
         )
+
+    def _do_all(self, jobs: Sequence[tuple[Path, Callable[[], None]]]) -> None:
+        """Do each directory's, also when one before it failed; then raise what the first of those raised."""
+        failed: list[OSError] = []
+        for path, job in jobs:
+            try:
+                job()
+            except OSError as e:
+                self.report(path, e)
+                failed.append(e)
+        if failed:
+            raise failed[0]
 
     def _write_checkpoints(self, coming: Mapping[PartitionLog, DataDirectory] | None = None) -> None:
         """Write them, with the logs that are about to come to a directory."""
@@ -380,15 +431,3 @@ def _checkpoint_job(
             checkpoints.HIGH_WATERMARK: watermarks,
         }
     )
-
-
-def _do_all(jobs: Sequence[Callable[[], None]]) -> None:
-    """Do each, also when one before it failed; then raise what the first of those raised."""
-    failed: list[OSError] = []
-    for job in jobs:
-        try:
-            job()
-        except OSError as e:
-            failed.append(e)
-    if failed:
-        raise failed[0]

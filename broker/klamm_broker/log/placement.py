@@ -9,7 +9,7 @@ from pathlib import Path
 
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.data_directory import DataDirectory, remove_tree
-from klamm_broker.log.errors import DirectoryError
+from klamm_broker.log.errors import DirectoryError, StorageError
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.topic_registry import TopicRegistry
 
@@ -26,6 +26,11 @@ class Placement:
 
     def at(self, path: Path) -> DataDirectory:
         return self._by_path[path]
+
+    def drop(self, path: Path) -> None:
+        """A directory has failed: nothing is put there any more."""
+        del self._by_path[path]
+        self._counts.pop(path, None)
 
     def count(self, logs: Iterable[PartitionLog]) -> None:
         """Begin with what is in use now."""
@@ -52,8 +57,14 @@ class Placement:
         return directory / f"{key[0]}-{key[1]}"
 
     def take(self, topic: str, partition: int) -> Path:
-        """Where `next` or `put` said that the partition is; asked once, when it is opened."""
-        return self._places.pop((topic, partition)) / f"{topic}-{partition}"
+        """Where `next` or `put` said that the partition is; asked once, when it is opened.
+
+        Raises StorageError if the directory has failed since.
+        """
+        directory = self._places.pop((topic, partition))
+        if directory not in self._by_path:
+            raise StorageError(f"{topic}-{partition}: log directory {directory} has failed")
+        return directory / f"{topic}-{partition}"
 
 
 def merge(

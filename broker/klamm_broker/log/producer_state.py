@@ -22,7 +22,9 @@ NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 _MAX_SEQUENCE: Final = 2**31 - 1
 _MAX_EPOCH: Final = 2**15 - 1
-EPOCH_BUMP_FROM: Final = 2  # the transaction version from which on a marker has an epoch above its transaction's
+EPOCH_BUMP_FROM: Final = (
+    2  # the transaction version from which on a marker has an epoch above its transaction's
+)
 _SEQUENCES: Final = 2**31
 
 

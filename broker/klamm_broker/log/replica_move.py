@@ -13,6 +13,8 @@ Segments that change meanwhile (retention, the cleaner) are seen by their identi
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -70,7 +72,8 @@ class CopyJob:
 
     def _copy_range(self, part: _Range) -> None:
         flags = os.O_WRONLY | os.O_CREAT | (0 if part.start else os.O_TRUNC)
-        target = OpenFile(self.path / part.segment.path(files.LOG).name, flags)
+        path = self.path / part.segment.path(files.LOG).name
+        target = OpenFile(path, flags)
         position = part.start
         while position < part.end and not self.cancelled:
             data = os.pread(part.file.fd, min(_CHUNK, part.end - position), position)
@@ -78,16 +81,28 @@ class CopyJob:
                 raise OSError(
                     f"{part.segment.path(files.LOG)} ends at {position}, {part.end} bytes are expected"
                 )
-            os.lseek(target.fd, position, os.SEEK_SET)
-            write_all(target.fd, data)
+            with _naming(path):
+                os.lseek(target.fd, position, os.SEEK_SET)
+                write_all(target.fd, data)
             position += len(data)
-        os.fsync(target.fd)
+        with _naming(path):
+            os.fsync(target.fd)
 
 
 def _write(path: Path, content: bytes) -> None:
     file = OpenFile(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    write_all(file.fd, content)
-    os.fsync(file.fd)
+    with _naming(path):
+        write_all(file.fd, content)
+        os.fsync(file.fd)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of an open file of the copy say which one it is: its directory is not the one that is read from."""
+    try:
+        yield
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, str(path)) from e
 
 
 class ReplicaMove:
@@ -176,6 +191,11 @@ class ReplicaMove:
             gone = path.name not in snapshots if parsed[1] == files.SNAPSHOT else parsed[0] not in bases
             if gone:
                 path.unlink()
+
+    def directory_of(self, error: OSError) -> Path:
+        """The log directory that an error of this move was met in."""
+        in_copy = error.filename is not None and Path(error.filename).is_relative_to(self.target.path)
+        return self.target.path if in_copy else self.log.directory.parent
 
     def cancel(self) -> None:
         """Stop as soon as may be. What was copied is for `LogManager` to remove."""

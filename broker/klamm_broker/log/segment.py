@@ -172,19 +172,20 @@ class Segment:
         if self._dirty_tail:
             self.cut_tail()
         length = len(data)
+        cause: OSError | None = None
         try:
             written = os.pwrite(self.file.fd, data, self.size)
             if written == length:
                 return
             reason = f"the disk took {written} of {length} bytes"
         except OSError as e:
-            reason = str(e)
+            cause, reason = e, str(e)
         self._dirty_tail = True
         try:
             self.cut_tail()
         except OSError as e:
             reason = f"{reason}; cutting the rest off failed as well: {e}"
-        raise StorageError(f"{self.path(files.LOG)}: append failed: {reason}")
+        raise StorageError(f"{self.path(files.LOG)}: append failed: {reason}") from cause
 
     def cut_tail(self) -> None:
         """Remove bytes behind `size`. Raises OSError."""

@@ -11,11 +11,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from klamm_base.errors import ConfigError
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.errors import LogError
+from klamm_broker.log.disk_failure import is_broken
+from klamm_broker.log.errors import LogError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.cleaner import LogCleaner
@@ -68,6 +70,8 @@ class Broker:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._jobs: dict[str, asyncio.Future[None]] = {}
         self._failing: set[str] = set()  # jobs that failed the last time, which has been told
+        self.failure: UnusableDirectory | None = None  # why the broker has to stop
+        self.on_failure: Callable[[], None] = lambda: None
         self.logs: LogManager
         self.cluster_config: ClusterConfig
         self.scram_users: ScramUsers
@@ -104,6 +108,7 @@ class Broker:
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             commit_by_flush=config["durability"] == "fsync",
         )
+        self.logs.report = self._disk_error
         self._load_cluster_config()
         self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
         for name in self.logs.topics:
@@ -144,9 +149,50 @@ class Broker:
         await self.commits.stop()
         if self._jobs:
             await asyncio.wait(list(self._jobs.values()))
+        if self.failure is not None:
+            self._abandon()
+            return
         self.transactions.close()
         self.groups.close()
         self.logs.close()
+
+    # ---- directories that fail
+
+    def _disk_error(self, directory: Path, error: OSError) -> None:
+        """An operation in a log directory has failed. Called in any thread, in the middle of anything."""
+        if is_broken(directory, error):
+            self.loop.call_soon_threadsafe(self.fail_directory, directory, error)
+
+    def fail_directory(self, path: Path, error: OSError) -> None:
+        """Take a log directory offline until the next start; without the first one the broker has to stop."""
+        logs = self.logs
+        if self.failure is not None or path in logs.unusable:
+            return
+        if path == logs.directories[0].path:
+            why = f"log directory {path} has failed: {error}"
+            if len(self.config.log_dirs) > 1:
+                why += ". It is the first of log.dirs, without which no topic is known"
+            self.failure = UnusableDirectory(f"{why}. The broker stops")
+            log.critical("%s", self.failure)
+            self.on_failure()
+            return
+        gone = logs.fail_directory(path, error)
+        log.critical(
+            "log directory %s has failed: %s. Its %d partitions are offline until the broker is started with it in order",
+            path, error, len(gone),
+        )  # fmt: skip
+        for offline in gone:
+            partition = self.partition(offline.topic, offline.partition)
+            if partition is not None:
+                partition.log = offline
+                self.waiting.gone(partition)
+                self.commits.gone(partition)
+
+    def _abandon(self) -> None:
+        """Let go of everything without writing: what is on a disk that fails is for the next start to find out."""
+        self.transactions.close()
+        self.groups.close()
+        self.logs.release()
 
     def _write_checkpoints(self) -> None:
         self._in_thread("writing checkpoints", self.logs.checkpoint_job)

@@ -44,6 +44,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     broker = Broker(config, loop)
+    broker.on_failure = stop.set
     server = Server(broker, loop)
     bound = server.bind()  # before recovery: a taken port must not cost a minute of it
     metrics: MetricsServer | None = None
@@ -70,6 +71,10 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         ready(line)
         log.info("broker %d serves %s, cluster %s", broker.node_id, _address(first), broker.cluster_id)
         await stop.wait()
+        if broker.failure is not None:
+            server.quiesce()
+            await server.drain(0)
+            raise broker.failure
         log.info("stopping")
         broker.groups.drain()
         server.quiesce()

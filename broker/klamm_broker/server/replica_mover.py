@@ -67,6 +67,8 @@ class ReplicaMover:
                     await self._move(move)
                 except (LogError, OSError) as e:
                     log.error("%s is not moved to %s: %s", move.log.name, move.target.path, e)  # noqa: TRY400
+                    if isinstance(e, OSError):
+                        self._broker.logs.report(move.directory_of(e), e)
                     if moves.get(key) is move:
                         self._broker.logs.cancel_move(*key)
                     else:
