@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 from support.broker import new_name, new_topic
+from support.inprocess import connect, serving
 
 from klamm_broker.api import registry
 from klamm_broker.client.connection import Connection
 from klamm_broker.client.errors import ConnectionLost
+from klamm_broker.coordinator.administration import Administration
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode as E
 from klamm_broker.wire.messages import (
@@ -399,3 +401,41 @@ async def test_a_lost_connection_does_not_disturb_the_group(broker, conn):
     again = await join(conn, group, member=first.member_id)
     assert again.generation_id == 2
     assert len(again.members) == 2
+
+
+@pytest.mark.parametrize("version", [7, 9, 10])
+async def test_an_offset_of_a_deleted_topic_is_not_that_of_the_new_one_of_its_name(
+    tmp_path, monkeypatch, version
+):
+    """Also before its tombstone is durable: a consumer that starts there would skip records."""
+    async with serving(tmp_path) as server, await connect(server) as conn:
+        broker = server.broker
+        broker.create_topic("t", partitions=1, overrides={})
+        old = broker.topics.by_name["t"]
+        await _commit(conn, "g", "t", offset=40)
+        monkeypatch.setattr(Administration, "forget", lambda *_: None)  # the tombstone is on its way
+        assert await broker.topic_changes.delete(old) is None
+        broker.create_topic("t", partitions=1, overrides={})
+        new = broker.topics.by_name["t"]
+        assert new.id != old.id
+        for everything in (False, True):
+            if version < 8:
+                topics = [offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+                request = offset_fetch.OffsetFetchRequest(group_id="g", topics=None if everything else topics)
+                found = (await conn.request(request, version=version)).topics
+            else:
+                asked = offset_fetch.OffsetFetchRequestTopics(
+                    name="t" if version < 10 else "",
+                    topic_id=new.id if version >= 10 else bytes(16),
+                    partition_indexes=[0],
+                )
+                group = offset_fetch.OffsetFetchRequestGroup(
+                    group_id="g", topics=None if everything else [asked]
+                )
+                answer = await conn.request(offset_fetch.OffsetFetchRequest(groups=[group]), version=version)
+                found = answer.groups[0].topics
+            offsets = [p.committed_offset for t in found for p in t.partitions]
+            assert offsets == ([] if everything else [-1])
+        await _commit(conn, "g", "t", offset=3)
+        result = broker.groups.coordinator.fetch("g")
+        assert [o.topic_id for o in result.offsets.values()] == [new.id]

@@ -1,6 +1,7 @@
 """OffsetFetch, key 9: versions 1 to 10.
 
-Behaviour: offset -1 where nothing is committed, also for groups that do not exist. Null topics mean all of the
+Behaviour: offset -1 where nothing is committed, also for groups that do not exist, and where the commit was to another
+topic of that name, which has been deleted since (its tombstone may not be written yet). Null topics mean all of the
 group's. With `require_stable` an offset that an open transaction may still change is UNSTABLE_OFFSET_COMMIT.
 Versions: 8 asks for several groups; 10 names topics by id (a topic that was deleted is left out of "all").
 From 9 on members of the consumer protocol say who they are (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH).
@@ -12,7 +13,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.coordinator.model import INVALID_OFFSET, CommittedOffset, FetchResult, TopicPartition
+from klamm_broker.coordinator.model import (
+    INVALID_OFFSET,
+    NO_TOPIC_ID,
+    CommittedOffset,
+    FetchResult,
+    TopicPartition,
+)
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.offset_fetch import (
@@ -57,31 +64,38 @@ def _group(
     if result.error is not ErrorCode.NONE:
         return group
     if asked.topics is None:
-        for name, indexes in _all(result):
-            topic = broker.topics.by_name.get(name)
-            if topic is None and by_id:
+        for name, indexes in _all(broker, result):
+            topic_id = _topic_id(broker, name)
+            if topic_id == NO_TOPIC_ID and by_id:
                 continue
-            topic_id = bytes(16) if topic is None else topic.id
-            group.topics.append(_topic(name, topic_id, indexes, result))
+            group.topics.append(_topic(name, topic_id, topic_id, indexes, result))
         return group
     for t in asked.topics:
-        name = t.name
+        name, topic_id = t.name, t.topic_id
         if by_id:
             topic = broker.topics.by_id.get(t.topic_id)
             if topic is None:
                 group.topics.append(_unknown_id(t.topic_id, t.partition_indexes))
                 continue
             name = topic.name
-        group.topics.append(_topic(name, t.topic_id, t.partition_indexes, result))
+        else:
+            topic_id = _topic_id(broker, name)
+        group.topics.append(_topic(name, t.topic_id, topic_id, t.partition_indexes, result))
     return group
 
 
+def _topic_id(broker: Broker, name: str) -> bytes:
+    """The topic of that name today; zeros when there is none."""
+    topic = broker.topics.by_name.get(name)
+    return NO_TOPIC_ID if topic is None else topic.id
+
+
 def _topic(
-    name: str, topic_id: bytes, indexes: Iterable[int], result: FetchResult
+    name: str, shown_id: bytes, topic_id: bytes, indexes: Iterable[int], result: FetchResult
 ) -> OffsetFetchResponseTopics:
-    topic = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
+    topic = OffsetFetchResponseTopics(name=name, topic_id=shown_id)
     for index in indexes:
-        found, error = _find(result, TopicPartition(name, index))
+        found, error = _find(result, TopicPartition(name, index), topic_id)
         topic.partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=index,
@@ -94,10 +108,16 @@ def _topic(
     return topic
 
 
-def _find(result: FetchResult, at: TopicPartition) -> tuple[CommittedOffset, ErrorCode]:
+def _find(result: FetchResult, at: TopicPartition, topic_id: bytes) -> tuple[CommittedOffset, ErrorCode]:
     if at in result.unstable:
         return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
-    return result.offsets.get(at, _NOTHING), result.error
+    found = result.offsets.get(at, _NOTHING)
+    return _NOTHING if _is_of_another(found, topic_id) else found, result.error
+
+
+def _is_of_another(found: CommittedOffset, topic_id: bytes) -> bool:
+    """Whether it was committed for a topic that had the name before; not known when either is not."""
+    return NO_TOPIC_ID != found.topic_id != topic_id != NO_TOPIC_ID
 
 
 def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
@@ -118,9 +138,10 @@ def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseT
 def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
     result = broker.groups.coordinator.fetch(request.group_id, require_stable=request.require_stable)
     if request.topics is None:
-        asked = _all(result)
+        asked = _all(broker, result)
     else:
         asked = [(t.name, t.partition_indexes) for t in request.topics]
+    ids = {name: _topic_id(broker, name) for name, _ in asked}
     # Version 1 has no error of the whole: it goes to every partition, as Kafka does in all of these versions.
     return OffsetFetchResponse(
         error_code=result.error if version > 1 else ErrorCode.NONE,
@@ -128,7 +149,8 @@ def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> Offset
             OffsetFetchResponseTopic(
                 name=name,
                 partitions=[
-                    _partition(index, *_find(result, TopicPartition(name, index))) for index in indexes
+                    _partition(index, *_find(result, TopicPartition(name, index), ids[name]))
+                    for index in indexes
                 ],
             )
             for name, indexes in asked
@@ -146,9 +168,13 @@ def _partition(index: int, found: CommittedOffset, error: ErrorCode) -> OffsetFe
     )
 
 
-def _all(result: FetchResult) -> list[tuple[str, list[int]]]:
-    """Every committed partition, by topic."""
+def _all(broker: Broker, result: FetchResult) -> list[tuple[str, list[int]]]:
+    """Every committed partition, by topic, but those of topics that others have replaced."""
     topics: dict[str, list[int]] = {}
-    for at in result.offsets:
-        topics.setdefault(at.topic, []).append(at.partition)
+    ids: dict[str, bytes] = {}
+    for at, committed in result.offsets.items():
+        if at.topic not in ids:
+            ids[at.topic] = _topic_id(broker, at.topic)
+        if not _is_of_another(committed, ids[at.topic]):
+            topics.setdefault(at.topic, []).append(at.partition)
     return list(topics.items())
