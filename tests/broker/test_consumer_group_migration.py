@@ -245,3 +245,55 @@ def test_an_upgrade_that_cannot_be_written_leaves_the_classic_group(sim):
     sim.auto = True
     assert isinstance(sim.coordinator.groups[GROUP], ClassicGroup)
     assert old.beat() is E.NONE
+
+
+def doubly_assigned(sim: ConsumerSim) -> tuple[ClassicMember, ClassicMember]:
+    """A stable classic group whose leader gave the same partitions to both members."""
+    members = ClassicMember(sim, "t"), ClassicMember(sim, "t")
+    for member in members:
+        member.member_id = sim.result(
+            sim.join(
+                protocols=(Protocol("cooperative-sticky", member.metadata()),),
+                protocol_type="consumer",
+                needs_id=True,
+            )
+        ).member_id
+    for member in members:
+        member.join()
+    sim.settle()
+    joined = [r for r in sim.replies.values() if getattr(r, "generation_id", -1) > 0]
+    for member in members:
+        member.generation = joined[0].generation_id
+    everything = assignment_of(t=list(range(6)))
+    given = {m.member_id: everything for m in members}
+    leader = joined[0].leader
+    ordered = sorted(members, key=lambda m: m.member_id == leader)
+    tokens = [sim.sync(m.member_id, m.generation, given if m.member_id == leader else {}) for m in ordered]
+    assert [sim.error(token) for token in tokens] == [E.NONE] * 2
+    for member in members:
+        member.sync()
+        assert len(member.partitions) == 6
+    return members
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_an_upgrade_sorts_out_what_an_assignor_gave_to_two_members(sim, goes):
+    first, second = doubly_assigned(sim)
+    new = SimMember(sim, "n", "t")
+    assert new.beat().error is E.NONE
+    old = [first, second]
+    if goes:
+        assert sim.leave(old.pop().member_id) == [E.NONE]
+    for _ in range(10):
+        sim.advance(2_000)
+        for member in old:
+            member.beat()
+        new.beat()
+        for member in old:
+            assert not member.partitions & new.partitions, "others may still read it"
+    shares = [m.partitions for m in (*old, new)]
+    assert sorted(at for share in shares for at in share) == [
+        (sim.topics.by_name("t").id, p) for p in range(6)
+    ]
+    assert {len(share) for share in shares} == {6 // len(shares)}
+    assert (sim.group.state, sim.group.contested) == ("Stable", set())

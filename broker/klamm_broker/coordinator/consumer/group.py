@@ -2,7 +2,8 @@
 
 Invariant: it changes by `apply` only, with records that are durable; everything else here is derived from them
 (`metadata_stale`, `regexes_stale` and the epochs of pending revocations are hints that a restart may lose). A
-partition is held by at most one member: `holders` says by whom.
+partition is held by at most one member: `holders` says by whom. Only what comes from outside may have given it to
+several (the assignor of a classic group, a damaged log): it is `contested` until all but one have given it up.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class ConsumerGroup(Group):
         self.static_members: dict[str, str] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.holders: dict[bytes, dict[int, str]] = {}
+        self.contested: set[tuple[bytes, int]] = set()
         self.has_partition_metadata = False
         """There is a record as Kafka 4.0 wrote it, which has to go."""
         self.metadata_stale = True
@@ -131,16 +133,30 @@ class ConsumerGroup(Group):
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = new.member_id
             for topic_id, partitions in new.all_owned.items():
-                self.holders.setdefault(topic_id, {}).update(dict.fromkeys(partitions, new.member_id))
+                held = self.holders.setdefault(topic_id, {})
+                if not held.keys().isdisjoint(partitions):
+                    self.contested |= {(topic_id, p) for p in held.keys() & partitions}
+                held.update(dict.fromkeys(partitions, new.member_id))
 
     def _release(self, member: ConsumerMember) -> None:
         for topic_id, partitions in member.all_owned.items():
-            held = self.holders[topic_id]
+            held = self.holders.get(topic_id, {})
             for partition in partitions:
                 if held.get(partition) == member.member_id:
                     del held[partition]
+                    if (topic_id, partition) in self.contested:
+                        self._pass_on(topic_id, partition, member)
             if not held:
-                del self.holders[topic_id]
+                self.holders.pop(topic_id, None)
+
+    def _pass_on(self, topic_id: bytes, partition: int, member: ConsumerMember) -> None:
+        """A member gives up what others have as well: it is not free yet."""
+        members = (m for m in self.members.values() if m.member_id != member.member_id)
+        others = [m.member_id for m in members if m.epoch_of(topic_id, partition) is not None]
+        if others:
+            self.holders[topic_id][partition] = others[0]
+        if len(others) < 2:
+            self.contested.discard((topic_id, partition))
 
     # State
 

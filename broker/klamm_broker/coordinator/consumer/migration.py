@@ -62,8 +62,11 @@ def upgraded(
     for record in made:
         result.apply(record)
     made.append(records.group_epoch(group_id, epoch, hashes.of(result.subscribed_topics)))
+    taken: set[tuple[bytes, int]] = set()
     for m in members:
-        target = {topic_id: frozenset(partitions) for topic_id, partitions in m.assigned.items()}
+        # An assignor of the client's may have given a partition to several members: the first one is to keep it.
+        target = {t: frozenset(p for p in given if (t, p) not in taken) for t, given in m.assigned.items()}
+        taken |= {(t, p) for t, given in target.items() for p in given}
         made.append(records.target(group_id, m.member_id, target))
     made.append(records.target_epoch(group_id, epoch, 0))
     made += [records.current(group_id, m) for m in members]
