@@ -404,24 +404,3 @@ def test_a_group_that_is_being_deleted_takes_nobody_in(sim):
     assert sim.replies[joined].error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert not sim.coordinator.groups
     assert not sim.restarted().coordinator.groups
-
-
-def test_a_defect_in_one_request_does_not_keep_the_others_waiting(sim, monkeypatch):
-    a = SimMember(sim, "a", "t")
-    a.beat()
-    sim.auto = False
-    first, second, third = (sim.send(**SimMember(sim, name, "t").fields()) for name in ("b", "c", "d"))
-
-    def fail_once(group_id, *, create):
-        monkeypatch.undo()
-        raise RuntimeError("a defect")
-
-    monkeypatch.setattr(type(sim.coordinator._core), "open", lambda _, *a, **k: fail_once(*a, **k))
-    with pytest.raises(RuntimeError, match="a defect"):
-        sim.finish_append(sim.group.partition)
-    sim.auto = True
-    sim.run(sim.coordinator.tick(sim.now))
-    sim.finish_appends()
-    assert sim.replies[first].error is E.NONE
-    assert second not in sim.replies
-    assert sim.replies[third].error is E.NONE

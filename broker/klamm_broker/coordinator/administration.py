@@ -23,7 +23,8 @@ from klamm_broker.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 _GROUPS_PER_CLEANUP: Final = 200
-"""Groups that one tick looks at for expired offsets: about a millisecond, so that no request waits for it."""
+_OFFSETS_PER_CLEANUP: Final = 5_000
+"""Groups, and their offsets, that one tick looks at for expired ones: some milliseconds, so that no request waits long."""
 
 
 class Administration:
@@ -43,6 +44,15 @@ class Administration:
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], token: Token) -> None:
         """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
+        self._journal.when_free(
+            group_id,
+            lambda: self._find_and_delete_offsets(group_id, partitions, token),
+            lambda: self._turn.reply(token, CommitResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)),
+        )
+
+    def _find_and_delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], token: Token
+    ) -> None:
         error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             self._turn.reply(token, CommitResult(error=error))
@@ -73,7 +83,10 @@ class Administration:
         """These partitions are gone, and so are offsets in them."""
         gone = set(partitions)
         for group in self._table.groups.values():
-            self.forget(group, [at for at in self._offsets.known(group) if at in gone])
+            # By what is less: topics have some partitions, all groups together may have a million offsets.
+            few = len(gone) < len(group.offsets)
+            known = gone if few else self._offsets.known(group)
+            self.forget(group, [at for at in known if at in gone and self._offsets.knows(group, at)])
 
     def forget_deleted_topics(self, topic_ids: Mapping[str, bytes]) -> None:
         """Offsets of topics that are not among these, or have another id here, mean nothing any more."""
@@ -95,8 +108,12 @@ class Administration:
         """Expire offsets, some groups at a time; after how many milliseconds to go on."""
         if not self._to_clean:
             self._to_clean.extend(self._table.groups)
+        looked_at = 0
         for _ in range(min(_GROUPS_PER_CLEANUP, len(self._to_clean))):
+            if looked_at >= _OFFSETS_PER_CLEANUP:
+                break
             group = self._table.groups.get(self._to_clean.popleft())
+            looked_at += 0 if group is None else len(group.offsets)
             if group is None or group.deleting or self._journal.is_busy(group.group_id):
                 continue
             if self._offsets.expire(group):
@@ -108,7 +125,11 @@ class Administration:
 
     def delete_group(self, group_id: str, token: Token) -> None:
         """DeleteGroups, one group. The reply is an ErrorCode."""
-        self._journal.when_free(group_id, lambda: self._delete_group(group_id, token))
+        self._journal.when_free(
+            group_id,
+            lambda: self._delete_group(group_id, token),
+            lambda: self._turn.reply(token, ErrorCode.UNKNOWN_SERVER_ERROR),
+        )
 
     def _delete_group(self, group_id: str, token: Token) -> None:
         error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)

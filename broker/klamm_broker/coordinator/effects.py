@@ -109,9 +109,13 @@ class Turn:
         then: Callable[[ErrorCode], None],
         *,
         producer: tuple[int, int] | None = None,
+        refuse: Callable[[], None] | None = None,
     ) -> None:
-        """Ask for an append; `then` runs in a turn of its own once the outcome is known."""
-        self._effects.append(Append(partition, records, self._resume(then), producer))
+        """Ask for an append; `then` runs in a turn of its own once the outcome is known.
+
+        When it fails by a defect `refuse` tells whoever waits for it.
+        """
+        self._effects.append(Append(partition, records, self._resume(then, refuse), producer))
 
     def write_marker(
         self,
@@ -136,10 +140,17 @@ class Turn:
         )
         self._effects.append(marker)
 
-    def _resume(self, then: Callable[[ErrorCode], None]) -> Callable[[ErrorCode, Now], list[Effect]]:
+    def _resume(
+        self, then: Callable[[ErrorCode], None], refuse: Callable[[], None] | None = None
+    ) -> Callable[[ErrorCode, Now], list[Effect]]:
         def resume(error: ErrorCode, now: Now) -> list[Effect]:
             self.begin(now)
-            then(error)
+            try:
+                then(error)
+            except Exception:
+                if refuse is not None:
+                    refuse()
+                raise
             return self.end()
 
         return resume

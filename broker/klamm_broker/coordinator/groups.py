@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 _CLEANUP: Final = ("cleanup",)
 _SESSIONS_PER_TICK: Final = 500
 """Deadlines that one tick handles; the rest is due at once in the next."""
+_AGAIN_MS: Final = 5_000
+"""What was due and failed by a defect is tried again so much later: not lost, and not filling the log."""
 
 
 class GroupCoordinator:
@@ -158,13 +160,21 @@ class GroupCoordinator:
     def commit(self, request: CommitRequest, token: Token, now: Now) -> list[Effect]:
         """OffsetCommit. The reply is a CommitResult."""
         self._turn.begin(now)
+        # A change of the group that is being written comes first: it may be that this member has been removed.
+        self._core.journal.when_free(
+            request.group_id,
+            lambda: self._commit(request, token),
+            lambda: self._turn.reply(token, CommitResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)),
+        )
+        return self._turn.end()
+
+    def _commit(self, request: CommitRequest, token: Token) -> None:
         error, group = self._group_to_commit_to(request)
         if group is None:
             self._turn.reply(token, CommitResult(error=error))
         else:
             self._offsets.commit(group, request, token)
             self._drop_if_void(group)
-        return self._turn.end()
 
     def _group_to_commit_to(self, request: CommitRequest) -> tuple[ErrorCode, Group | None]:
         error = self._table.unavailable(request.group_id)
@@ -283,14 +293,26 @@ class GroupCoordinator:
             key = self._timers.pop_due(now.mono_ms)
             if key is None:
                 break
-            if key == _CLEANUP:
-                self._clean()
-                continue
-            if key[0] in core.DEADLINES:
-                self._core.expire(key)
-            else:
-                self._core.journal.when_free(key[1], partial(self._expire_classic, key))
+            try:
+                self._expire(key)
+            except Exception:  # one group's trouble must not be that of all, nor the end of this deadline
+                log.exception("what was due could not be done, it is tried again: %s", " ".join(key))
+                self._try_again(key)
         return self._turn.end()
+
+    def _expire(self, key: tuple[str, ...]) -> None:
+        if key == _CLEANUP:
+            self._clean()
+        elif key[0] in core.DEADLINES:
+            self._core.expire(key)
+        else:
+            self._core.journal.when_free(
+                key[1], partial(self._expire_classic, key), partial(self._try_again, key)
+            )
+
+    def _try_again(self, key: tuple[str, ...]) -> None:
+        if key not in self._timers:
+            self._timers.set(key, self._turn.now.mono_ms + _AGAIN_MS)
 
     def _expire_classic(self, key: tuple[str, ...]) -> None:
         group = self.groups.get(key[1])
@@ -332,17 +354,23 @@ class GroupCoordinator:
         self._loading[partition].complete(producer_id, committed=committed)
 
     def finish_loading(self, partition: int, now: Now) -> list[Effect]:
-        """All records were replayed: the partition's groups are available, their members' sessions start."""
+        """All records were replayed: the partition's groups are available, their members' sessions start.
+
+        When this raises they stay unavailable: a part of them would take offsets back.
+        """
         self._turn.begin(now)
-        loader = self._loading.pop(partition)
+        loader = self._loading[partition]
+        loaded = loader.groups(partition)
+        waiting = list(loader.in_transactions())
+        del self._loading[partition]
         self._table.loading.discard(partition)
-        for group in loader.groups(partition):
+        for group in loaded:
             self.groups[group.group_id] = group
             if isinstance(group, ConsumerGroup):
                 self._start_consumer_group(group)
             elif isinstance(group, ClassicGroup):
                 self._start_classic_group(group)
-        for producer_id, group_id, at, offset in loader.in_transactions():
+        for producer_id, group_id, at, offset in waiting:
             opened = self._offsets.in_transactions[partition].add(producer_id, group_id, {at: offset})
             (
                 self.groups.get(group_id) or self._table.make(group_id, self._turn.now.wall_ms)

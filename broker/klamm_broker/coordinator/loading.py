@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 Record = GroupRecord | OffsetRecord | ConsumerRecord
 
 
+class InconsistentGroup(ValueError):
+    """A stored group contradicts itself."""
+
+
 class Loader:
     """Takes the records of one partition in order, then gives its groups."""
 
@@ -111,7 +115,10 @@ class Loader:
             group = groups.get(record.group_id)
             if group is None or (isinstance(record, ConsumerRecord) and not isinstance(group, ConsumerGroup)):
                 groups[record.group_id] = group = _made(record, partition, group)
-            _apply(group, record)
+            try:
+                _apply(group, record)
+            except InconsistentGroup as e:
+                log.error("__consumer_offsets-%d: group %s: %s", partition, record.group_id, e)  # noqa: TRY400
         if foreign:
             log.warning(
                 "__consumer_offsets-%d: %d records of group types that this broker does not have (share and "
@@ -149,7 +156,14 @@ def _apply(group: Group, record: Record) -> None:
 
 
 def _restore(group: ClassicGroup, stored: GroupMetadataValue) -> None:
+    """Raises InconsistentGroup, which leaves a group without members: they join again."""
     group.has_metadata_record = True
+    for what, names in (
+        ("members", [m.member_id for m in stored.members]),
+        ("group instances", [m.group_instance_id for m in stored.members if m.group_instance_id is not None]),
+    ):
+        if len(names) != len(set(names)):
+            raise InconsistentGroup(f"two of its {what} have one id, so that all have to join again: {names}")
     group.generation_id = stored.generation
     group.protocol_type = stored.protocol_type or None
     group.protocol_name = stored.protocol

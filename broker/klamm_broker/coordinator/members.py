@@ -67,7 +67,11 @@ class Members:
 
     def join(self, request: JoinRequest, token: Token) -> None:
         """JoinGroup. The reply is a JoinResult."""
-        self._core.journal.when_free(request.group_id, lambda: self._join(request, token))
+        self._core.journal.when_free(
+            request.group_id,
+            lambda: self._join(request, token),
+            lambda: self._refuse_join(request, token, ErrorCode.UNKNOWN_SERVER_ERROR),
+        )
 
     def _join(self, request: JoinRequest, token: Token) -> None:
         error = self._refused(request)
@@ -120,11 +124,21 @@ class Members:
             self._membership.join(classic, request, token)
 
         made = [*migration.tombstones(group), records.group_metadata(classic, {})]
-        self._core.journal.write(group.group_id, group.partition, made, done)
+        self._core.journal.write(
+            group.group_id,
+            group.partition,
+            made,
+            done,
+            refuse=lambda: self._refuse_join(request, token, ErrorCode.UNKNOWN_SERVER_ERROR),
+        )
 
     def sync(self, request: SyncRequest, token: Token) -> None:
         """SyncGroup. The reply is a SyncResult."""
-        self._core.journal.when_free(request.group_id, lambda: self._sync(request, token))
+        self._core.journal.when_free(
+            request.group_id,
+            lambda: self._sync(request, token),
+            lambda: self._turn.reply(token, SyncResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)),
+        )
 
     def _sync(self, request: SyncRequest, token: Token) -> None:
         error = ErrorCode.INVALID_GROUP_ID
@@ -153,7 +167,11 @@ class Members:
 
     def leave(self, group_id: str, members: Sequence[LeavingMember], token: Token) -> None:
         """LeaveGroup. The reply is a LeaveResult."""
-        self._core.journal.when_free(group_id, lambda: self._leave(group_id, members, token))
+        self._core.journal.when_free(
+            group_id,
+            lambda: self._leave(group_id, members, token),
+            lambda: self._turn.reply(token, LeaveResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)),
+        )
 
     def _leave(self, group_id: str, members: Sequence[LeavingMember], token: Token) -> None:
         error = ErrorCode.INVALID_GROUP_ID

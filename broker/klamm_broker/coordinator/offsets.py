@@ -111,7 +111,7 @@ class Offsets:
 
         batch = [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()]
         group.pending_offsets.update(accepted.keys())
-        self._turn.append(group.partition, batch, then)
+        self._turn.append(group.partition, batch, then, refuse=lambda: self._refuse(token))
 
     def _store_in_txn(
         self,
@@ -136,7 +136,10 @@ class Offsets:
         batch = [records.committed_offset(group.group_id, at, offset) for at, offset in accepted.items()]
         group.pending_offsets.update(accepted.keys())
         producer = request.producer_id, request.producer_epoch
-        self._turn.append(group.partition, batch, then, producer=producer)
+        self._turn.append(group.partition, batch, then, producer=producer, refuse=lambda: self._refuse(token))
+
+    def _refuse(self, token: Token) -> None:
+        self._turn.reply(token, CommitResult(error=ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def complete(self, partition: int, producer_id: int, *, committed: bool) -> Completed:
         """A transaction's marker is in this partition of the log; the caller applies what became visible."""
@@ -202,6 +205,10 @@ class Offsets:
     def known(self, group: Group) -> list[TopicPartition]:
         """Every partition that has an offset, or will have one if an append that is under way succeeds."""
         return list(group.offsets.keys() | group.pending_offsets.keys())
+
+    def knows(self, group: Group, at: TopicPartition) -> bool:
+        """Whether `known` has this one."""
+        return at in group.offsets or at in group.pending_offsets
 
     # Expiry
 

@@ -52,6 +52,8 @@ class Parked:
         self.future: asyncio.Future[Any] | None = None
 
     def answer(self, response: object) -> None:
+        if self.message is not None:
+            return  # a request that failed by a defect was refused, and what it had done before answers it as well
         self.message = self._convert(response)
         # A Future that is done was given up: its connection is gone.
         if self.future is not None and not self.future.done():
@@ -101,7 +103,12 @@ class EffectRunner:
             # `Turn` has kept what the call asked for before it failed.
             self.run(self._recover(self.now()))
             raise
-        self.run(effects)
+        try:
+            self.run(effects)
+        except Exception:
+            if parked.message is None:
+                raise
+            # It was logged; this one has its answer all the same.
         if parked.message is not None:
             return parked.message
         parked.future = self._loop.create_future()

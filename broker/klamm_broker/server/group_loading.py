@@ -48,7 +48,10 @@ async def _load_all(shell: GroupShell, partitions: Sequence[Partition]) -> None:
             coordinator.replay_marker(partition, header.producer_id, committed=marker.committed)
 
     def loaded(partition: Partition) -> None:
-        shell.run(coordinator.finish_loading(partition.index, shell.now()))
+        try:
+            shell.run(coordinator.finish_loading(partition.index, shell.now()))
+        except Exception:  # a defect must not keep the groups of all other partitions away
+            log.exception("%s: what is in it stays unavailable", partition)
 
     records = await read_partitions(partitions, take, loaded)
     topic_ids = {topic.name: topic.id for topic in shell.broker.topics}

@@ -104,10 +104,18 @@ class Core:
             self._publish(change)
             change.commit()
             done()
-            if change.resolve:
-                self.journal.when_free(group.group_id, lambda: self._resolve(group.group_id, change.resolve))
 
-        self.journal.write(group.group_id, group.partition, change.encoded(), then)
+        def resolve() -> None:
+            self.journal.when_free(group.group_id, lambda: self._resolve(group.group_id, change.resolve))
+
+        self.journal.write(
+            group.group_id,
+            group.partition,
+            change.encoded(),
+            then,
+            refuse=lambda: failed(ErrorCode.UNKNOWN_SERVER_ERROR),
+            after=resolve if change.resolve else None,
+        )
 
     def _publish(self, change: Change) -> None:
         group = change.group
@@ -220,7 +228,13 @@ class Core:
                 self.rebalancer.prepare(classic, reason)
             done()
 
-        self.journal.write(group.group_id, group.partition, made, then)
+        self.journal.write(
+            group.group_id,
+            group.partition,
+            made,
+            then,
+            refuse=lambda: failed(ErrorCode.UNKNOWN_SERVER_ERROR),
+        )
 
     # Deadlines
 
@@ -257,10 +271,11 @@ class Core:
     def forget_deadlines(self, group: ConsumerGroup, member_id: str) -> None:
         for kind in DEADLINES:
             self.forget(kind, group, member_id)
+        group.revocation_epochs.pop(member_id, None)
 
     def expire(self, key: tuple[str, ...]) -> None:
         """A deadline has come."""
-        self.journal.when_free(key[1], lambda: self._expire(key))
+        self.journal.when_free(key[1], lambda: self._expire(key), lambda: self._set(key, _AGAIN_MS))
 
     def _expire(self, key: tuple[str, ...]) -> None:
         kind, group_id, member_id = key

@@ -44,7 +44,11 @@ class Heartbeats:
         except GroupError as e:
             self._refuse(token, e)
             return
-        self._core.journal.when_free(request.group_id, lambda: self._handle(request, token))
+        self._core.journal.when_free(
+            request.group_id,
+            lambda: self._handle(request, token),
+            lambda: self._failed(token, ErrorCode.UNKNOWN_SERVER_ERROR),
+        )
 
     def _handle(self, request: HeartbeatRequest, token: Token) -> None:
         try:

@@ -2,6 +2,9 @@
 
 Invariant: a group with a change under way is computed upon by nobody. What comes meanwhile waits here, in order, and
 then finds the group as that change left it. Normally an append is durable at once and nothing ever waits.
+
+What waits here has nobody to raise to: when it fails by a defect its `refuse` is called, so that it is answered all
+the same, and whatever comes after it goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from klamm_broker.coordinator.effects import KeyValue, Turn
 from klamm_broker.wire.errors import ErrorCode
@@ -17,23 +21,37 @@ from klamm_broker.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 
+class _Waiting(NamedTuple):
+    operation: Callable[[], None]
+    refuse: Callable[[], None]
+
+
+def _nobody_asked() -> None:
+    """Nobody waits for an answer."""
+
+
 class Journal:
     """See the module's docstring."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        self._waiting: dict[str, deque[_Waiting]] = {}
 
     def is_busy(self, group_id: str) -> bool:
         return group_id in self._waiting
 
-    def when_free(self, group_id: str, operation: Callable[[], None]) -> None:
-        """Run `operation` now, or after the changes of this group that are under way or wait already."""
+    def when_free(
+        self, group_id: str, operation: Callable[[], None], refuse: Callable[[], None] = _nobody_asked
+    ) -> None:
+        """Run `operation` now, or after the changes of this group that are under way or wait already.
+
+        Now it raises what it raises; when it had to wait and fails, `refuse` tells whoever asked for it.
+        """
         waiting = self._waiting.get(group_id)
         if waiting is None:
             operation()
         else:
-            waiting.append(operation)
+            waiting.append(_Waiting(operation, refuse))
 
     def write(
         self,
@@ -41,22 +59,32 @@ class Journal:
         partition: int,
         records: Sequence[KeyValue],
         done: Callable[[ErrorCode], None],
+        *,
+        refuse: Callable[[], None] = _nobody_asked,
+        after: Callable[[], None] | None = None,
     ) -> None:
-        """Append these records as one batch; `done` hears the outcome before anything else happens to the group."""
+        """Append these records as one batch; `done` hears the outcome before anything else happens to the group.
+
+        `refuse` is called when `done` fails. `after` comes next, before what else waits.
+        """
         if not records:
             done(ErrorCode.NONE)
+            if after is not None:
+                after()
             return
         assert group_id not in self._waiting
-        self._waiting[group_id] = deque()
+        self._waiting[group_id] = deque(() if after is None else (_Waiting(after, _nobody_asked),))
 
         def then(error: ErrorCode) -> None:
             waiting = self._waiting.pop(group_id)
             failed: Exception | None = None
-            for operation in (lambda: done(error), *(partial(self.when_free, group_id, o) for o in waiting)):
+            rest = (_Waiting(partial(self.when_free, group_id, *w), w.refuse) for w in waiting)
+            for it in (_Waiting(partial(done, error), refuse), *rest):
                 try:
-                    operation()
+                    it.operation()
                 except Exception as e:
                     log.exception("group %s: what waited for a change failed; the rest is done", group_id)
+                    it.refuse()
                     failed = e
             if failed is not None:
                 raise failed

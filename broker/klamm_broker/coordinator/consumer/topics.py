@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import xxhash
+if TYPE_CHECKING:
+    import xxhash
 
 _MAGIC: Final = b"\0"
 _INT: Final = Struct("<i")
@@ -69,11 +70,11 @@ class MetadataHashes:
 
     def of(self, names: Iterable[str]) -> int:
         """The hash of all these topics together, without those that do not exist; 0 when none does."""
-        hasher = None
+        hasher: xxhash.xxh3_64 | None = None
         for name in sorted(names, key=lambda n: n.encode("utf-16-be", "surrogatepass")):
             topic = self._topics.by_name(name)
             if topic is not None:
-                hasher = hasher or xxhash.xxh3_64()
+                hasher = hasher or _hasher()
                 if name not in self._known:
                     self._known[name] = topic_hash(topic)
                 hasher.update(_LONG.pack(self._known[name]))
@@ -83,13 +84,19 @@ class MetadataHashes:
 def topic_hash(topic: TopicInfo) -> int:
     """XXH3 over id, name, and the racks of every partition. Unsigned."""
     racks = b"".join(_INT.pack(len(rack)) + _text(rack) for rack in topic.racks)
-    hasher = xxhash.xxh3_64(_MAGIC)
+    hasher = _hasher(_MAGIC)
     for half in _UUID.unpack(topic.id):
         hasher.update(_LONG.pack(half))
     hasher.update(_text(topic.name) + _INT.pack(topic.partitions))
     for partition in range(topic.partitions):
         hasher.update(_INT.pack(partition) + racks)
     return hasher.intdigest()
+
+
+def _hasher(data: bytes = b"") -> xxhash.xxh3_64:
+    import xxhash  # most brokers never see a group of the consumer protocol
+
+    return xxhash.xxh3_64(data)
 
 
 def _text(text: str) -> bytes:
