@@ -254,7 +254,7 @@ class PartitionLog(StoredLog):
                 "again, which completes it; check the disk first",
                 self.name, e,
             )  # fmt: skip
-            raise self._storage_error("putting a cleaned segment in place", e) from e
+            raise self._storage_error("putting a cleaned segment in place half-way", e) from e
 
     def take_deleted(self, now_ms: int) -> list[Path]:
         """The files of segments that were deleted file.delete.delay.ms ago: whoever gets them removes them."""
