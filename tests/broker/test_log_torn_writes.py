@@ -202,7 +202,8 @@ def test_the_file_of_producer_ids(tmp_path):
     for cut in range(len(content)):
         (tmp_path / f"{PRODUCER_IDS}.tmp").write_bytes(content[:cut] + b"\xff")
         assert open_producer_ids(tmp_path).allocate().producer_id > first
-    for damage in (b"", content[:3] + b"\xff\xfe", b"9\n5\n"):
+    torn_in_place = [content[:cut] for cut in range(len(content))]
+    for damage in (*torn_in_place, content[:3] + b"\xff\xfe", b"9\n5\n"):
         (tmp_path / PRODUCER_IDS).write_bytes(damage)
         with pytest.raises(ProducerIdFileError, match=PRODUCER_IDS):
             open_producer_ids(tmp_path)

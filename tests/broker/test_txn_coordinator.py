@@ -172,7 +172,7 @@ EMPTY, ABORTED, COMMITTED = "EMPTY", "COMPLETE_ABORT", "COMPLETE_COMMIT"
     ],
 )
 def test_ends_that_have_nothing_to_end(sim, state, committed, again, error, ends):
-    put(sim, epoch=5, state=S[state], start_ms=WALL_MS)
+    put(sim, epoch=5, state=S[state], start_ms=WALL_MS, client_version=2)
     done = end(sim, (7, 4 if again else 5), committed=committed)
     assert done.error is error
     assert recorded(sim).epoch == (6 if ends else 5)
@@ -289,6 +289,26 @@ def test_markers_and_completion_are_tried_until_they_are_written(sim):
     assert recorded(sim).state is S.COMPLETE_COMMIT
 
 
+def test_a_repeated_marker_that_fails_late_does_no_harm(sim):
+    """With durability=fsync a marker that waits is written once more beside one that has failed."""
+    _, producer_id, epoch = init(sim)
+    add(sim, (producer_id, epoch), AT, OTHER)
+    sim.auto = False
+    request = EndRequest(
+        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True, client_version=2
+    )
+    sim.ask(lambda token, now: sim.coordinator.end(request, token, now))
+    sim.finish(recorded_log(sim))
+    sim.finish(OTHER, E.KAFKA_STORAGE_ERROR)
+    sim.advance(RETRY_MS)
+    assert len(sim.in_flight[AT]) == 2
+    sim.finish(AT)
+    sim.finish(OTHER)
+    sim.finish(AT, E.KAFKA_STORAGE_ERROR)
+    sim.advance(RETRY_MS)
+    assert len(sim.in_flight.pop(recorded_log(sim))) == 1, "the completion is written once"
+
+
 def test_a_partition_that_is_deleted_needs_no_marker(sim):
     _, producer_id, epoch = init(sim)
     add(sim, (producer_id, epoch), AT, OTHER)
@@ -371,6 +391,34 @@ def test_what_was_decided_is_completed_after_a_restart(sim, state, version):
     put(sim, epoch=5, state=state, partitions=partitions, start_ms=WALL_MS, client_version=version)
     assert sim.data[AT].writes[0].committed is (state is S.PREPARE_COMMIT)
     assert recorded(sim).state is (S.COMPLETE_COMMIT if state is S.PREPARE_COMMIT else S.COMPLETE_ABORT)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_fence_that_was_recorded_is_completed_after_a_restart(version):
+    """No broker writes this state today; nobody could leave it if one had."""
+    sim = Sim(transaction_version=version)
+    sim.data = {AT: DataPartition()}
+    sim.data[AT].write(7, 5, "t")
+    put(sim, epoch=5, state=S.PREPARE_EPOCH_FENCE, partitions=frozenset({AT}), start_ms=WALL_MS)
+    assert sim.data[AT].writes[0].committed is False
+    assert (recorded(sim).state, recorded(sim).epoch) == (S.COMPLETE_ABORT, 6)
+    assert init(sim) == (E.NONE, 7, 7)
+
+
+def test_an_id_that_was_dying_is_gone_after_a_restart(sim):
+    put(sim, state=S.DEAD)
+    assert not sim.coordinator.transactions
+
+
+def test_a_topic_that_is_deleted_while_it_is_loaded_leaves_nothing(sim):
+    value = Recorded(producer_id=3, epoch=1, timeout_ms=1, updated_ms=0)
+    batch = [records.encode("x", value, transaction_version=2)]
+    sim.coordinator.start_loading(0)
+    sim.coordinator.replay(0, batch)
+    sim.coordinator.on_topic_deleted()
+    sim.coordinator.replay(0, batch)
+    assert sim.coordinator.finish_loading(0, sim.now) == (-1, [])
+    assert not sim.coordinator.transactions
 
 
 def test_ids_that_are_being_loaded_are_unavailable(sim):

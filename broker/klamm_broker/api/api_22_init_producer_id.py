@@ -44,7 +44,7 @@ def init_producer_id(
     if no_id != no_epoch:
         return response(ProducerIdResult(error=ErrorCode.INVALID_REQUEST))
     if request.transactional_id is None:
-        return response(shell.producer_ids.allocate())
+        return response(shell.new_producer_id())
     init = InitRequest(
         transactional_id=request.transactional_id,
         timeout_ms=request.transaction_timeout_ms,

@@ -2,7 +2,8 @@
 
 Invariant: no id is ever handed out twice, whatever happens. Ids come from blocks; the end of a block is
 stored durably before its first id is used, so a restart goes on behind it and loses at most the rest of a
-block (there are 2**63 ids).
+block (there are 2**63 ids). Where the stored end is behind what logs hold (another broker's data directory, one that was
+restored in parts) it goes on far above: of producers that have been quiet for long the logs know nothing any more.
 
 Who asks without a transactional id gets a new id each time, also with an id and epoch of its own, as from Kafka: only
 transactions bump an epoch.
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 BLOCK_SIZE: Final = 1_000
 """Kafka's block: one durable write for a thousand producers."""
+GAP: Final = 1 << 32
+"""Left free above the largest id that logs know, where no stored end covers it."""
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 _ID_MAX: Final = 2**63 - 1
@@ -45,15 +48,10 @@ class ProducerIds:
         self._end = first_free
         self._store = store
 
-    @property
-    def is_new(self) -> bool:
-        """Whether no id was ever handed out."""
-        return self._end == 0
-
     def reserve(self, producer_id: int) -> None:
-        """None up to this id is handed out: it is in use already, as a log says."""
-        if producer_id >= self._next:
-            self._next = self._end = producer_id + 1
+        """Note that an id is in use, as a log says: if it is beyond what was stored, the next ones are far above it."""
+        if producer_id >= self._end:
+            self._next = self._end = producer_id + GAP
 
     def allocate(self) -> ProducerIdResult:
         """A new id with epoch 0."""

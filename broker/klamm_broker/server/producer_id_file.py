@@ -28,7 +28,10 @@ def open_producer_ids(directory: Path) -> ProducerIds:
 
 def _read(path: Path) -> int:
     try:
-        version, first_free = path.read_text("ascii").split()
+        text = path.read_text("ascii")
+        if not text.endswith("\n"):  # a part of a number is a number
+            raise ValueError("the end of the second line is missing")
+        version, first_free = text.split()
         if version != _VERSION:
             raise ProducerIdFileError(
                 f"{path}: version {version} is not {_VERSION}: written by a newer Klamm"
@@ -40,8 +43,8 @@ def _read(path: Path) -> int:
         return 0
     except ValueError as e:
         raise ProducerIdFileError(
-            f"{path}: damaged ({e}). It must hold two lines: {_VERSION}, and a number above every producer id "
-            "that was ever handed out."
+            f"{path}: damaged ({e}). It must hold two lines, each with its end: {_VERSION}, and a number above every "
+            "producer id that was ever handed out. Without the file ids go on far above those that the logs know."
         ) from e
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.producer_ids import ProducerIdResult
 from klamm_broker.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm_broker.coordinator.transactions.model import AddRequest, ProducerRequest, TransactionConfig
 from klamm_broker.log.errors import LogError
@@ -59,7 +60,7 @@ class TransactionShell:
         self.producer_ids = open_producer_ids(broker.config.log_dir)
         self.coordinator = TransactionCoordinator(
             _config(broker.config, _existing_partitions(broker)),
-            new_producer_id=self.producer_ids.allocate,
+            new_producer_id=self.new_producer_id,
             coordinator_epoch=self._coordinator_epoch,
             transaction_version=lambda: broker.cluster_config.features["transaction.version"],
         )
@@ -76,11 +77,10 @@ class TransactionShell:
 
     def open(self) -> None:
         """Start to load what `__transaction_state` holds; until it is, its ids answer that they load."""
-        if self.producer_ids.is_new:
-            self._reserve_ids_of_logs()
+        self._reserve_ids_of_logs()
         topic = self.broker.topics.by_name.get(TRANSACTIONS_TOPIC)
         partitions = [] if topic is None else topic.partitions
-        full = [p for p in partitions if p.log.log_end_offset > p.log.log_start_offset]
+        full = [p for p in partitions if p.log.offline or p.log.log_end_offset > p.log.log_start_offset]
         for partition in full:
             self.coordinator.start_loading(partition.index)
         self.coordinator.start(self.now())
@@ -88,7 +88,7 @@ class TransactionShell:
         self._set_timer()
 
     def _reserve_ids_of_logs(self) -> None:
-        """A data directory that another broker has written: its producers' ids are taken."""
+        """A data directory of another broker, or one that was restored in parts: its producers' ids are taken."""
         for topic in self.broker.topics:
             for partition in topic.partitions:
                 for producer_id in partition.log.producers.entries:
@@ -102,9 +102,12 @@ class TransactionShell:
                 coordinator.replay(partition, [KeyValue(r.key, r.value) for r in batch if r.key is not None])
 
         def loaded(partition: Partition) -> None:
-            largest_id, effects = coordinator.finish_loading(partition.index, self.now())
-            self.producer_ids.reserve(largest_id)
-            self.run(effects)
+            try:
+                largest_id, effects = coordinator.finish_loading(partition.index, self.now())
+                self.producer_ids.reserve(largest_id)
+                self.run(effects)
+            except Exception:  # a defect must not keep the ids of all other partitions away
+                log.exception("%s: what is in it may stay unavailable", partition)
 
         records = await read_partitions(partitions, take, loaded)
         log.info("loaded %d transactional ids from %d records", len(coordinator.transactions), records)
@@ -115,6 +118,12 @@ class TransactionShell:
             self._timer.cancel()
         if self._loading is not None:
             self._loading.cancel()
+
+    def new_producer_id(self) -> ProducerIdResult:
+        """One that was never handed out. Not before it is known which ones `__transaction_state` holds."""
+        if self._loading is not None and not self._loading.done():
+            return ProducerIdResult(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self.producer_ids.allocate()
 
     # Before a producer's records are written
 

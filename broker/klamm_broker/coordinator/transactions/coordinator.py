@@ -260,17 +260,21 @@ class TransactionCoordinator:
 
     def replay(self, partition: int, batch: Iterable[KeyValue]) -> None:
         """Take in records of a partition that is being loaded, in the order of its log."""
-        self._loading[partition].replay(batch)
+        if partition in self._loading:  # else the topic was deleted meanwhile
+            self._loading[partition].replay(batch)
 
     def finish_loading(self, partition: int, now: Now) -> tuple[int, list[Effect]]:
         """All records were replayed: what was decided is completed. With it the largest producer id that is in use."""
         self._turn.begin(now)
-        loaded = self._loading.pop(partition).transactions(partition)
+        loader = self._loading.pop(partition, None)
+        loaded = [] if loader is None else loader.transactions(partition)
         for transaction in loaded:
             self._table.put(transaction)
         for transaction in loaded:
             if transaction.recorded.state in PREPARED:
                 self._markers.begin(transaction)
+            elif transaction.recorded.state is TransactionState.PREPARE_EPOCH_FENCE:
+                self._ending.resume_fence(transaction)
         return largest_producer_id(loaded), self._turn.end()
 
     # Finding transactions

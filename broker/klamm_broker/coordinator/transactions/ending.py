@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from klamm_broker.coordinator.effects import Turn
@@ -123,6 +124,14 @@ class Ending:
             done(result)
 
         self._decide(transaction, decided, noted, tell_producer=False)
+
+    def resume_fence(self, transaction: Transaction) -> None:
+        """A record says that a producer was being fenced when the broker stopped: abort what it has left open.
+
+        If that cannot be written now, the transaction is open as any other: its time-out or its next producer ends it.
+        """
+        transaction.recorded = replace(transaction.recorded, state=_S.ONGOING)
+        self.abort(transaction, lambda _: None)
 
     # Both
 

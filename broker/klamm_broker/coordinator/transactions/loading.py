@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.transactions import records
+from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.transaction import Transaction
 from klamm_broker.wire.errors import ProtocolError
 
@@ -42,6 +43,8 @@ class Loader:
             if record is None:
                 foreign += 1
                 continue
+            if record[1].state is TransactionState.DEAD:
+                continue  # its tombstone was on its way
             found.append(Transaction(record[0], record[1], log_partition=partition))
         if foreign:
             log.warning(

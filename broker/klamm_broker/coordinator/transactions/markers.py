@@ -74,11 +74,17 @@ class MarkerWriter:
                 coordinator_epoch=self._coordinator_epoch(transaction.log_partition),
                 committed=recorded.state is TransactionState.PREPARE_COMMIT,
                 transaction_version=recorded.client_version,
-                then=partial(self._on_marker, transaction, at),
+                then=partial(
+                    self._on_marker, transaction, self._completions[transaction.transactional_id], at
+                ),
             )
 
-    def _on_marker(self, transaction: Transaction, at: TopicPartition, error: ErrorCode) -> None:
-        if self._table.by_id.get(transaction.transactional_id) is not transaction:
+    def _on_marker(
+        self, transaction: Transaction, completion: Recorded, at: TopicPartition, error: ErrorCode
+    ) -> None:
+        if self._completions.get(transaction.transactional_id) is not completion:
+            return  # the topic was deleted, or this is a repetition that came too late to matter
+        if at not in transaction.awaiting:
             return
         if error in _OVERTAKEN:
             # Somebody has ended this transaction there already, under a newer epoch: it needs no marker of ours.
@@ -95,10 +101,9 @@ class MarkerWriter:
             )  # fmt: skip
             self._try_again(transaction)
             return
-        if at in transaction.awaiting:
-            transaction.awaiting.discard(at)
-            if not transaction.awaiting:
-                self._complete(transaction)
+        transaction.awaiting.discard(at)
+        if not transaction.awaiting:
+            self._complete(transaction)
 
     def _complete(self, transaction: Transaction) -> None:
         def done(error: ErrorCode) -> None:

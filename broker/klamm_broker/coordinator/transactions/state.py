@@ -3,7 +3,7 @@
 Theory of operation: everything is a step from one state to the next, and a step counts when its record is in the log.
 While a record is being written the state that it leads to is pending, and nobody else may begin a step. Two states
 are never written: `DEAD` is that of an id whose tombstone is on its way; `PREPARE_EPOCH_FENCE`, between the fencing of a
-producer and the abort of what it left open, is one step with that abort here, and is kept for its name and number.
+producer and the abort of what it left open, is one step with that abort here; where a record has it, it is aborted.
 """
 
 from __future__ import annotations

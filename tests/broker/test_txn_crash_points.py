@@ -1,0 +1,278 @@
+"""A crash after every single append of a transaction's life: whatever was in the logs then must be what goes on.
+
+The data directory is copied after each append, which is what `kill -9` leaves at that moment, and a broker is started on
+each copy. There, no epoch goes back, what was decided is completed, and a transaction is seen in all its partitions and
+offsets or in none; as it was answered, if it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.inprocess import connect, serving
+from support.raw import batch, produce_request
+
+from klamm_broker.client import Connection
+from klamm_broker.coordinator.producer_ids import GAP
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.server.broker import Broker
+from klamm_broker.wire.batch import iter_headers
+from klamm_broker.wire.errors import ErrorCode as E
+from klamm_broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from klamm_broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from klamm_broker.wire.messages.end_txn import EndTxnRequest
+from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_broker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+NAME, TOPIC, GROUP, OFFSET = "txn", "t", "group", 7
+QUICK = {
+    "transaction_state_log_num_partitions": "1",
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "20",
+}
+
+
+@dataclass
+class Known:
+    """What clients have been told when a crash comes."""
+
+    newest: tuple[int, int] = (-1, -1)
+    written: set[int] = field(default_factory=set)
+    """Partitions with an acknowledged record."""
+    committed: bool | None = None
+    """The end of the transaction, once it is answered."""
+
+
+@dataclass
+class CrashPoint:
+    directory: Path
+    what: str
+    newest: tuple[int, int]
+    written: set[int]
+    committed: bool | None
+
+
+class Client:
+    """A producer of either transaction version, which tells `known` what it is told."""
+
+    def __init__(self, connection: Connection, known: Known, version: int) -> None:
+        self._connection, self._known, self._version = connection, known, version
+
+    @property
+    def _me(self) -> dict[str, Any]:
+        return {"transactional_id": NAME, "producer_id": self.producer_id, "producer_epoch": self.epoch}
+
+    async def init(self, timeout_ms: int = 60_000) -> None:
+        request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms)
+        while (answer := await self._connection.request(request, 5)).error_code:
+            assert answer.error_code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS)
+            await asyncio.sleep(0.01)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        assert (self.producer_id, self.epoch) > self._known.newest, "an epoch was given twice, or went back"
+        self._known.newest = self.producer_id, self.epoch
+
+    async def produce(self, partition: int) -> None:
+        if self._version < 2:
+            topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=[partition])]
+            add = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=NAME,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=topics,
+            )
+            (answer,) = (await self._connection.request(add, 3)).results_by_topic_v3_and_below
+            assert answer.results_by_partition[0].partition_error_code == E.NONE
+        records = batch(
+            b"x", producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=0, is_transactional=True
+        )  # fmt: skip
+        request = produce_request(TOPIC, records, partition=partition, acks=-1, transactional_id=NAME)
+        answer = await self._connection.request(request, 12 if self._version >= 2 else 11)
+        assert answer.responses[0].partition_responses[0].error_code == E.NONE
+        self._known.written.add(partition)
+
+    async def commit_offset(self) -> None:
+        if self._version < 2:
+            added = await self._connection.request(AddOffsetsToTxnRequest(**self._me, group_id=GROUP), 3)
+            assert added.error_code == E.NONE
+        part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=OFFSET)
+        topics = [TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[part])]
+        request = TxnOffsetCommitRequest(**self._me, group_id=GROUP, topics=topics)
+        answer = await self._connection.request(request, 5 if self._version >= 2 else 3)
+        assert answer.topics[0].partitions[0].error_code == E.NONE
+
+    async def end(self, *, committed: bool) -> None:
+        request = EndTxnRequest(**self._me, committed=committed)
+        answer = await self._connection.request(request, 5 if self._version >= 2 else 3)
+        assert answer.error_code == E.NONE
+        self._known.committed = committed
+        if self._version >= 2:
+            self._known.newest = answer.producer_id, answer.producer_epoch
+
+
+async def transaction(connection: Connection, known: Known, version: int, timeout_ms: int = 60_000) -> Client:
+    client = Client(connection, known, version)
+    await client.init(timeout_ms)
+    await client.produce(0)
+    await client.produce(1)
+    await client.commit_offset()
+    return client
+
+
+async def commit(connection: Connection, known: Known, version: int) -> None:
+    await (await transaction(connection, known, version)).end(committed=True)
+
+
+async def abort(connection: Connection, known: Known, version: int) -> None:
+    await (await transaction(connection, known, version)).end(committed=False)
+
+
+async def fence(connection: Connection, known: Known, version: int) -> None:
+    await transaction(connection, known, version)
+    await Client(connection, known, version).init()
+    known.committed = False
+
+
+async def time_out(connection: Connection, known: Known, version: int) -> None:
+    client = await transaction(connection, known, version, timeout_ms=300)
+    await asyncio.sleep(0.5)
+    await client.init()
+    known.committed = False
+
+
+def committed_offsets(log: PartitionLog) -> list[int]:
+    """The offsets of batches that a reader of committed records keeps."""
+    end = log.last_stable_offset
+    aborted = log.aborted_transactions(log.log_start_offset, end)
+    found, offset = [], log.log_start_offset
+    while (piece := log.read(offset, 1 << 20, up_to=end)) is not None:
+        data = os.pread(piece.fd, piece.size, piece.position)
+        for _, header in iter_headers(data):
+            offset = header.last_offset + 1
+            dropped = any(
+                t.producer_id == header.producer_id and t.first_offset <= header.base_offset <= t.last_offset
+                for t in aborted
+            )
+            if not header.is_control and not dropped:
+                found.append(header.base_offset)
+    return found
+
+
+def crash_after_each_append(
+    monkeypatch: pytest.MonkeyPatch, data: Path, copies: Path, known: Known
+) -> list[CrashPoint]:
+    points: list[CrashPoint] = []
+    append = PartitionLog.append
+
+    def noted(log: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        info = append(log, *args, **kwargs)
+        directory = copies / str(len(points))
+        shutil.copytree(data, directory)
+        what = f"append {len(points)}, to {log.name}"
+        points.append(CrashPoint(directory, what, known.newest, set(known.written), known.committed))
+        return info
+
+    monkeypatch.setattr(PartitionLog, "append", noted)
+    return points
+
+
+async def settled(broker: Broker) -> None:
+    """Both coordinators have loaded, and nothing that was decided is left to do."""
+    coordinator = broker.transactions.coordinator
+    async with asyncio.timeout(10):
+        while broker.groups.coordinator.is_loading(0) or coordinator.unavailable(NAME):
+            await asyncio.sleep(0.005)
+        while (found := coordinator.transactions.get(NAME)) is not None and found.pending is not None:
+            await asyncio.sleep(0.02)
+
+
+async def check(point: CrashPoint, version: int) -> None:
+    async with serving(point.directory, transaction_state_log_num_partitions="1") as server:
+        broker, what = server.broker, point.what
+        await settled(broker)
+        found = broker.transactions.coordinator.transactions.get(NAME)
+        if point.newest >= (0, 0):
+            assert found is not None, what
+            recorded = found.recorded
+            assert (recorded.producer_id, recorded.epoch) >= point.newest, what
+            assert recorded.state.title in ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort"), what
+            if point.committed is not None:
+                assert recorded.state.title != "Ongoing", what
+        client = Client(await connect(server), Known(newest=point.newest), version)
+        await client.init()
+        logs = [p.log for p in broker.topics.by_name[TOPIC].partitions]
+        for log in logs:
+            assert log.last_stable_offset == log.high_watermark, f"{what}: {log.name} has an open transaction"
+            assert log.log_end_offset >= (log.partition in point.written), what
+        group = broker.groups.coordinator.groups.get(GROUP)
+        offsets = [] if group is None else [o.offset for o in group.offsets.values()]
+        seen = [bool(committed_offsets(log)) for log in logs] + [offsets == [OFFSET]]
+        assert len(set(seen)) == 1, f"{what}: seen in a part {seen}"
+        assert point.committed in (None, seen[0]), f"{what}: answered {point.committed}, seen {seen[0]}"
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("life", [commit, abort, fence, time_out])
+async def test_a_crash_after_each_append(tmp_path, monkeypatch, life, version):
+    known = Known()
+    data, copies = tmp_path / "data", tmp_path / "copies"
+    copies.mkdir()
+    async with serving(data, **QUICK) as server:
+        server.broker.create_topic(TOPIC, partitions=2)
+        server.broker.groups.ensure_topic()
+        server.broker.transactions.ensure_topic()
+        with monkeypatch.context() as patch:
+            points = crash_after_each_append(patch, data, copies, known)
+            await life(await connect(server), known, version)
+    assert len(points) >= 10
+    points[-1].committed = known.committed  # after the last append, all is answered
+    points[-1].newest = known.newest
+    for point in points:
+        await check(point, version)
+
+
+async def test_no_producer_id_is_given_twice_when_its_file_is_lost(tmp_path):
+    """A directory that was restored without it, or that Kafka wrote: transactional ids may hold what no log shows."""
+    known = Known()
+    async with serving(tmp_path / "data", **QUICK) as server:
+        client = Client(await connect(server), known, 2)
+        await client.init()
+        taken = client.producer_id
+    (tmp_path / "data" / "producer-id-block").unlink()
+    async with serving(tmp_path / "data", **QUICK) as server:
+        transactions = server.broker.transactions
+        assert transactions.new_producer_id().error is E.COORDINATOR_LOAD_IN_PROGRESS, "not known yet"
+        await settled(server.broker)
+        await asyncio.sleep(0.01)
+        assert transactions.new_producer_id().producer_id == taken + GAP
+        again = Client(await connect(server), known, 2)
+        await again.init()
+        assert again.producer_id == taken
+
+
+async def test_ids_in_a_partition_that_cannot_be_opened_are_unavailable(tmp_path):
+    """Not unknown, which clients give up at, and not new."""
+    data = tmp_path / "data"
+    async with serving(data, **QUICK) as server:
+        await Client(await connect(server), Known(), 2).init()
+    segment = data / "__transaction_state-0" / f"{0:020}.log"
+    segment.unlink()
+    segment.mkdir()
+    async with serving(data, **QUICK) as server:
+        assert server.broker.topics.by_name["__transaction_state"].partitions[0].log.offline
+        await asyncio.sleep(0.05)
+        request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000)
+        answer = await (await connect(server)).request(request, 5)
+        assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert server.broker.transactions.new_producer_id().error is E.NONE, "others go on"
