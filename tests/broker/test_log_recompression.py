@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 import time
 
 import pytest
 from support.inprocess import connect, produce, serving
 
+from klamm_broker.log import partition_log
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import CorruptMessage, RecordTooLarge
 from klamm_broker.log.partition_log import PartitionLog
@@ -17,7 +19,13 @@ from klamm_broker.server import recompression
 from klamm_broker.wire.batch import Record, decode_records, encode_batch, patch, read_header
 from klamm_broker.wire.compression import Compression
 from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
+from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 NOW = 1_800_000_000_000
 CHANCE = random.Random(7)
@@ -170,6 +178,51 @@ async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
         assert log.log_end_offset == 0
         await produce(connection, "t", text(100_000))
         assert log.log_end_offset == 1
+        await connection.close()
+
+
+@pytest.mark.parametrize("version", [11, 12])
+async def test_large_batches_of_a_transaction_are_compressed_off_the_loop(tmp_path, monkeypatch, version):
+    """Also those that have to wait for the coordinator, which is told of the partition first (from version 12 on)."""
+    loop_thread, threads = threading.get_ident(), []
+    real = recompression.recompress
+    monkeypatch.setattr(
+        recompression, "recompress", lambda *args: (threads.append(threading.get_ident()), real(*args))[1]
+    )
+    monkeypatch.setattr(partition_log, "recompress", lambda *_: pytest.fail("on the loop"))
+    async with serving(tmp_path / "data", transaction_state_log_num_partitions="1") as server:
+        server.broker.create_topic("t", partitions=1, overrides={"compression.type": "zstd"})
+        connection = await connect(server)
+        init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        async with asyncio.timeout(10):
+            while (producer := await connection.request(init, 4)).error_code:
+                await asyncio.sleep(0.02)
+        if version < 12:
+            added = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x",
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.producer_epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+            )
+            answer = await connection.request(added, 3)
+            assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+        values = [b"%d " % n + text(100_000) for n in range(3)]
+        sending = []
+        for number, value in enumerate(values):
+            batch = encode_batch(
+                [Record(timestamp=int(time.time() * 1000), value=value)], producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch, base_sequence=number, is_transactional=True,
+            )  # fmt: skip
+            data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+            request = ProduceRequest(transactional_id="x", acks=-1, timeout_ms=5000, topic_data=[data])
+            sending.append(asyncio.create_task(connection.request(request, version)))
+        answers = [(await task).responses[0].partition_responses[0] for task in sending]
+        assert [(a.error_code, a.base_offset) for a in answers] == [(0, 0), (0, 1), (0, 2)]
+        assert len(threads) == 3
+        assert loop_thread not in threads
+        log = server.broker.partition("t", 0).log
+        assert [record.value for record in _all(log)] == values
+        assert log.last_stable_offset == 0
         await connection.close()
 
 

@@ -46,15 +46,22 @@ _EXPECTED: Final = frozenset({
 @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     data = parse_produce(body, 0, version)
+    if len(body) > recompression.LARGE_BYTES and recompression.wanted(conn.broker, data):
+        _recompress_first(conn, bytearray(body), version, correlation_id)
+        return None
     if data.transactional_id is None:
-        if len(body) > recompression.LARGE_BYTES and recompression.wanted(conn.broker, data):
-            _recompress_first(conn, bytearray(body), version, correlation_id)
-            return None
         answer = append_all(conn.broker, data)
     else:
         verification = Verification(conn.broker, data, version)
         if not verification.attempt():
-            _produce_later(conn, verification, bytearray(body), version, correlation_id)
+            kept = bytearray(body)
+            _append_verified(
+                conn,
+                verification,
+                lambda: parse_produce(memoryview(kept), 0, version),
+                version,
+                correlation_id,
+            )
             return None
         answer = append_all(conn.broker, data, verification)
     if data.acks == 0:
@@ -68,33 +75,53 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
 def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
     """Have large batches brought into their topics' codecs in a thread; then as `produce`, whether or not the
     connection is still there.
+
+    A transaction is verified after that: it might end meanwhile.
     """
     slot = conn.park()
     conn.hold()
     broker = conn.broker
 
     def done(future: Future[ProduceData]) -> None:
-        _append_held(conn, slot, future.result, version=version, correlation_id=correlation_id)
+        verification = None
+        if future.exception() is None and future.result().transactional_id is not None:
+            verification = Verification(broker, future.result(), version)
+            if not verification.attempt():
+                _append_verified(conn, verification, future.result, version, correlation_id, held=slot)
+                return
+        _append_held(
+            conn,
+            slot,
+            future.result,
+            version=version,
+            correlation_id=correlation_id,
+            verification=verification,
+        )
 
     job = recompression.job(broker, parse_produce(memoryview(body), 0, version), broker.now_ms())
     broker.loop.run_in_executor(None, job).add_done_callback(done)
 
 
-def _produce_later(
-    conn: Connection, verification: Verification, body: bytearray, version: int, correlation_id: int
+def _append_verified(
+    conn: Connection,
+    verification: Verification,
+    get: Callable[[], ProduceData],
+    version: int,
+    correlation_id: int,
+    *,
+    held: Slot | None = None,
 ) -> None:
-    """The transaction coordinator has to write first, or to end the last transaction: as `produce`, once it has."""
-    slot = conn.park()
-    conn.hold()
+    """The transaction coordinator has to write first, or to end the last transaction: as `produce`, once it has.
+
+    `held` is the request's place if it has one, and then its connection is held as well.
+    """
+    if held is None:
+        conn.hold()
+    slot = held or conn.park()
 
     def verified() -> None:
         _append_held(
-            conn,
-            slot,
-            lambda: parse_produce(memoryview(body), 0, version),
-            version=version,
-            correlation_id=correlation_id,
-            verification=verification,
+            conn, slot, get, version=version, correlation_id=correlation_id, verification=verification
         )
 
     verification.when_done(verified)
