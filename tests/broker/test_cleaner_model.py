@@ -104,7 +104,7 @@ def aborted(batch: Batch) -> bool:
 
 
 class CleanerMachine(RuleBasedStateMachine):
-    @initialize(memory=st.sampled_from([700, 1 << 20]), buffer_bytes=st.sampled_from([130, 400, 1 << 16]))
+    @initialize(memory=st.sampled_from([96, 1 << 20]), buffer_bytes=st.sampled_from([130, 400, 1 << 16]))
     def start(self, memory: int, buffer_bytes: int) -> None:
         self.tmp = tempfile.TemporaryDirectory()
         self.directory = Path(self.tmp.name) / "t-0"

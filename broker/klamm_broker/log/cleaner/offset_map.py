@@ -1,58 +1,93 @@
-"""The last offset of each key in the dirty part of a log, in bounded memory.
+"""The last offset of each key in the dirty part of a log, in memory that is known beforehand.
 
-Kafka hashes every key to 16 bytes of MD5. Here a short key is its own entry and a long one is hashed to 32 bytes, so
-that no two keys of ordinary length can be taken for each other. A pass of the cleaner ends when the map is full; the
-next pass goes on from there.
+A table of 24 bytes a slot, as Kafka's: a digest of 16 bytes (BLAKE2 here, MD5 there) and an offset. Pages that no key
+has come to take no memory. A pass of the cleaner ends when the map is full; the next pass goes on from there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import count
+from struct import Struct
 from typing import Final
 
-RAW_KEY_MAX: Final = 31
-"""Longer keys are hashed, to one byte more than this: a hash never equals a short key."""
-ENTRY_BYTES: Final = 180
-"""What an entry takes besides its key: the objects of key and offset, and its share of a table that is growing."""
+_DIGEST_BYTES: Final = 16
+_OFFSET: Final = Struct(">q")
+_HALVES: Final = Struct(">QQ")
+SLOT_BYTES: Final = _DIGEST_BYTES + _OFFSET.size
+_SLOTS_MIN: Final = (
+    3  # one key at least, and an empty slot, or a pass would never get anywhere, a search never end
+)
 
 
 class OffsetMap:
-    """Offsets by key. `memory` bounds it, in bytes; `load_factor` is the part of that which may be used."""
+    """Offsets by key. `memory` bounds it, in bytes; `load_factor` is the part of the slots that may be used."""
 
-    __slots__ = ("_entries", "_limit", "_memory", "_used", "latest_offset")
+    __slots__ = ("_count", "_limit", "_slots", "_table", "latest_offset")
 
     def __init__(self, memory: int, load_factor: float) -> None:
-        self._entries: dict[bytes, int] = {}
-        self._memory = memory
-        self._limit = max(int(memory * load_factor), 2 * ENTRY_BYTES)  # less would never get anywhere
-        self._used = 0
+        self._slots = _prime_up_to(max(memory // SLOT_BYTES, _SLOTS_MIN))
+        self._table = bytearray(self._slots * SLOT_BYTES)
+        self._limit = min(max(int(self._slots * load_factor), 1), self._slots - 1)
+        self._count = 0
         self.latest_offset = -1
         """Everything up to here is in the map: records above it are all kept."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._count
 
     @property
     def full(self) -> bool:
-        return self._used >= self._limit
+        return self._count >= self._limit
 
     @property
     def utilization(self) -> float:
-        """How much of the memory is used, from 0 to 1."""
-        return self._used / self._memory
+        """How much of the table is used, from 0 to 1."""
+        return self._count / self._slots
 
     def put(self, key: bytes, offset: int) -> None:
-        """Note the record of `key` at `offset`, which is larger than all before it."""
-        if len(key) > RAW_KEY_MAX:
-            key = blake2b(key, digest_size=RAW_KEY_MAX + 1).digest()
-        entries = self._entries
-        before = len(entries)
-        entries[key] = self.latest_offset = offset
-        if len(entries) != before:
-            self._used += ENTRY_BYTES + len(key)
+        """Note the record of `key` at `offset`, which is larger than all before it. Not when the map is full."""
+        digest = blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        table = self._table
+        for at in self._places(digest):
+            if table.startswith(digest, at):
+                break
+            if _is_free(table, at):
+                table[at : at + _DIGEST_BYTES] = digest
+                self._count += 1
+                break
+        _OFFSET.pack_into(table, at + _DIGEST_BYTES, offset + 1)  # 0 is a free slot
+        self.latest_offset = offset
 
     def get(self, key: bytes) -> int:
         """The last offset of `key`; -1 if it is not in the map."""
-        if len(key) > RAW_KEY_MAX:
-            key = blake2b(key, digest_size=RAW_KEY_MAX + 1).digest()
-        return self._entries.get(key, -1)
+        digest = blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        table = self._table
+        for at in self._places(digest):
+            if table.startswith(digest, at):
+                found: int = _OFFSET.unpack_from(table, at + _DIGEST_BYTES)[0]
+                return found - 1
+            if _is_free(table, at):
+                break
+        return -1
+
+    def _places(self, digest: bytes) -> Iterator[int]:
+        """Where this digest may be, by double hashing. All slots come, since their number is prime and one is free."""
+        first, second = _HALVES.unpack(digest)
+        slots = self._slots
+        slot, step = first % slots, second % (slots - 1) + 1
+        while True:
+            yield slot * SLOT_BYTES
+            slot = (slot + step) % slots
+
+
+def _is_free(table: bytearray, at: int) -> bool:
+    return bool(_OFFSET.unpack_from(table, at + _DIGEST_BYTES)[0] == 0)
+
+
+def _prime_up_to(limit: int) -> int:
+    """The largest prime up to `limit`, which is at least 3."""
+    return next(
+        n for n in count(limit, -1) if n == 2 or (n % 2 and all(n % d for d in range(3, int(n**0.5) + 1, 2)))
+    )
