@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -15,11 +16,18 @@ from support import kafka_oracle
 from support.broker import new_name, new_topic, wait_until
 from support.kafka_broker import KafkaBroker
 from support.kafka_tools import KafkaTools, ToolResult
-from support.raw import RawClient
+from support.raw import RawClient, batch, produce_request
+from typer.testing import CliRunner
 
+from klamm.cli.main import app
 from klamm.testing import EmbeddedBroker
 from klamm_broker.coordinator.partitioning import partition_for
 from klamm_broker.wire.errors import ErrorCode as E
+from klamm_broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -80,6 +88,61 @@ def test_a_transaction_is_found_and_aborted_by_hand(tool: Tool, broker: Embedded
     tool("kafka-transactions", "abort", *where, "--start-offset", "0").ok()
     (known,) = rows(tool("kafka-transactions", "describe-producers", *where))
     assert known["CurrentTransactionStartOffset"] == "None"
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    """A client of old has written in a transaction, and then all that its coordinator knew was deleted."""
+    with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as raw:
+        topic = new_topic(broker)
+        leave_hanging(raw, "gone", topic)
+
+        def tool(*words: str) -> ToolResult:
+            return kafka_tools.run("kafka-transactions", "--bootstrap-server", broker.bootstrap, *words)
+
+        client = producer(broker.bootstrap, "later")
+        write(client, topic, "after")
+        client.commit_transaction(10)
+        assert committed_values(broker.bootstrap, topic, 1) == [], "all that came later waits"
+        (found,) = rows(tool("find-hanging", "--topic", topic))
+        assert (found["Topic"], found["Partition"], found["StartOffset"]) == (topic, "0", "0")
+        klamm = ["txn", "find-hanging", "--topic", topic, "-o", "json", "-b", broker.bootstrap]
+        (same,) = json.loads(CliRunner().invoke(app, klamm).stdout)
+        assert (str(same["producer_id"]), same["txn_start"]) == (found["ProducerId"], 0)
+        tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0").ok()
+        assert rows(tool("find-hanging", "--topic", topic)) == []
+        assert json.loads(CliRunner().invoke(app, klamm).stdout) == []
+        assert committed_values(broker.bootstrap, topic, 1) == ["after"]
+
+
+def leave_hanging(raw: RawClient, name: str, topic: str) -> None:
+    """A record of long ago in a transaction that nobody knows of any more."""
+    given = raw.request(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
+    who = (name, given.producer_id, given.producer_epoch)
+    added = [AddPartitionsToTxnTopic(name=topic, partitions=[0])]
+    (answer,) = raw.request(
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=who[1],
+            v3_and_below_producer_epoch=who[2],
+            v3_and_below_topics=added,
+        ),
+        3,
+    ).results_by_topic_v3_and_below
+    assert answer.results_by_partition[0].partition_error_code == E.NONE
+    records = batch(
+        b"stuck",
+        timestamp=1_700_000_000_000,
+        producer_id=who[1],
+        producer_epoch=who[2],
+        base_sequence=0,
+        is_transactional=True,
+    )
+    produced = raw.request(produce_request(topic, records, acks=-1, transactional_id=name), 9)
+    assert produced.responses[0].partition_responses[0].error_code == E.NONE
+    state = [DeleteTopicState(name="__transaction_state")]
+    assert (
+        raw.request(DeleteTopicsRequest(topics=state, timeout_ms=5000), 6).responses[0].error_code == E.NONE
+    )
 
 
 def test_force_terminate(tool: Tool, broker: EmbeddedBroker) -> None:
