@@ -37,11 +37,14 @@ def test_kill_cycles(mode, cycles, tmp_path, capsys):
 
 @pytest.mark.kafka
 def test_the_same_load_and_check_on_kafka(tmp_path):
-    """The check must be fair: what it finds at Kafka is a mistake of ours."""
+    """The check must be fair: what it finds at Kafka is a mistake of ours.
+
+    Kafka takes seconds to start, so there are few cycles, of the plain kinds.
+    """
     seed = random.randrange(1 << 20)
     server = KafkaServer(tmp_path, KAFKA)
     try:
-        result = Round(server, seed=seed, cycles=5, patience_s=180).run()
+        result = Round(server, seed=seed, cycles=4, faults={"kill": 3, "stop": 1}, patience_s=180).run()
     finally:
         server.kill()
     assert not result.verdict.violations, f"seed {seed}: {result.verdict}"

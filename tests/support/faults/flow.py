@@ -38,6 +38,11 @@ from klamm_broker.wire.messages.txn_offset_commit import (
 from klamm_broker.wire.struct import Message
 
 PAUSE_S: Final = 0.02
+ANSWER_S: Final = 120.0
+"""Until a connection is given up. A request that is repeated while the first one is still being worked on may be carried
+out after its transaction has ended, and hang: what KIP-890 is about, and seen at Kafka on a busy machine. A broker that
+is killed closes its connections at once.
+"""
 CALL_S: Final = 180.0
 """How long an answer is waited for: Kafka may be killed twice while it starts, which takes it long on a busy machine."""
 
@@ -74,7 +79,7 @@ class Caller:
         while time.monotonic() < deadline:
             try:
                 if self._client is None:
-                    self._client = RawClient(self._port)
+                    self._client = RawClient(self._port, timeout_s=ANSWER_S)
                 answer = self._client.request(message, version)
             except OSError as e:
                 self.close()

@@ -241,7 +241,9 @@ class Round:
         before = {load: load.progress for load in loads}
 
         def stuck() -> list[str]:
-            return [load.name for load in loads if load.progress <= before[load]]
+            """Groups count as one: whether all of their members have something to do is their assignors' affair."""
+            moved = {_party(load) for load in loads if load.progress > before[load]}
+            return sorted({_party(load) for load in loads} - moved)
 
         began, last = time.monotonic(), stuck()
         while last:
@@ -356,6 +358,10 @@ class Round:
                 if "Traceback (most recent call last)" in line or "failed here" in line
             ][:10]
         )
+
+
+def _party(load: Load) -> str:
+    return f"group {load.group}" if isinstance(load, GroupLoad) else load.name
 
 
 def work_dir(parent: Path, seed: int) -> Path:
