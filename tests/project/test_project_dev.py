@@ -93,9 +93,9 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
 @pytest.mark.parametrize(
     ("args", "called"),
     [
-        (["test", "-k", "x"], "-m pytest -m not slow -k x"),
-        (["test", "--slow", "tests/base"], "-m pytest -m slow tests/base"),
-        (["test", "--all"], "-m pytest -m "),
+        (["test", "-k", "x"], "-m pytest -m not slow -n 2 --dist loadfile -k x"),
+        (["test", "--slow", "tests/base"], "-m pytest -m slow -n 2 --dist loadfile tests/base"),
+        (["test", "--all"], "-m pytest -m  -n 2 --dist loadfile"),
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "files", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "logs", "--rate", "5"], "-m klamm.cli.main demo logs --rate 5"),
