@@ -129,7 +129,7 @@ def test_a_creation_that_a_crash_cut_off_never_happened(start, monkeypatch):
     def die(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(manager._registry, "put", die)
+    monkeypatch.setattr(manager._registry, "putting", die)
     with pytest.raises(KeyboardInterrupt):
         manager.create_topic("t", 2, now_ms=NOW)
     crash(manager)

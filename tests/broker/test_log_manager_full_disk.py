@@ -42,7 +42,7 @@ CHANGES = {
     "configs": lambda m: m.alter_configs("t", {"retention.ms": "2"}),
 }
 FAILURES = {
-    "registry": (TopicRegistry, "save", 0),
+    "registry": (TopicRegistry, "_write", 0),
     "segments": (Segment, "create", 1),
     "segments and then the registry": (Segment, "create", 0),
 }
@@ -65,7 +65,7 @@ def test_a_change_that_failed_has_not_happened_and_can_be_repeated(manager, chan
     with monkeypatch.context() as patch:
         fill(patch, *FAILURES[failure])
         if "then" in failure:
-            fill(patch, TopicRegistry, "save", 1)
+            fill(patch, TopicRegistry, "_write", 1)
         with pytest.raises(OSError, match="No space left"):
             CHANGES[change](manager)
     assert state(manager) == before
@@ -85,7 +85,7 @@ def test_of_several_new_topics_those_that_failed_have_not_happened(manager, fail
     with monkeypatch.context() as patch:
         fill(patch, *FAILURES[failure])
         if "then" in failure:
-            fill(patch, TopicRegistry, "save", 1)
+            fill(patch, TopicRegistry, "_write", 1)
         failed = manager.create_topics(wanted, now_ms=NOW)
     assert {name: str(error) for name, error in failed.items()} == dict.fromkeys(
         wanted.keys() - there.keys(), "[Errno 28] No space left on device"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import shutil
 import threading
@@ -218,7 +219,7 @@ async def test_changes_of_topics_on_a_full_disk_are_refused_and_change_nothing(s
 
     for request in requests:
         with monkeypatch.context() as patch:
-            patch.setattr("klamm_broker.log.topic_registry.TopicRegistry.save", refuse)
+            patch.setattr("klamm_broker.log.topic_registry.TopicRegistry._write", refuse)
             answer = await client.request(request)
         (result,) = getattr(answer, "responses", None) or answer.results
         assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -280,13 +281,13 @@ async def test_a_topic_may_come_again_by_what_its_deletion_sets_going(server, cl
 @pytest.fixture
 def saved(server, monkeypatch):
     """The names of all topics, each time that they were written to the disk."""
-    save, saved = TopicRegistry.save, []
+    write, saved = TopicRegistry._write, []
 
-    def note(registry):
-        saved.append(list(registry.topics))
-        save(registry)
+    def note(registry, turn, content):
+        saved.append(list(json.loads(content)["topics"]))
+        write(registry, turn, content)
 
-    monkeypatch.setattr(TopicRegistry, "save", note)
+    monkeypatch.setattr(TopicRegistry, "_write", note)
     return saved
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+from pathlib import Path
 
 import pytest
 
 from klamm_broker.client import Connection
-from klamm_broker.log.topic_registry import TopicRegistry
+from klamm_broker.log.steps import finish
+from klamm_broker.log.topic_registry import Topic, TopicRegistry
 from klamm_broker.server import slices
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
@@ -114,7 +118,7 @@ async def test_a_deleted_topic_is_gone_at_once(server, connect, shortest_slices)
     one, other = await connect(), await connect()
     await one.request(topics("t", partitions=20), 7)
     deleting = asyncio.create_task(one.request(deletion("t"), 6))
-    while not server.broker.logs.busy:
+    while "t" in server.broker.topics.by_name:
         await asyncio.sleep(0)
     assert (await other.request(MetadataRequest(topics=None), 12)).topics == []
     assert not deleting.done()
@@ -141,8 +145,10 @@ async def test_deletions_share_a_write(server, connect, monkeypatch):
     one = await connect()
     await one.request(topics(*names), 7)
     writes = []
-    save = TopicRegistry.save
-    monkeypatch.setattr(TopicRegistry, "save", lambda self: (writes.append(1), save(self))[1])
+    write = TopicRegistry._write
+    monkeypatch.setattr(
+        TopicRegistry, "_write", lambda self, *args: (writes.append(1), write(self, *args))[1]
+    )
     answer = await one.request(deletion(*names[:20], "nope"), 6)
     codes = [r.error_code for r in answer.responses]
     assert codes == [0] * 20 + [E.UNKNOWN_TOPIC_OR_PARTITION]
@@ -156,15 +162,104 @@ async def test_a_deletion_that_cannot_be_written_has_not_happened(server, connec
     one = await connect()
     await one.request(topics("a", "b"), 7)
 
-    def full(self):
+    def full(self, turn, content):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(TopicRegistry, "save", full)
+        patched.setattr(TopicRegistry, "_write", full)
         answer = await one.request(deletion("a", "b"), 6)
     assert [r.error_code for r in answer.responses] == [E.KAFKA_STORAGE_ERROR] * 2
     assert {t.name for t in (await one.request(MetadataRequest(topics=None), 12)).topics} == {"a", "b"}
     assert (await one.request(deletion("a"), 6)).responses[0].error_code == 0
+
+
+async def test_the_loop_never_waits_for_the_disk(server, connect, monkeypatch):
+    """Creations and deletions are on the disk when they are answered; others are served while it takes its time."""
+    one, other = await connect(), await connect()
+    loop_thread, real, on_loop = threading.get_ident(), os.fsync, []
+    slow = threading.Event()
+
+    def fsync(fd):
+        if threading.get_ident() == loop_thread:
+            on_loop.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        else:
+            assert slow.wait(10)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for request, version in (
+        (topics("a", "b"), 7),
+        (deletion("a", "b"), 6),
+        (topics("a"), 7),
+        (deletion("a"), 6),
+    ):
+        slow.clear()
+        changing = asyncio.create_task(one.request(request, version))
+        for _ in range(5):
+            await other.request(MetadataRequest(topics=[]), 12)
+        assert not changing.done()
+        slow.set()
+        answer = await changing
+        results = answer.responses if version == 6 else answer.topics
+        assert {r.error_code for r in results} == {0}
+    assert not on_loop
+
+
+async def test_deletions_of_a_topic_that_is_being_deleted_wait_for_it(server, connect, monkeypatch):
+    one, two = await connect(), await connect()
+    await one.request(topics("t", "u"), 7)
+    gate, write, calls = threading.Event(), TopicRegistry._write, []
+
+    def slow(self, turn, content):
+        calls.append(turn)
+        assert gate.wait(10)
+        write(self, turn, content)
+
+    monkeypatch.setattr(TopicRegistry, "_write", slow)
+    first = asyncio.create_task(one.request(deletion("t"), 6))
+    while not calls:
+        await asyncio.sleep(0.001)
+    rest = [asyncio.create_task(two.request(deletion(name), 6)) for name in ("t", "u")]
+    await asyncio.sleep(0.02)
+    assert not any(task.done() for task in (first, *rest))
+    gate.set()
+    assert [(await task).responses[0].error_code for task in (first, *rest)] == [0, 0, 0]
+    assert server.broker.logs.topics == {}
+
+
+def test_changes_that_overlap_leave_the_file_right_whoever_writes_first(tmp_path):
+    def topic(name):
+        return Topic(name=name, id=name * 22, partitions=1)
+
+    def stored():
+        found = TopicRegistry.load(tmp_path / "r")
+        return sorted(found.topics), sorted(found.deleted)
+
+    registry = TopicRegistry(tmp_path / "r")
+    finish(registry.putting(topic("a")))
+    coming, going = registry.putting(topic("b")), registry.removing("a")
+    first, second = next(coming), next(going)
+    second()
+    first()  # taken before: it must not bring the topic back
+    assert stored() == (["b"], ["a" * 22])
+    assert sorted(registry.topics) == ["a"]
+    for steps in (coming, going):
+        with pytest.raises(StopIteration):
+            next(steps)
+    assert sorted(registry.topics) == ["b"]
+    coming = registry.putting(topic("c"))
+    next(coming)
+    registry.change(registry.topics["b"], partitions=2)  # writes what is coming along
+    with pytest.raises(StopIteration):
+        coming.throw(OSError(28, "No space left on device"))
+    assert sorted(registry.topics) == ["b", "c"]
+    assert stored() == (["b", "c"], ["a" * 22])
+    going = registry.removing("c")
+    next(going)
+    with pytest.raises(OSError, match="No space left"):
+        going.throw(OSError(28, "No space left on device"))
+    registry.save()
+    assert stored() == (["b", "c"], ["a" * 22])
 
 
 async def test_what_is_under_way_ends_before_the_broker_does(tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ def _grow_all(broker: Broker, request: CreatePartitionsRequest) -> Steps[list[Cr
         results.append(
             CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=why or None)
         )
-        yield
+        yield None
     return results
 
 

@@ -64,7 +64,7 @@ class LogManager(OpenLogs):
                     failed[name] = e
             try:
                 if made:
-                    self._registry.put(*made)
+                    yield from self._registry.putting(*made)
             except OSError as e:
                 return failed | {topic.name: e for topic in made}
             for topic in made:
@@ -72,11 +72,11 @@ class LogManager(OpenLogs):
                     config = self._config(topic.configs)
                     for partition in range(topic.partitions):
                         self._open(topic, partition, config, now_ms=now_ms)
-                        yield
+                        yield None
                 except (LogError, OSError) as e:
                     failed[topic.name] = e
             try:
-                self._sync_directories()
+                yield self._sync_directories
             except OSError as e:
                 failed |= {topic.name: e for topic in made if topic.name not in failed}
             for topic in made:
@@ -93,7 +93,9 @@ class LogManager(OpenLogs):
             raise KeyError(name)
         self._config(configs)  # checks them
         if any(directory.checkpoints_stale for directory in self.directories):
-            self._write_checkpoints()
+            yield from self._writing_checkpoints()
+        if name in self._registry.topics or name in self.busy:
+            raise KeyError(name)
         first_start = self._registry.starts
         topic = Topic(
             name=name, id=new_uuid(), partitions=partitions, configs=dict(configs), first_start=first_start
@@ -102,7 +104,7 @@ class LogManager(OpenLogs):
         try:
             for partition in range(partitions):
                 self._make_directory(topic, partition)
-                yield
+                yield None
         except BaseException:
             self.busy.discard(name)
             raise
@@ -125,14 +127,14 @@ class LogManager(OpenLogs):
         try:
             for partition in range(have, partitions):
                 self._make_directory(topic, partition)
-                yield
+                yield None
             self._registry.change(topic, partitions=partitions)
             try:
                 config = self._config(topic.configs)
                 for partition in range(have, partitions):
                     self._open(topic, partition, config, now_ms=now_ms)
-                    yield
-                self._sync_directories()
+                    yield None
+                yield self._sync_directories
             except (LogError, OSError):
                 self._close_partitions(topic, range(have, partitions))
                 self._registry.take_back(name, partitions=have)
@@ -145,15 +147,15 @@ class LogManager(OpenLogs):
         finish(self.deleting_topics([name], now_ms=now_ms))
 
     def deleting_topics(self, names: Sequence[str], *, now_ms: int) -> Steps[None]:
-        """Delete topics: with one change of the registry in the first step, and in steps of a partition each after it.
+        """Delete topics: with one change of the registry, and in steps of a partition each after it.
 
-        Raises KeyError, and OSError: in the first step nothing is deleted then, later files are left until the next
-        start. The names are taken until the last step.
+        Raises KeyError, and OSError: as long as the registry has the topics nothing is deleted then, later files are
+        left until the next start. The names are taken until the last step.
         """
-        topics = self._registry.remove(*names)
         self.busy.update(names)
         try:
-            yield
+            topics = yield from self._registry.removing(*names)
+            yield None
             trouble: OSError | None = None
             for topic in topics:
                 for partition in range(topic.partitions):
@@ -161,8 +163,8 @@ class LogManager(OpenLogs):
                         self._forget(topic.name, partition, now_ms)
                     except OSError as e:
                         trouble = e
-                    yield
-            self._write_checkpoints()
+                    yield None
+            yield from self._writing_checkpoints()
             if trouble is not None:
                 raise trouble
         finally:
@@ -177,7 +179,9 @@ class LogManager(OpenLogs):
         partition_log = self._logs.pop((name, partition), None)
         if partition_log is not None:
             partition_log.release()
-            self.directory_of(partition_log).checkpoints_stale = True
+            directory = self.directory_of(partition_log)
+            directory.checkpoints_stale = True
+            directory.forgotten += 1
             self._doom(partition_log, now_ms)
 
     def alter_configs(self, name: str, configs: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.partition_metadata import write_topic_id
 from klamm_broker.log.placement import Placement, merge
 from klamm_broker.log.replica_move import ReplicaMove
+from klamm_broker.log.steps import Steps
 from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
@@ -383,6 +384,14 @@ class OpenLogs:
         self._checkpoint_job(coming or {})()
         for directory in self.directories:
             directory.checkpoints_stale = False
+
+    def _writing_checkpoints(self) -> Steps[None]:
+        """`_write_checkpoints` as a job."""
+        forgotten = [(directory, directory.forgotten) for directory in self.directories]
+        yield self._checkpoint_job({})
+        for directory, count in forgotten:
+            if directory.forgotten == count:
+                directory.checkpoints_stale = False
 
     def release(self) -> None:
         """Let go of everything without writing a byte, as a process that is killed does."""

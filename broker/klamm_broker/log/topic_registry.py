@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.files import write_atomically
+from klamm_broker.log.steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +44,22 @@ class Topic:
 
 
 class TopicRegistry:
-    """The file's content. Every change is on disk when its method returns; one that raises has changed nothing."""
+    """The file's content. Every change is on disk when its method returns; one that raises has changed nothing.
+
+    Those that are steps write in a job, which may run in a thread; other changes may come and go meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.topics: dict[str, Topic] = {}
         self.starts = 0
         self.deleted: set[str] = set()  # ids whose directories may still be there
+        self._coming: dict[str, Topic] = {}  # in the file, once it is written, and then in `topics`
+        self._going: set[str] = set()  # in `topics` until the file is written without them
+        self._lock = threading.Lock()
+        self._taken = self._written = (
+            0  # turns: what was taken later is never replaced by what was taken before
+        )
 
     @classmethod
     def load(cls, path: Path) -> TopicRegistry:
@@ -71,10 +83,24 @@ class TopicRegistry:
         return registry
 
     def save(self) -> None:
+        """Write the file here and now."""
+        self._write(*self._take())
+
+    def _saving(self) -> Steps[None]:
+        """`save` as a job."""
+        turn, content = self._take()
+        try:
+            yield partial(self._write, turn, content)
+        except OSError:
+            if self._written < turn:  # else somebody has written it since
+                raise
+
+    def _take(self) -> tuple[int, bytes]:
+        topics = [t for t in self.topics.values() if t.name not in self._going]
         document = {
             "version": VERSION,
             "starts": self.starts,
-            "deleted": sorted(self.deleted),
+            "deleted": sorted(self.deleted | {self.topics[name].id for name in self._going}),
             "topics": {
                 t.name: {
                     "id": t.id,
@@ -83,20 +109,29 @@ class TopicRegistry:
                     "firstStart": t.first_start,
                 }
                 | ({"places": {str(p): place for p, place in t.places.items()}} if t.places else {})
-                for t in self.topics.values()
+                for t in (*topics, *self._coming.values())
             },
         }
-        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
+        self._taken += 1
+        return self._taken, (json.dumps(document, indent=1) + "\n").encode()
 
-    def put(self, *topics: Topic) -> None:
+    def _write(self, turn: int, content: bytes) -> None:
+        """Replace the file, in any thread. Raises OSError."""
+        with self._lock:
+            if turn > self._written:
+                write_atomically(self._path, content)
+                self._written = turn
+
+    def putting(self, *topics: Topic) -> Steps[None]:
         """Add topics that are not there, all or none."""
-        self.topics |= {topic.name: topic for topic in topics}
+        names = {topic.name: topic for topic in topics}
+        self._coming |= names
         try:
-            self.save()
-        except OSError:
-            for topic in topics:
-                del self.topics[topic.name]
-            raise
+            yield from self._saving()
+        finally:
+            for name in names:
+                del self._coming[name]
+        self.topics |= names
 
     def change(
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
@@ -136,19 +171,20 @@ class TopicRegistry:
         except OSError as e:
             log.warning("%s: topic %s is not taken back on the disk yet: %s", self._path, name, e)
 
-    def remove(self, *names: str) -> list[Topic]:
-        """Delete topics, all or none. Their ids are remembered until the next start has seen to their directories."""
+    def removing(self, *names: str) -> Steps[list[Topic]]:
+        """Delete topics, all or none. Their ids are remembered until the next start has seen to their directories.
+
+        They are in `topics` until the file is written.
+        """
         topics = [self.topics[name] for name in names]
-        before = dict(self.topics)
+        self._going.update(names)
+        try:
+            yield from self._saving()
+        finally:
+            self._going.difference_update(names)
         for topic in topics:
             del self.topics[topic.name]
             self.deleted.add(topic.id)
-        try:
-            self.save()
-        except OSError:
-            self.topics = before
-            self.deleted.difference_update(topic.id for topic in topics)
-            raise
         return topics
 
 

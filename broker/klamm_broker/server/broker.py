@@ -311,9 +311,14 @@ class Broker:
         finish(self.deleting_topics([topic]))
 
     def deleting_topics(self, topics: Sequence[Topic]) -> Steps[None]:
-        """Delete topics in steps: in the first they are gone for everybody, or none is and OSError is raised."""
+        """Delete topics in steps: once the registry is written they are gone for everybody, or OSError is raised."""
         steps = self.logs.deleting_topics([topic.name for topic in topics], now_ms=self.now_ms())
-        next(steps)
+        try:
+            yield next(steps)
+        except OSError as e:
+            steps.throw(e)  # it may have been written all the same
+        else:
+            next(steps)
         for topic in topics:
             self.topics.remove(topic)
             for partition in topic.partitions:

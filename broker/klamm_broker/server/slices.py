@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final, TypeVar
 
-from klamm_broker.log.steps import Steps
+from klamm_broker.log.steps import Job, Steps
 
 SLICE_S: Final = 0.005
 """How long a slice may take: less than a small answer takes on its way."""
@@ -32,7 +32,7 @@ def in_slices(
         results = []
         for item in items:
             results.append(work(item))
-            yield
+            yield None
         return results
 
     return drive(loop, steps())
@@ -41,26 +41,35 @@ def in_slices(
 def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
     """Run steps, slice by slice; their result, or a future of it when they take longer than a slice.
 
-    What they raise goes to the caller or into the future. Work that has begun ends, also when nobody waits for it.
+    Jobs are done in a thread. What the steps raise goes to the caller or into the future. Work that has begun ends, also when nobody waits for it.
     """
-    finished, result = _slice(steps)
+    finished, result, job = _slice(steps)
     if finished:
         return result  # type: ignore[return-value]  # it is there once finished
     done: asyncio.Future[_R] = loop.create_future()
 
-    def go_on() -> None:
+    def go_on(error: OSError | None = None) -> None:
         try:
-            finished, result = _slice(steps)
+            finished, result, job = _slice(steps, error)
         except Exception as e:  # it belongs to whoever waits for the future
             if not done.cancelled():
                 done.set_exception(e)
             return
         if not finished:
-            loop.call_soon(go_on)
+            then_go_on(job)
         elif not done.cancelled():
             done.set_result(result)  # type: ignore[arg-type]
 
-    loop.call_soon(go_on)
+    def job_done(future: asyncio.Future[OSError | None]) -> None:
+        go_on(future.result())
+
+    def then_go_on(job: Job | None) -> None:
+        if job is None:
+            loop.call_soon(go_on)
+        else:
+            loop.run_in_executor(None, _error_of, job).add_done_callback(job_done)
+
+    then_go_on(job)
     return done
 
 
@@ -86,13 +95,25 @@ def then(
     return answer
 
 
-def _slice(steps: Steps[_R]) -> tuple[bool, _R | None]:
-    """Work until the slice's time is up; whether all is done, and what came of it."""
+def _error_of(job: Job) -> OSError | None:
+    """Do a job; what went wrong with the disk."""
+    try:
+        job()
+    except OSError as e:
+        return e
+    return None
+
+
+def _slice(steps: Steps[_R], error: OSError | None = None) -> tuple[bool, _R | None, Job | None]:
+    """Work until the slice's time is up or a job is to be done; whether all is done, what came of it, and the job.
+
+    `error` is what the last job raised.
+    """
     end = perf_counter() + SLICE_S
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            return True, finished.value
-        if perf_counter() >= end:
-            return False, None
+    try:
+        job = next(steps) if error is None else steps.throw(error)
+        while job is None and perf_counter() < end:
+            job = next(steps)
+    except StopIteration as finished:
+        return True, finished.value, None
+    return False, None, job

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
     from klamm_broker.server.topics import Topic
+
+log = logging.getLogger(__name__)
 
 New = tuple[int, Mapping[str, str]]
 Failed = dict[str, Exception]
@@ -30,6 +33,7 @@ class TopicChanges:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._waiting: list[tuple[Topic, asyncio.Future[OSError | None]]] = []
+        self._deleting = False  # those that come meanwhile are done together after it
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def create(self, wanted: Mapping[str, New]) -> Failed | asyncio.Future[Failed]:
@@ -49,21 +53,31 @@ class TopicChanges:
     def delete(self, topic: Topic) -> asyncio.Future[OSError | None]:
         """Delete a topic, together with others; why it could not be."""
         answer: asyncio.Future[OSError | None] = self._broker.loop.create_future()
-        if not self._waiting:
-            self._broker.loop.call_soon(self._delete_all)
         self._waiting.append((topic, answer))
+        if not self._deleting:
+            self._deleting = True
+            self._broker.loop.call_soon(self._delete_all)
         return answer
 
     async def finish(self) -> None:
         """Wait for what is under way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        while self._under_way or self._deleting:
+            if self._under_way:
+                await asyncio.wait(self._under_way)
+            await asyncio.sleep(0)
 
     def _delete_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         topics = {topic.id: topic for topic, _ in waiting if topic.id in self._broker.topics.by_id}
         result = self.run(self._deletion(list(topics.values())))
-        then(self._broker.loop, result, lambda error: _tell(waiting, error))
+
+        def told(error: OSError | None) -> None:
+            _tell(waiting, error)
+            self._deleting = bool(self._waiting)
+            if self._deleting:
+                self._broker.loop.call_soon(self._delete_all)
+
+        then(self._broker.loop, result, told)
 
     def _deletion(self, topics: list[Topic]) -> Steps[OSError | None]:
         busy = [topic.name for topic in topics if topic.name in self._broker.logs.busy]
@@ -74,6 +88,9 @@ class TopicChanges:
                 yield from self._broker.deleting_topics(topics)
             except OSError as e:
                 return e
+            except Exception as e:  # a defect of ours: who waits must hear of it, and later deletions go on
+                log.exception("topics could not be deleted")
+                return OSError(errno.EIO, repr(e))
         return None
 
 
