@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from support.cleaning import Cleaning, batches, records
+from support.cleaning import Cleaning, batches, put_in_place, records
+from support.power import SyncedDisk
 
 from klamm_broker.log import files, swap
 from klamm_broker.log.cleaner.job import Cleaned
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import StorageError
+from klamm_broker.log.files import OpenFile
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
 
@@ -89,7 +93,7 @@ def interrupted(filled: Path, target: Path, group: int) -> tuple[Path, Cleaned, 
             seen.append(cleaned)
             raise Stop
         seen.append(cleaned)
-        log.replace_segments(cleaned, NOW)
+        put_in_place(log, cleaned, NOW)
 
     found = Cleaning(log).round(NOW, in_place)
     assert found is not None
@@ -97,7 +101,13 @@ def interrupted(filled: Path, target: Path, group: int) -> tuple[Path, Cleaned, 
         found[1].run()
     log.release()
     names = [path.name for path in target.iterdir()]
-    return target, seen[-1], swap.plan(target, seen[-1].base_offset, seen[-1].replaces, names)
+    return target, seen[-1], swap.plan(seen[-1].base_offset, seen[-1].replaces, names)
+
+
+def do(steps: list[swap.Step], directory: Path) -> None:
+    file = OpenFile(directory, os.O_RDONLY)
+    for step in steps:
+        step.do(file.fd)
 
 
 @pytest.mark.parametrize("group", [0, 1])
@@ -114,8 +124,7 @@ def test_a_crash_after_every_step_of_the_swap(
     sizes = []
     for done in range(count + 1):
         directory, _, steps = interrupted(filled, tmp_path / f"{done}", group)
-        for step in [*steps.begin, *steps.replace, *steps.finish][:done]:
-            step.do()
+        do([*steps.begin, *steps.replace, *steps.finish][:done], directory)
         if not snapshots:
             for path in directory.glob("*.snapshot"):
                 path.unlink()
@@ -156,9 +165,8 @@ def test_what_an_earlier_attempt_left_does_not_undo_a_swap_that_is_under_way(
     directory, cleaned, _ = interrupted(filled, tmp_path / "t-0", 1)
     (directory / "00000000000000000000.log.cleaned").write_bytes(b"of a process that was killed")
     names = [path.name for path in directory.iterdir()]
-    steps = swap.plan(directory, cleaned.base_offset, cleaned.replaces, names)
-    for step in [*steps.begin, *steps.replace]:
-        step.do()
+    steps = swap.plan(cleaned.base_offset, cleaned.replaces, names)
+    do([*steps.begin, *steps.replace], directory)
     log = open_log(directory, clean=False)
     assert last_values(log) == values
     assert log.segment_base_offsets[1] == cleaned.base_offset
@@ -170,7 +178,7 @@ def test_a_result_is_thrown_away_when_its_file_or_its_segments_are_others(
     directory, cleaned, _ = interrupted(filled, tmp_path / "t-0", 0)
     log = open_log(tmp_path / "v-0")
     with pytest.raises(StorageError, match="not there any more"):
-        log.replace_segments(cleaned, NOW)
+        put_in_place(log, cleaned, NOW)
     shutil.rmtree(tmp_path / "v-0")
     shutil.copytree(filled, tmp_path / "v-0")
     log = open_log(tmp_path / "v-0")
@@ -178,7 +186,7 @@ def test_a_result_is_thrown_away_when_its_file_or_its_segments_are_others(
     for path in directory.glob("*.cleaned"):  # the same bytes in another file
         shutil.copy(path, tmp_path / "v-0")
     with pytest.raises(StorageError, match="inode"):
-        log.replace_segments(cleaned, NOW)
+        put_in_place(log, cleaned, NOW)
     assert log.size == before
 
 
@@ -198,27 +206,153 @@ def test_whoever_reads_a_replaced_segment_reads_on(filled: Path, tmp_path: Path)
     assert {r.key for r in records(log)} == {r.key for r in last_values(log).values()}
 
 
-def test_a_failure_half_way_keeps_the_log_readable_and_the_next_start_completes_it(
+class Failing:
+    """`os.rename` and `os.unlink` of a swap; the call after `good` ones fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, good: int) -> None:
+        self.left = good
+        for name in ("rename", "unlink"):
+            monkeypatch.setattr(os, name, partial(self._call, getattr(os, name)))
+
+    def _call(self, real: Callable[..., None], *args: object, **directory: int) -> None:
+        if directory and self.left == 0:
+            self.left -= 1
+            raise OSError(5, "Input/output error")
+        self.left -= bool(directory)
+        real(*args, **directory)
+
+
+def test_an_error_at_every_step_of_the_swap(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Either nothing has happened, or the log stays readable and the next start completes it."""
+    values = last_values(open_log(filled))
+    seen = []
+    while not seen or seen[-1] is not None:
+        directory = tmp_path / f"{len(seen)}" / "t-0"
+        shutil.copytree(filled, directory)
+        log = open_log(directory)
+        cleaned, before = again(log), log.size
+        with monkeypatch.context() as patched:
+            Failing(patched, len(seen))
+            try:
+                put_in_place(log, cleaned, NOW)
+                seen.append(None)
+            except (OSError, StorageError) as e:
+                seen.append(log.failed if "Input/output error" in str(e) else None)
+        assert last_values(log) == values, f"after {len(seen) - 1} steps"
+        record = encode_batch([Record(key=b"k", value=b"v", timestamp=NOW)])
+        if seen[-1]:
+            with pytest.raises(StorageError):
+                log.append(record, now_ms=NOW)
+            assert log.size < before
+        elif seen[-1] is False:
+            assert log.size == before
+            assert not [p for p in directory.iterdir() if p.suffix in (files.CLEANED, files.SWAP)]
+            log.append(record, now_ms=NOW)
+            Cleaning(log).clean(NOW)
+        log.release()
+        log = open_log(directory, clean=False)
+        assert {k: v for k, v in last_values(log).items() if k != b"k"} == values
+        assert not [p for p in directory.iterdir() if p.suffix in (files.SWAP, files.DELETED)]
+        log.release()
+    assert seen == sorted(seen, key=[False, True, None].index)
+    assert seen.count(False) >= 3
+    assert seen.count(True) > 12
+
+
+def again(log: PartitionLog) -> Cleaned:
+    """The first segment of a cleaning, written and not put in place."""
+    seen: list[Cleaned] = []
+
+    def in_place(cleaned: Cleaned) -> None:
+        seen.append(cleaned)
+        raise Stop
+
+    found = Cleaning(log).round(NOW, in_place)
+    assert found is not None
+    with pytest.raises(Stop):
+        found[1].run()
+    return seen[-1]
+
+
+def test_a_log_is_used_in_the_middle_of_a_swap(filled: Path, tmp_path: Path) -> None:
+    """What happens on the loop while the old files are retired in a thread."""
     shutil.copytree(filled, tmp_path / "t-0")
     log = open_log(tmp_path / "t-0")
     values = last_values(log)
-    rename = Path.rename
-
-    def failing(self: Path, target: Path) -> Path:
-        if self.suffix == files.SWAP:
-            raise OSError(5, "Input/output error")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    found = Cleaning(log).round(NOW)
-    assert found is not None
-    with pytest.raises(StorageError, match="half-way"):
-        found[1].run()
+    under_way = log.begin_swap(again(log))
+    under_way.prepare()
     assert last_values(log) == values
-    with pytest.raises(StorageError):
-        log.append(encode_batch([Record(key=b"k", value=b"v", timestamp=NOW)]), now_ms=NOW)
-    monkeypatch.undo()
+    log.adopt(under_way)
+    for then in (under_way.retire, lambda: None):
+        for segment in log.segments:  # as when too many files are open, and too many indexes
+            segment.release()
+        assert last_values(log) == values
+        assert log.offset_for_timestamp(NOW + 30) is not None
+        log.append(encode_batch([Record(key=b"k0", value=b"new", timestamp=NOW + 100)]), now_ms=NOW)
+        log.roll(NOW)
+        log.flush(NOW)
+        values = last_values(log)
+        then()
+    assert log.remove_deleted(NOW + 2 * CONFIG.file_delete_delay_ms) == 0, (
+        "not before the new ones are on the disk"
+    )
+    log.finish_swap(under_way)
+    under_way.sync()
+    log.end_swap(under_way, NOW)
+    assert log.remove_deleted(NOW + 2 * CONFIG.file_delete_delay_ms) > 0
+    for segment in log.segments:
+        segment.release()
+    assert last_values(log) == values
+    assert not [p for p in log.directory.iterdir() if p.suffix == files.SWAP]
+
+
+def test_a_namesake_in_the_place_of_a_deleted_topic_is_not_touched(filled: Path, tmp_path: Path) -> None:
+    shutil.copytree(filled, tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0")
+    under_way = log.begin_swap(again(log))
+    under_way.prepare()
+    log.adopt(under_way)
     log.release()
-    assert last_values(open_log(tmp_path / "t-0", clean=False)) == values
+    (tmp_path / "t-0").rename(tmp_path / "t-0.deleted")
+    shutil.copytree(filled, tmp_path / "t-0")
+    before = {p.name: p.stat().st_ino for p in (tmp_path / "t-0").iterdir()}
+    under_way.retire()
+    log.finish_swap(under_way)
+    assert {p.name: p.stat().st_ino for p in (tmp_path / "t-0").iterdir()} == before
+
+
+def test_a_power_cut_after_every_step_of_the_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what was forced to the disk is there afterwards."""
+    disk = SyncedDisk(monkeypatch)
+    (tmp_path / "data").mkdir()
+    log = open_log(tmp_path / "data" / "t-0", replace(CONFIG, segment_bytes=600))
+    fill(log)
+    log.flush(NOW)
+    log.config = CONFIG
+    files.sync_directory(tmp_path / "data")
+    values = last_values(log)
+    images = 0
+
+    def check() -> None:
+        nonlocal images
+        images += 1
+        target = tmp_path / f"image{images}"
+        disk.image(tmp_path / "data", target)
+        after = open_log(target / "t-0", clean=False)
+        assert last_values(after) == values
+        after.release()
+
+    check()
+    real = swap.Step.do
+
+    def do_and_check(step: swap.Step, directory: int) -> None:
+        real(step, directory)
+        check()
+
+    monkeypatch.setattr(swap.Step, "do", do_and_check)
+    Cleaning(log).clean(NOW)
+    log.remove_deleted(NOW + 2 * CONFIG.file_delete_delay_ms)
+    check()
+    assert images > 20

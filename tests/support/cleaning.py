@@ -11,6 +11,7 @@ from klamm_broker.log.cleaner.filter import LastRecord
 from klamm_broker.log.cleaner.job import Cleaned, Done, Job
 from klamm_broker.log.cleaner.plan import Candidate, DirtySegment, LogFacts
 from klamm_broker.log.cleaner.work import Round
+from klamm_broker.log.errors import StorageError
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.wire.batch import BatchHeader, Record, check_crc, decode_records, iter_headers
@@ -73,7 +74,7 @@ class Cleaning:
             )
             for entry in log.producers.entries.values()
         }
-        put = in_place or (lambda cleaned: log.replace_segments(cleaned, now_ms))
+        put = in_place or (lambda cleaned: put_in_place(log, cleaned, now_ms))
         return found, Round(job, producers, self._aborted(found.end), in_place=put)
 
     def _aborted(self, end: int) -> Iterable[AbortedTxn]:
@@ -88,6 +89,24 @@ class Cleaning:
             done.append(found[1].run())
             self.clean_offset = done[-1].clean_offset
         return done
+
+
+def put_in_place(log: PartitionLog, cleaned: Cleaned, now_ms: int) -> None:
+    """What the broker does with a finished segment, in its order."""
+    swap = log.begin_swap(cleaned)
+    swap.prepare()
+    try:
+        log.adopt(swap)
+    except StorageError:
+        swap.undo()
+        raise
+    try:
+        swap.retire()
+        log.finish_swap(swap)
+        swap.sync()
+    except OSError as e:
+        raise log.swap_failed(e) from e
+    log.end_swap(swap, now_ms)
 
 
 def batches(log: PartitionLog) -> Iterator[tuple[BatchHeader, list[Record]]]:

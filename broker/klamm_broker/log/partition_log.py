@@ -13,7 +13,6 @@ import zlib
 from pathlib import Path
 from typing import Literal
 
-from klamm_broker.log import swap
 from klamm_broker.log.answers import AppendInfo, FileSlice
 from klamm_broker.log.cleaner.job import Cleaned
 from klamm_broker.log.config import LogConfig
@@ -27,6 +26,7 @@ from klamm_broker.log.replay import apply_batch
 from klamm_broker.log.retention import deletable
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from klamm_broker.log.stored_log import StoredLog
+from klamm_broker.log.swap import Swap
 from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
 from klamm_broker.wire.batch import patch, patch_log_append_time
 
@@ -225,36 +225,53 @@ class PartitionLog(StoredLog):
     def _drop_segments(self, first: int, end: int, now_ms: int) -> None:
         self._segments.drop(first, end, remove_at_ms=now_ms + self.config.file_delete_delay_ms)
 
-    def replace_segments(self, cleaned: Cleaned, now_ms: int) -> None:
-        """Put a segment that the cleaner has written in place of those that it was made of (see `swap`).
+    def begin_swap(self, cleaned: Cleaned) -> Swap:
+        """Begin to put a segment that the cleaner has written in place of those that it was made of.
 
-        Raises StorageError: either nothing has changed, or the log is failed and the next start completes it.
+        Raises StorageError if they are not there any more.
         """
+        self._replaceable(cleaned)
+        return Swap(self.directory, cleaned, self.config)
+
+    def _replaceable(self, cleaned: Cleaned) -> tuple[int, int]:
+        """(first, end) of the segments that are to be replaced."""
         bases = self._segments.bases
         first = self._segments.number_of(cleaned.base_offset)
         end = first + len(cleaned.replaces)
         if self._closed or self.copying or end >= len(bases) or bases[first:end] != cleaned.replaces:
             raise StorageError(f"{self.name}: the segments {cleaned.replaces} are not there any more")
-        try:
-            segment = swap.opened(self.directory, cleaned, self.config)
-            names = [path.name for path in self.directory.iterdir()]
-            steps = swap.plan(self.directory, cleaned.base_offset, cleaned.replaces, names)
-            swap.begin(steps)
-        except OSError as e:
-            raise self._storage_error("putting a cleaned segment in place", e) from e
-        self._segments.replace(first, end, segment)
-        self._segments.remove_later(steps.deleted, now_ms + self.config.file_delete_delay_ms)
-        try:
-            swap.complete(steps)
-        except OSError as e:
-            swap.follow(segment)
-            self._failed = e
-            log.critical(
-                "%s: a cleaned segment is in place only half-way (%s). Appends are refused until the broker is started "
-                "again, which completes it; check the disk first",
-                self.name, e,
-            )  # fmt: skip
-            raise self._storage_error("putting a cleaned segment in place half-way", e) from e
+        return first, end
+
+    def adopt(self, swap: Swap) -> None:
+        """The new segment is prepared: use it from now on. `finish_swap` must follow, once the old ones are retired.
+
+        Raises StorageError: the swap must be undone.
+        """
+        first, end = self._replaceable(swap.cleaned)
+        self.swapping = True
+        swap.segment.hold(swap.file)
+        self._segments.replace(first, end, swap.segment)
+
+    def finish_swap(self, swap: Swap) -> None:
+        """Give the segment its names. `end_swap` must follow once they are on the disk. Raises OSError."""
+        if swap.segment in list(self._segments):  # it has not been cut off meanwhile
+            swap.finish()
+
+    def end_swap(self, swap: Swap, now_ms: int) -> None:
+        """Everything is done, and on the disk: have the old files removed."""
+        self.swapping = False
+        self._segments.remove_later(swap.deleted, now_ms + self.config.file_delete_delay_ms)
+
+    def swap_failed(self, error: OSError) -> StorageError:
+        """It can only be completed, and could not be: the log takes nothing until the next start, which does it."""
+        self.swapping = False
+        self._failed = error
+        log.critical(
+            "%s: a cleaned segment is in place only half-way (%s). Appends are refused until the broker is started "
+            "again, which completes it; check the disk first",
+            self.name, error,
+        )  # fmt: skip
+        return self._storage_error("putting a cleaned segment in place half-way", error)
 
     def take_deleted(self, now_ms: int) -> list[Path]:
         """The files of segments that were deleted file.delete.delay.ms ago: whoever gets them removes them."""

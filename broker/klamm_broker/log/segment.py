@@ -54,7 +54,7 @@ class Segment:
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
-        self.file_suffix = file_suffix  # `.cleaned` while the cleaner writes it
+        self.file_suffix = file_suffix  # `.cleaned` while the cleaner writes it, then `.swap`
         self.index_interval = index_interval
         self.size = size
         self.index = OffsetIndex(self.path(files.OFFSET_INDEX), base_offset, max_index_bytes)
@@ -114,7 +114,7 @@ class Segment:
         return self.directory / (files.offset_name(self.base_offset, suffix) + self.file_suffix)
 
     def hold(self, file: OpenFile) -> None:
-        """Read from this file, which is about to get the segment's name."""
+        """Read from this file, which has the segment's name or is about to get it."""
         self._file = file
         files.SEGMENT_FILES.add(self)
 
@@ -129,6 +129,22 @@ class Segment:
     def let_go(self) -> None:
         """Too many files are open: close this one until it is needed again."""
         self._file = None
+
+    def note_names(self) -> None:
+        """Its files are losing the suffix `.swap`: look which have."""
+        indexes = (
+            (files.OFFSET_INDEX, self.index),
+            (files.TIME_INDEX, self.time_index),
+            (files.TXN_INDEX, self.txn_index),
+        )
+        for suffix, index in indexes:
+            index.path = self._swap_or_final(suffix)
+        self.file_suffix = files.SWAP if self._swap_or_final(files.LOG).suffix == files.SWAP else ""
+
+    def _swap_or_final(self, suffix: str) -> Path:
+        name = files.offset_name(self.base_offset, suffix)
+        waiting = self.directory / (name + files.SWAP)
+        return waiting if waiting.exists() else self.directory / name
 
     def relocate(self, directory: Path) -> None:
         """The same files are in another directory now; written-out indexes included."""

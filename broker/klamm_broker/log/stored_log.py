@@ -68,6 +68,7 @@ class StoredLog:
         self._truncations = 0
         self.cleaning = False  # the cleaner has these segments: retention waits for it
         self.copying = False  # somebody copies the files: the cleaner waits
+        self.swapping = False  # a segment is getting its names: who copies files waits for a moment
         self._closed = False
         self._named_base = -1  # base offset of the active segment when the directory was last forced to disk
         self.report: Report = ignore  # who wants to know of errors of the disk

@@ -2,11 +2,17 @@
 
 The order is Kafka's: the new files are renamed from `.cleaned` to `.swap`, and count as soon as no `.cleaned` is left;
 the old files get `.deleted`, oldest first; then `.swap` is dropped. At the next start `leftovers` undoes what has not
-got past the first phase and completes the rest.
+got past the first phase and completes the rest. The directory is forced to disk after the first phase and after the
+last, so that a power cut cannot take the new files and leave the old ones deleted.
+
+`prepare`, `undo`, `retire` and `sync` may run in a thread while the log is read and written to: until `finish` the log
+has the new segment under its `.swap` names. They work on the directory that was opened, wherever it is moved and
+whatever is created under its name meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,23 +21,29 @@ from pathlib import Path
 from klamm_broker.log import files
 from klamm_broker.log.cleaner.job import Cleaned
 from klamm_broker.log.config import LogConfig
+from klamm_broker.log.errors import StorageError
 from klamm_broker.log.files import OpenFile
 from klamm_broker.log.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Rename a file, or remove it where there is no target."""
+    """Rename a file of a directory, or remove it where there is no target."""
 
-    source: Path
-    target: Path | None
+    source: str
+    target: str | None
 
-    def do(self) -> None:
-        """Raises OSError."""
+    def do(self, directory: int) -> None:
+        """`directory` is a file descriptor. Raises OSError."""
         if self.target is None:
-            self.source.unlink(missing_ok=True)
+            _remove(self.source, directory)
         else:
-            self.source.rename(self.target)
+            os.rename(self.source, self.target, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _remove(name: str, directory: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +55,12 @@ class SwapPlan:
     finish: list[Step]
 
     @property
-    def deleted(self) -> list[Path]:
+    def deleted(self) -> list[str]:
         """The old files under their new names."""
         return [step.target for step in self.replace if step.target is not None]
 
 
-def plan(directory: Path, base_offset: int, replaced: Sequence[int], names: Iterable[str]) -> SwapPlan:
+def plan(base_offset: int, replaced: Sequence[int], names: Iterable[str]) -> SwapPlan:
     """The steps that replace segments (by base offset, the first is `base_offset`) of a directory with these files."""
     there = set(names)
     new = [
@@ -68,69 +80,84 @@ def plan(directory: Path, base_offset: int, replaced: Sequence[int], names: Iter
     snapshots = [files.offset_name(base, files.SNAPSHOT) for base in replaced if base != base_offset]
     return SwapPlan(
         # a `.cleaned` file of an earlier attempt would make the next start throw these `.swap` files away
-        begin=[Step(directory / n, None) for n in strays]
-        + [Step(directory / (n + files.CLEANED), directory / (n + files.SWAP)) for n in new],
-        replace=[Step(directory / n, directory / (n + files.DELETED)) for n in old]
-        + [Step(directory / n, None) for n in snapshots if n in there],
-        finish=[Step(directory / (n + files.SWAP), directory / n) for n in new],
+        begin=[Step(n, None) for n in strays] + [Step(n + files.CLEANED, n + files.SWAP) for n in new],
+        replace=[Step(n, n + files.DELETED) for n in old] + [Step(n, None) for n in snapshots if n in there],
+        finish=[Step(n + files.SWAP, n) for n in new],
     )
 
 
-def opened(directory: Path, cleaned: Cleaned, config: LogConfig) -> Segment:
-    """The cleaned segment, to be read under the name that it is about to get.
+class Swap:
+    """One segment on its way into a log: `prepare`, `PartitionLog.adopt`, `retire`, `PartitionLog.finish_swap`, `sync`."""
 
-    Raises OSError, also when the file is not the one that the cleaner has told of.
-    """
-    path = directory / (files.offset_name(cleaned.base_offset, files.LOG) + files.CLEANED)
-    file = OpenFile(path, os.O_RDWR)
-    found = os.fstat(file.fd)
-    if (found.st_ino, found.st_size) != (cleaned.inode, cleaned.size):
-        raise OSError(
-            f"{path}: inode {found.st_ino} with {found.st_size} bytes where the cleaner wrote inode "
-            f"{cleaned.inode} with {cleaned.size}"
+    def __init__(self, directory: Path, cleaned: Cleaned, config: LogConfig) -> None:
+        self.cleaned = cleaned
+        self.segment = Segment(
+            directory,
+            cleaned.base_offset,
+            index_interval=config.index_interval_bytes,
+            max_index_bytes=config.segment_index_bytes,
+            size=cleaned.size,
+            file_suffix=files.SWAP,
         )
-    segment = Segment(
-        directory,
-        cleaned.base_offset,
-        index_interval=config.index_interval_bytes,
-        max_index_bytes=config.segment_index_bytes,
-        size=cleaned.size,
-    )
-    segment.hold(file)
-    return segment
+        self._path = directory
+        self.file: OpenFile
+        self._directory: OpenFile
+        self._steps: SwapPlan
 
+    @property
+    def deleted(self) -> list[Path]:
+        """The old files under their new names."""
+        return [self._path / name for name in self._steps.deleted]
 
-def begin(steps: SwapPlan) -> None:
-    """The phase that can be undone, and is when it fails. Raises OSError."""
-    try:
-        for step in steps.begin:
-            step.do()
-    except OSError:
-        for step in steps.begin:
-            for path in (step.source, step.target):
-                if path is not None:
-                    path.unlink(missing_ok=True)
-        raise
+    def prepare(self) -> None:
+        """The phase that can be undone, and is when it fails.
 
-
-def complete(steps: SwapPlan) -> None:
-    """The phases that cannot be undone. A step that fails keeps no other from being done. Raises OSError."""
-    failed: OSError | None = None
-    for step in (*steps.replace, *steps.finish):
+        Raises OSError, and StorageError when the file is not the one that the cleaner has told of.
+        """
+        self._directory = OpenFile(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        with os.scandir(self._directory.fd) as entries:
+            names = [entry.name for entry in entries]
+        self._steps = plan(self.cleaned.base_offset, self.cleaned.replaces, names)
+        path = self._path / (files.offset_name(self.cleaned.base_offset, files.LOG) + files.CLEANED)
+        file = OpenFile(path, os.O_RDWR)
+        found = os.fstat(file.fd)
+        if (found.st_ino, found.st_size) != (self.cleaned.inode, self.cleaned.size):
+            raise StorageError(
+                f"{path}: inode {found.st_ino} with {found.st_size} bytes where the cleaner wrote inode "
+                f"{self.cleaned.inode} with {self.cleaned.size}"
+            )
         try:
-            step.do()
-        except OSError as e:
-            failed = failed or e
-    if failed is not None:
-        raise failed
+            for step in self._steps.begin:
+                step.do(self._directory.fd)
+            self.sync()
+        except OSError:
+            self.undo()
+            raise
+        self.file = file
 
+    def undo(self) -> None:
+        """The log does not want it any more. Raises OSError."""
+        for step in self._steps.begin:
+            for name in (step.source, step.target):
+                if name is not None:
+                    _remove(name, self._directory.fd)
 
-def follow(segment: Segment) -> None:
-    """The swap was cut short: read the indexes where they are."""
-    for index in (segment.index, segment.time_index, segment.txn_index):
-        waiting = index.path.with_name(index.path.name + files.SWAP)
-        if waiting.exists():
-            index.path = waiting
+    def retire(self) -> None:
+        """Take the old files out of the way. Raises OSError."""
+        for step in self._steps.replace:
+            step.do(self._directory.fd)
+
+    def finish(self) -> None:
+        """Give the segment its names: a few files, on the loop. Raises OSError; those that are renamed are found."""
+        try:
+            for step in self._steps.finish:
+                step.do(self._directory.fd)
+        finally:
+            self.segment.note_names()
+
+    def sync(self) -> None:
+        """Force the directory to disk. Raises OSError."""
+        os.fsync(self._directory.fd)
 
 
 def discard(directory: Path) -> None:

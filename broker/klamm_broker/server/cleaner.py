@@ -1,7 +1,7 @@
 """Schedules the log cleaner: picks the dirtiest log, hands it to the cleaner process, puts the results in place.
 
-Runs as a task of the event loop and does nothing there that takes long: facts are gathered in slices, a finished segment
-is renamed into place (some 100 microseconds for each that it replaces, 64 at most), files are written and removed in threads. A round
+Runs as a task of the event loop and does nothing there that takes long: facts are gathered in slices, files
+are renamed, written, forced to disk and removed in threads, but for the last renames of a finished segment. A round
 whose log has been deleted, cut, closed, copied or switched to another policy meanwhile is given up and its result
 thrown away. A partition whose records cannot be read is left alone until the next start, as in Kafka; a process that
 dies and a disk that fails are tried again, later each time.
@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -61,7 +61,7 @@ class CleanerStats:
     records_without_key: int = 0
     cpu_s: float = 0.0  # of the current process
     last_duration_s: float = 0.0
-    longest_swap_s: float = 0.0
+    longest_swap_s: float = 0.0  # on the loop
     max_buffer_utilization_percent: int = 0
     cleaner_recopy_percent: int = 0
     max_dirty_percent: int = 0
@@ -230,9 +230,34 @@ class LogCleaner:
                 check()
                 if not isinstance(report, Cleaned):
                     return report
-                began = time.perf_counter()
-                partition_log.replace_segments(report, self._broker.now_ms())
-                self.stats.longest_swap_s = max(self.stats.longest_swap_s, time.perf_counter() - began)
+                await _to_its_end(self._put_in_place(partition_log, report, check))
+
+    async def _put_in_place(
+        self, partition_log: PartitionLog, cleaned: Cleaned, check: Callable[[], None]
+    ) -> None:
+        """Swap a finished segment in: what touches many files, or waits for the disk, is done in threads."""
+        swap = partition_log.begin_swap(cleaned)
+        await asyncio.to_thread(swap.prepare)
+        try:
+            check()
+            began = time.perf_counter()
+            partition_log.adopt(swap)
+            self._note_swap(began)
+        except (_Unwanted, StorageError):
+            await asyncio.to_thread(swap.undo)
+            raise
+        try:
+            await asyncio.to_thread(swap.retire)
+            began = time.perf_counter()
+            partition_log.finish_swap(swap)
+            self._note_swap(began)
+            await asyncio.to_thread(swap.sync)
+        except OSError as e:
+            raise partition_log.swap_failed(e) from e
+        partition_log.end_swap(swap, self._broker.now_ms())
+
+    def _note_swap(self, began: float) -> None:
+        self.stats.longest_swap_s = max(self.stats.longest_swap_s, time.perf_counter() - began)
 
     async def _next(self, reports: AsyncGenerator[Report], check: Callable[[], None]) -> Report:
         """The next report; the process is ended when the log is not what it was."""
@@ -349,6 +374,16 @@ class LogCleaner:
             self._broker.fetch_sessions.note_log_starts()
         if due:
             await asyncio.to_thread(_unlink, due)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Have it done even if this task is cancelled meanwhile: the broker is stopped once it is."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _unlink(paths: list[Path]) -> None:

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 ROUNDS_BEFORE_MORE: Final = 20
 """A partition that is written to faster than it is copied: from here on more and more is left to the last moment."""
 
+_SWAP_S: Final = 0.01
+"""How often to look whether the cleaner has put a segment in place, which takes some milliseconds."""
+
 
 class ReplicaMover:
     """Started by the first move, and stopped by `Broker`."""
@@ -79,6 +82,9 @@ class ReplicaMover:
     async def _move(self, move: ReplicaMove) -> None:
         tail, rounds = TAIL_BYTES, 0
         while not move.cancelled:
+            if move.log.swapping:
+                await asyncio.sleep(_SWAP_S)
+                continue
             if move.missing <= tail and rounds:
                 self._broker.logs.finish_move(move, self._broker.now_ms())
                 return
