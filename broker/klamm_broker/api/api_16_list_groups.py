@@ -2,7 +2,7 @@
 
 Behaviour: all groups, also those that only hold offsets; while some are still being loaded, those that are there
 and COORDINATOR_LOAD_IN_PROGRESS.
-Versions: 4 filters by state, 5 by type (all groups here are `classic`).
+Versions: 4 filters by state, 5 by type (`classic` and `consumer`).
 """
 
 from __future__ import annotations
