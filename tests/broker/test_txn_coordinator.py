@@ -309,6 +309,27 @@ def test_a_repeated_marker_that_fails_late_does_no_harm(sim):
     assert len(sim.in_flight.pop(recorded_log(sim))) == 1, "the completion is written once"
 
 
+def test_a_completion_is_written_once_whatever_was_to_be_tried_again(sim):
+    """The other attempt at a marker that has failed succeeds: at its time there is nothing left to try."""
+    _, producer_id, epoch = init(sim)
+    add(sim, (producer_id, epoch), AT, OTHER)
+    sim.auto = False
+    request = EndRequest(
+        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True, client_version=2
+    )
+    sim.ask(lambda token, now: sim.coordinator.end(request, token, now))
+    sim.finish(recorded_log(sim))
+    sim.finish(OTHER, E.KAFKA_STORAGE_ERROR)
+    sim.advance(RETRY_MS)
+    sim.finish(AT, E.KAFKA_STORAGE_ERROR)
+    sim.finish(AT)
+    sim.finish(OTHER)
+    sim.advance(RETRY_MS)
+    sim.finish_all()
+    assert recorded(sim).state is S.COMPLETE_COMMIT
+    assert end(sim, (producer_id, epoch)).error is E.NONE
+
+
 def test_a_partition_that_is_deleted_needs_no_marker(sim):
     _, producer_id, epoch = init(sim)
     add(sim, (producer_id, epoch), AT, OTHER)

@@ -39,6 +39,8 @@ class MarkerWriter:
         self._timers = timers
         self._coordinator_epoch = coordinator_epoch
         self._completions: dict[str, Recorded] = {}
+        self._writing: dict[str, Recorded] = {}
+        """Of those, the ones whose record is on its way into the log."""
 
     def begin(self, transaction: Transaction) -> Recorded:
         """The decision is in the log: write the markers. What will be recorded when all are there."""
@@ -53,6 +55,7 @@ class MarkerWriter:
     def clear(self) -> None:
         """Forget everything that is under way."""
         self._completions.clear()
+        self._writing.clear()
 
     def retry(self, transactional_id: str) -> None:
         """The time of `RETRY_MS` is over."""
@@ -106,18 +109,24 @@ class MarkerWriter:
             self._complete(transaction)
 
     def _complete(self, transaction: Transaction) -> None:
+        name = transaction.transactional_id
+        completion = self._completions[name]
+        if self._writing.get(name) is completion:
+            return  # a marker that failed, and was written meanwhile, had its time set
+        self._writing[name] = completion
+
         def done(error: ErrorCode) -> None:
+            if self._completions.get(name) is not completion:
+                return  # the topic was deleted
+            del self._writing[name]
             if error is not ErrorCode.NONE:
                 log.warning(
-                    "%s: its completion cannot be written now, it will be tried again: %s",
-                    transaction.transactional_id,
-                    error.name,
+                    "%s: its completion cannot be written now, it will be tried again: %s", name, error.name
                 )
                 self._try_again(transaction)
                 return
-            self._completions.pop(transaction.transactional_id, None)
+            del self._completions[name]
 
-        completion = self._completions[transaction.transactional_id]
         self._table.write(transaction, completion, done, keep_pending=True)
 
     def _try_again(self, transaction: Transaction) -> None:
