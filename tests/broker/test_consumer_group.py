@@ -404,3 +404,16 @@ def test_a_group_that_is_being_deleted_takes_nobody_in(sim):
     assert sim.replies[joined].error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert not sim.coordinator.groups
     assert not sim.restarted().coordinator.groups
+
+
+@pytest.mark.parametrize("how", [{"topics": ["u"]}, {"regex": "u.*"}], ids=["name", "regex"])
+def test_a_topic_that_is_created_while_the_group_is_being_written_is_found(sim, how):
+    a = SimMember(sim, "a", *how.get("topics", ()), regex=how.get("regex"))
+    sim.auto = False
+    token = sim.send(**a.fields())
+    topic = sim.create_topic("u", 2)
+    sim.finish_appends()
+    sim.auto = True
+    a.take(sim.replies[token])
+    settle([a])
+    assert a.partitions == {(topic.id, 0), (topic.id, 1)}

@@ -129,6 +129,8 @@ class Core:
                 self.restart_session(group, member)
         if known is not None:
             group.take_offsets(known)  # it may have been made by a commit meanwhile
+        # It was not in the table while it was written, so that it has heard of no topic that was created meanwhile.
+        group.metadata_stale = group.regexes_stale = True
         self.groups[group.group_id] = group
 
     def _resolve(self, group_id: str, expressions: frozenset[str]) -> None:
