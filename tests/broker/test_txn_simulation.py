@@ -38,7 +38,8 @@ from klamm_broker.wire.errors import ErrorCode as E
 NAMES = ("a", "b")  # few, so that producers meet
 PARTITIONS = tuple(TopicPartition("t", i) for i in range(3))
 TIMEOUT_MS = 60_000
-HEARD = st.sampled_from((True, True, False))
+OUTCOMES = st.sampled_from((E.NONE, E.NONE, E.KAFKA_STORAGE_ERROR, None))
+VERSIONS = st.sampled_from((0, 2, 2))
 FAILURES = (E.KAFKA_STORAGE_ERROR, E.NOT_ENOUGH_REPLICAS)
 
 
@@ -79,26 +80,53 @@ class Transactions(RuleBasedStateMachine):
         """The broker's feature level: below 2 it fences producers in another way, and no client speaks version 2."""
         self.sim.transaction_version = level
 
-    def request(self, call, *, heard=True):
-        """The answer, when it comes at once or after appends that work; None when it is lost.
+    def request(self, call, *, outcome=E.NONE):
+        """The answer, when it comes at once or after what `outcome` says of an append; None when it is lost.
 
-        Unless it is `heard` what it asked for stays under way, and others come upon it.
+        Without an outcome what it asked for stays under way, and others come upon it.
         """
         token = self.sim.ask(call)
-        for _ in range(3 if heard else 0):
+        for _ in range(0 if outcome is None else 3):
             if token in self.sim.replies:
                 return self.sim.replies[token]
             if not self.sim.in_flight:
                 return None
-            self.sim.finish(next(reversed(self.sim.in_flight)))
+            self.sim.finish(next(reversed(self.sim.in_flight)), outcome)
+            outcome = E.NONE
         return self.sim.replies.get(token)
 
     # Producers
 
-    @rule(target=clients, name=st.sampled_from(NAMES), version=st.sampled_from((0, 2)), heard=HEARD)
-    def init(self, name, version, heard):
+    @rule(target=clients, name=st.sampled_from(NAMES), version=VERSIONS, outcome=OUTCOMES)
+    def init(self, name, version, outcome):
+        client = self.begin(name, version, outcome)
+        return multiple() if client is None else client
+
+    @rule(
+        target=clients,
+        name=st.sampled_from(NAMES),
+        version=VERSIONS,
+        parts=st.sets(st.sampled_from(PARTITIONS), min_size=1),
+        committed=st.sampled_from((True, False, None)),
+        outcome=OUTCOMES,
+        works=st.booleans(),
+    )
+    def transact(self, name, version, parts, committed, outcome, works):
+        """Most of what producers do: a transaction from beginning to end, or left open."""
+        client = self.begin(name, version, E.NONE)
+        if client is None:
+            return multiple()
+        for at in sorted(parts):
+            self.produce(client, at, E.NONE)
+        if committed is not None:
+            self.decide(client, committed=committed, outcome=outcome)
+        if works:
+            self.sim.finish_all()
+        return client
+
+    def begin(self, name, version, outcome):
         request = InitRequest(transactional_id=name, timeout_ms=TIMEOUT_MS)
-        answer = self.request(lambda token, now: self.sim.coordinator.init(request, token, now), heard=heard)
+        answer = self.request(partial(self.sim.coordinator.init, request), outcome=outcome)
         return self.started(name, answer, version if self.sim.transaction_version == 2 else 0)
 
     @rule(target=clients, client=consumes(clients))
@@ -107,18 +135,22 @@ class Transactions(RuleBasedStateMachine):
         expected = (client.producer_id, client.epoch)
         request = InitRequest(transactional_id=client.name, timeout_ms=TIMEOUT_MS, expected=expected)
         answer = self.request(lambda token, now: self.sim.coordinator.init(request, token, now))
-        return self.started(client.name, answer, client.version)
+        recovered = self.started(client.name, answer, client.version)
+        return multiple() if recovered is None else recovered
 
     def started(self, name, answer, version):
         if answer is None or answer.error is not E.NONE:
-            return multiple()
+            return None
         now = (answer.producer_id, answer.producer_epoch)
         assert now > self.newest.get(name, (-1, -1)), "given to an earlier producer as well"
         self.newest[name] = now
         return Client(name, answer.producer_id, answer.producer_epoch, version)
 
-    @rule(client=clients, at=st.sampled_from(PARTITIONS), heard=HEARD)
-    def write(self, client, at, heard):
+    @rule(client=clients, at=st.sampled_from(PARTITIONS), outcome=OUTCOMES)
+    def write(self, client, at, outcome):
+        self.produce(client, at, outcome)
+
+    def produce(self, client, at, outcome):
         """What Produce does: add or verify, then append."""
         producer = ProducerRequest(**client.is_me)
         coordinator, partition = self.sim.coordinator, self.sim.data[at]
@@ -126,7 +158,7 @@ class Transactions(RuleBasedStateMachine):
             if client.version == 2 or at not in client.added:
                 add = AddRequest(**client.is_me, partitions=frozenset({at}), client_version=client.version)
                 call = partial(coordinator.add_partitions, add)
-                if self.request(call, heard=heard) is not E.NONE:
+                if self.request(call, outcome=outcome) is not E.NONE:
                     return
                 client.added.add(at)
             if client.version == 0 and coordinator.verify_partitions(producer, [at])[at] is not E.NONE:
@@ -137,10 +169,13 @@ class Transactions(RuleBasedStateMachine):
             return
         assert (client.producer_id, client.epoch) == self.newest[client.name], "a fenced producer has written"
 
-    @rule(client=clients, committed=st.booleans(), heard=HEARD)
-    def end(self, client, committed, heard):
+    @rule(client=clients, committed=st.booleans(), outcome=OUTCOMES)
+    def end(self, client, committed, outcome):
+        self.decide(client, committed=committed, outcome=outcome)
+
+    def decide(self, client, *, committed, outcome):
         request = EndRequest(**client.is_me, committed=committed, client_version=client.version)
-        answer = self.request(partial(self.sim.coordinator.end, request), heard=heard)
+        answer = self.request(partial(self.sim.coordinator.end, request), outcome=outcome)
         assert answer is None or isinstance(answer, EndResult)
         if answer is None:
             client.begin()  # what it writes now may be in the same transaction, or in the next
