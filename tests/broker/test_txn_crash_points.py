@@ -29,6 +29,7 @@ from klamm_broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from klamm_broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm_broker.wire.messages.end_txn import EndTxnRequest
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_broker.wire.messages.txn_offset_commit import (
@@ -276,3 +277,29 @@ async def test_ids_in_a_partition_that_cannot_be_opened_are_unavailable(tmp_path
         answer = await (await connect(server)).request(request, 5)
         assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         assert server.broker.transactions.new_producer_id().error is E.NONE, "others go on"
+        asked = DescribeProducersRequest(
+            topics=[TopicRequest(name="__transaction_state", partition_indexes=[0])]
+        )
+        (topic,) = (await (await connect(server)).request(asked, 0)).topics
+        assert topic.partitions[0].error_code == E.KAFKA_STORAGE_ERROR, "not: no producers"
+
+
+async def test_a_defect_at_a_marker_does_not_leave_its_transaction_undecided(tmp_path, monkeypatch, caplog):
+    async with serving(tmp_path / "data", **QUICK) as server:
+        broker = server.broker
+        broker.create_topic(TOPIC, partitions=2)
+        client = await transaction(await connect(server), Known(), 2)
+        append, failures = broker.append, [RuntimeError("a defect")]
+
+        def failing(partition: Any, *args: Any, **kwargs: Any) -> Any:
+            if partition.topic.name == TOPIC and failures:
+                raise failures.pop()
+            return append(partition, *args, **kwargs)
+
+        monkeypatch.setattr(broker, "append", failing)
+        await client.end(committed=True)
+        await settled(broker)
+        assert not failures
+        assert broker.transactions.coordinator.transactions[NAME].recorded.state.title == "CompleteCommit"
+        assert all(committed_offsets(p.log) == [0] for p in broker.topics.by_name[TOPIC].partitions)
+    assert "a transaction marker could not be written" in caplog.text

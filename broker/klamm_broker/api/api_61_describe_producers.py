@@ -53,6 +53,8 @@ def _partition(broker: Broker, topic: str, index: int) -> PartitionResponse:
         )
     if partition is None:
         return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.log.offline:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return PartitionResponse(partition_index=index, active_producers=_producers(partition))
 
 

@@ -197,6 +197,10 @@ class TransactionShell:
             log.warning("%s: a transaction marker could not be written: %s", partition, e)
             done(e.code)
             return
+        except Exception:  # its transaction must hear of it, or it stays as it is until the next start
+            log.exception("%s: a transaction marker could not be written", partition)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
 
         def committed(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
