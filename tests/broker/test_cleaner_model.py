@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -31,6 +32,14 @@ COMPACT = replace(OPEN, cleanup_policy=("compact",))
 
 keys = st.one_of(st.none(), st.sampled_from([b"a", b"b", b"c", b"d" * 40, b"e" * 40]))
 rows = st.lists(st.tuples(keys, st.one_of(st.none(), st.binary(max_size=60))), min_size=1, max_size=5)
+
+written = st.tuples(
+    rows,
+    st.sampled_from([-1, 1, 2, 3, 4]),
+    st.sampled_from(list(Compression)),
+    st.booleans(),  # headers
+    st.booleans(),  # LogAppendTime
+)
 
 
 @dataclass(slots=True)
@@ -121,14 +130,13 @@ class CleanerMachine(RuleBasedStateMachine):
     def log(self) -> PartitionLog:
         return self.cleaning.log
 
-    @rule(
-        rows=rows,
-        producer=st.sampled_from([-1, 1, 2, 3, 4]),
-        codec=st.sampled_from(list(Compression)),
-        headers=st.booleans(),
-        append_time=st.booleans(),
-    )
-    def append(self, rows, producer, codec, headers, append_time) -> None:
+    @rule(batches=st.lists(written, min_size=1, max_size=6))
+    def append(self, batches) -> None:
+        """Several at once: a log is worth cleaning once there is something in it."""
+        for batch in batches:
+            self.append_one(*batch)
+
+    def append_one(self, rows, producer, codec, headers, append_time) -> None:
         """Producers 1 and 2 write transactions, 3 and 4 idempotently."""
         self.now += 1
         self.log.config = replace(
@@ -283,4 +291,12 @@ def sequences(log: PartitionLog) -> dict[int, tuple[int, int, int | None]]:
 
 
 TestCleaner = CleanerMachine.TestCase
-TestCleaner.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestCleaner.settings = settings(max_examples=35, stateful_step_count=30, deadline=None)
+
+
+class LongCleanerMachine(CleanerMachine):
+    """The same for longer."""
+
+
+TestCleanerForLong = pytest.mark.slow(LongCleanerMachine.TestCase)
+TestCleanerForLong.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
