@@ -58,11 +58,13 @@ class IndexFile:
         self._flushed = len(data)
         return data
 
-    def reset(self) -> None:
-        """Forget all entries, in memory and in the file: the index is about to be rebuilt."""
+    def reset(self, size: int | None = None) -> None:
+        """Forget all entries, in memory and in the file: the index is about to be rebuilt. `size`: of the file, if known."""
         INDEX_BYTES.remove(self)
         self._data = bytearray()
         self._flushed = 0
+        if size == 0:
+            return
         file = OpenFile(self.path, os.O_WRONLY | os.O_CREAT)
         os.ftruncate(file.fd, 0)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from klamm_broker.log import files, leader_epoch, producer_snapshot, recovery
 from klamm_broker.log.config import LogConfig
@@ -29,6 +30,9 @@ from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.wire.batch import BatchHeader, read_header
 
 log = logging.getLogger(__name__)
+
+_READ_MAX: Final = 16 << 10
+"""Segments up to so many bytes are read, not mapped: after a crash there are thousands of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,9 +49,12 @@ class Loaded:
 
 @contextmanager
 def mapped(segment: Segment) -> Iterator[memoryview]:
-    """The segment's valid bytes. Private pages, so that checksums need no copy."""
-    if not segment.size:
-        yield memoryview(b"")
+    """The segment's valid bytes. Private pages, so that checksums need no copy; a few bytes are read, which is cheaper."""
+    if segment.size <= _READ_MAX:
+        data = os.pread(segment.file.fd, segment.size, 0) if segment.size else b""
+        if len(data) != segment.size:
+            raise OSError(f"{segment.path(files.LOG)} has {len(data)} of {segment.size} bytes")
+        yield memoryview(data)
         return
     with (
         mmap.mmap(segment.file.fd, segment.size, access=mmap.ACCESS_COPY) as pages,
@@ -78,15 +85,17 @@ class LogLoader:
         self._max_epoch = max_epoch
         self._now_ms = now_ms
         self._segments: list[Segment] = []
+        self._sizes: dict[str, int] = {}  # of the files, before anything is changed
         self._producers = ProducerState()
-        self._epochs = LeaderEpochCache(directory / leader_epoch.FILE_NAME)
+        self._epochs_path = directory / leader_epoch.FILE_NAME
+        self._epochs = LeaderEpochCache(self._epochs_path)
         self._epochs_changed = False
         self._snapshot_offset = 0
         self._snapshots: list[int] = []
         self._end = 0  # of the last segment, where no segment is to be recovered
 
     def load(self) -> Loaded:
-        names = self._list()
+        names = self._sizes = self._list()
         self._open_segments(names)
         recover_from = self._first_to_recover()
         for segment in self._segments[:recover_from]:
@@ -150,7 +159,7 @@ class LogLoader:
         bases = sorted(
             parsed[0]
             for name in sizes
-            if (parsed := files.parse_offset_name(name)) and parsed[1] == files.LOG
+            if name.endswith(files.LOG) and (parsed := files.parse_offset_name(name))
         )
         for base in bases:
             segment = Segment(
@@ -211,9 +220,11 @@ class LogLoader:
                             yield aborted
 
     def _load_epochs(self, recover_from: int, sizes: dict[str, int]) -> None:
-        path = self._directory / leader_epoch.FILE_NAME
+        path = self._epochs_path
         try:
-            if path.name not in sizes and any(segment.size for segment in self._segments[:recover_from]):
+            if leader_epoch.FILE_NAME not in sizes and any(
+                segment.size for segment in self._segments[:recover_from]
+            ):
                 raise CorruptFile(f"{path}: missing")
             self._epochs = LeaderEpochCache.load(path)
         except CorruptFile as e:
@@ -286,6 +297,7 @@ class LogLoader:
 
     def _recover(self, recover_from: int) -> int:
         """Check the segments from `recover_from` on; the log end offset."""
+        end = self._end
         for number in range(recover_from, len(self._segments)):
             segment = self._segments[number]
             following = self._segments[number + 1] if number + 1 < len(self._segments) else None
@@ -298,19 +310,18 @@ class LogLoader:
                 segment.truncate(valid.size, valid.next_offset)
                 self._delete_segments(number + 1)
                 return valid.next_offset
+            end = valid.next_offset
             if following is not None:
                 self._snapshot_offset = following.base_offset
                 producer_snapshot.write(
                     self._directory, self._snapshot_offset, self._producers.entries.values()
                 )
-        if not self._segments:
-            return 0
-        return self._end if recover_from == len(self._segments) else self._end_of(self._segments[-1])
+        return end
 
     def _recover_segment(self, segment: Segment, following: Segment | None) -> recovery.Valid:
-        segment.index.reset()
-        segment.time_index.reset()
-        segment.txn_index.reset()
+        for index in (segment.index, segment.time_index):
+            index.reset(self._sizes.get(index.path.name))
+        segment.txn_index.reset(there=segment.txn_index.path.name in self._sizes)
         segment.max_timestamp = -1
 
         def on_batch(position: int, header: BatchHeader) -> None:

@@ -89,5 +89,5 @@ def read(directory: Path, offset: int) -> list[ProducerEntry]:
 
 def offsets(names: Iterable[str]) -> list[int]:
     """The offsets of the snapshots among these file names, ascending."""
-    parsed = (parse_offset_name(name) for name in names)
-    return sorted(p[0] for p in parsed if p is not None and p[1] == SNAPSHOT)
+    parsed = (parse_offset_name(name) for name in names if name.endswith(SNAPSHOT))
+    return sorted(p[0] for p in parsed if p is not None)

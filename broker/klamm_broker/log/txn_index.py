@@ -100,8 +100,9 @@ class TxnIndex:
             os.ftruncate(file.fd, len(kept) * _LAYOUT.size)
             self._flushed = len(kept)
 
-    def reset(self) -> None:
-        """Forget everything: the index is about to be rebuilt."""
+    def reset(self, *, there: bool = True) -> None:
+        """Forget everything: the index is about to be rebuilt. `there`: whether there may be a file."""
         self._entries = []
         self._flushed = 0
-        self.path.unlink(missing_ok=True)
+        if there:
+            self.path.unlink(missing_ok=True)
