@@ -417,3 +417,26 @@ def test_a_topic_that_is_created_while_the_group_is_being_written_is_found(sim, 
     a.take(sim.replies[token])
     settle([a])
     assert a.partitions == {(topic.id, 0), (topic.id, 1)}
+
+
+def test_many_regular_expressions_are_matched_some_at_a_time(sim):
+    """Else a client with many of them, where there are many topics, would keep everybody waiting for seconds."""
+    for i in range(4_000):
+        sim.topics.put(f"x-{i}", 1)
+    members = [SimMember(sim, f"m{i}", regex=f"x-{i}") for i in range(9)]
+    matched = []
+    for member in members:
+        member.beat()
+    sim.advance(11_000)
+    sim.create_topic("y", 1)
+    before = {e: r.timestamp_ms for e, r in sim.group.regexes.items()}
+    members[0].beat()
+    assert {e: r.timestamp_ms for e, r in sim.group.regexes.items()} == before, "not all in one turn"
+    while sim.coordinator._core.matching:
+        matched.append(len(sim.coordinator._core.matching["g"].found))
+        sim.advance(1)
+    assert matched == [2, 4, 6, 8]
+    settle(members)
+    assert sim.group.state == "Stable"
+    assert all(len(m.partitions) == 1 for m in members)
+    assert len(sim.group.regexes) == 9

@@ -303,7 +303,7 @@ class GroupCoordinator:
     def _expire(self, key: tuple[str, ...]) -> None:
         if key == _CLEANUP:
             self._clean()
-        elif key[0] in core.DEADLINES:
+        elif key[0] in core.DEADLINES or key[0] == core.REGEX:
             self._core.expire(key)
         else:
             self._core.journal.when_free(

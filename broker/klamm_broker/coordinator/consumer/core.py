@@ -1,14 +1,14 @@
 """What happens around the changes of consumer groups: opening, writing, members that go, deadlines.
 
-Deadlines of members have keys that start with `member` (its session), `revoke` (to give up partitions), `rejoin` and
+Regular expressions are matched some at a time: the key `regex` brings the next turn. Deadlines of members have keys that start with `member` (its session), `revoke` (to give up partitions), `rejoin` and
 `resync` (for classic members, to send JoinGroup and SyncGroup). They are set once what leads to them is durable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from klamm_broker.coordinator import records as classic_records
@@ -32,6 +32,9 @@ from klamm_broker.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 DEADLINES: Final = frozenset({"member", "revoke", "rejoin", "resync"})
+REGEX: Final = "regex"
+_NAMES_PER_TURN: Final = 10_000
+"""Names of topics that one turn matches: about 10 ms. An expression is not divided."""
 _AGAIN_MS: Final = 500
 """After an append failed a member that has to go is tried again so much later."""
 _WHY: Final = {
@@ -41,6 +44,14 @@ _WHY: Final = {
     "resync": "the member failed to sync within timeout",
 }
 Failed = Callable[[ErrorCode], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Matching:
+    """Regular expressions of a group that are being matched."""
+
+    left: list[str]
+    found: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +68,8 @@ class Core:
     rebalancer: Rebalancer
     partition_for: Callable[[str], int]
     new_member_id: Callable[[], str]
+    matching: dict[str, Matching] = field(default_factory=dict)
+    """By group."""
 
     # Changes
 
@@ -133,19 +146,53 @@ class Core:
         group.metadata_stale = group.regexes_stale = True
         self.groups[group.group_id] = group
 
+    # Regular expressions
+
     def _resolve(self, group_id: str, expressions: frozenset[str]) -> None:
-        """Match regular expressions against the topics that there are; new results begin a new epoch."""
+        """Begin to match regular expressions against the topics that there are."""
+        group = self._with_regexes(group_id)
+        if group is None:
+            return
+        matching = self.matching.get(group_id)
+        if matching is not None:
+            matching.left += sorted(expressions - set(matching.left) - matching.found.keys())
+            return  # it goes on by its timer
+        group.regexes_stale = False
+        self.matching[group_id] = Matching(left=sorted(expressions, reverse=True))
+        self._match(group_id)
+
+    def _with_regexes(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or group.deleting:
+            self.matching.pop(group_id, None)
+            return None
+        return group
+
+    def _match(self, group_id: str) -> None:
+        """Match some of them, so that nobody waits for all; once all are through what is new is stored."""
+        group = self._with_regexes(group_id)
+        if group is None or group_id not in self.matching:
             return
-        wanted = [e for e in sorted(expressions) if group.regex_counts[e]]
-        topics = self.steps.topics
+        matching, names = self.matching[group_id], list(self.steps.topics.names())
+        for _ in range(max(1, _NAMES_PER_TURN // max(1, len(names)))):
+            if not matching.left:
+                break
+            expression = matching.left.pop()
+            if group.regex_counts[expression]:
+                matching.found[expression] = regexes.resolve(expression, names)
+        if matching.left:
+            self._set((REGEX, group_id), 1)  # not in this tick
+            return
+        del self.matching[group_id]
+        self._store_matches(group, {e: t for e, t in sorted(matching.found.items()) if group.regex_counts[e]})
+
+    def _store_matches(self, group: ConsumerGroup, found: Mapping[str, frozenset[str]]) -> None:
+        """Store the topics of these regular expressions; new ones begin a new epoch."""
+        group_id = group.group_id
         change = Change(group=group, now=self.turn.now)
-        group.regexes_stale = False
         subscribed = set(group.topic_counts)
-        found = regexes.resolve(wanted, topics)
         for expression, names in found.items():
-            resolved = ResolvedRegex(names, topics.version, self.turn.now.wall_ms)
+            resolved = ResolvedRegex(names, self.steps.topics.version, self.turn.now.wall_ms)
             change.records.append(records.regex(group_id, expression, resolved))
         for expression in group.regexes.keys() | found.keys():
             old = group.regexes.get(expression)
@@ -277,6 +324,9 @@ class Core:
 
     def expire(self, key: tuple[str, ...]) -> None:
         """A deadline has come."""
+        if key[0] == REGEX:
+            self.journal.when_free(key[1], lambda: self._match(key[1]), lambda: self._set(key, _AGAIN_MS))
+            return
         self.journal.when_free(key[1], lambda: self._expire(key), lambda: self._set(key, _AGAIN_MS))
 
     def _expire(self, key: tuple[str, ...]) -> None:

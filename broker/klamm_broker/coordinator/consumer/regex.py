@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm_broker.coordinator.consumer.errors import GroupError
 from klamm_broker.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from klamm_broker.coordinator.consumer.topics import Topics
 
 _KAFKAS_WORDS: Final = {
     "missing )": "missing closing )",
@@ -41,14 +38,10 @@ def compiled(expression: str) -> Any:
         ) from None
 
 
-def resolve(expressions: Iterable[str], topics: Topics) -> dict[str, frozenset[str]]:
-    """The topics whose whole name each of these expressions matches; none for one that is not valid."""
-    found: dict[str, frozenset[str]] = {}
-    for expression in expressions:
-        try:
-            pattern = compiled(expression)
-        except GroupError:
-            found[expression] = frozenset()
-        else:
-            found[expression] = frozenset(name for name in topics.names() if pattern.fullmatch(name))
-    return found
+def resolve(expression: str, names: Iterable[str]) -> frozenset[str]:
+    """Those of these topics whose whole name the expression matches; none when it is not valid."""
+    try:
+        pattern = compiled(expression)
+    except GroupError:
+        return frozenset()
+    return frozenset(name for name in names if pattern.fullmatch(name))
