@@ -163,7 +163,7 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(fast, members):
     assert members[1].assigned == other
 
 
-def test_new_partitions_and_new_topics_of_a_regular_expression(fast, members):
+def test_new_partitions_of_topics_of_a_regular_expression(fast, members):
     prefix, group = new_name("rx"), new_name("group")
     admin = AdminClient({"bootstrap.servers": fast.bootstrap, **QUIET})
     admin.create_topics([NewTopic(f"{prefix}-1", 2)])[f"{prefix}-1"].result()
@@ -171,6 +171,23 @@ def test_new_partitions_and_new_topics_of_a_regular_expression(fast, members):
     wait_until(lambda: len(members[0].assigned) == 2, "the first topic")
     admin.create_partitions([NewPartitions(f"{prefix}-1", 3)])[f"{prefix}-1"].result()
     wait_until(lambda: len(members[0].assigned) == 3, "a new partition")
+
+
+@pytest.mark.slow
+def test_a_new_topic_of_a_regular_expression_is_picked_up(fast, members):
+    """Ten seconds after the last look at the earliest, as in Kafka."""
+    prefix, group = new_name("rx"), new_name("group")
+    admin = AdminClient({"bootstrap.servers": fast.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(f"{prefix}-1", 2)])[f"{prefix}-1"].result()
+    members += [Member(fast, group, f"^{prefix}-.*") for _ in range(2)]
+    wait_until(lambda: balanced(2, *members), "the first topic")
+    created = {f"{prefix}-2": 3, f"other-{prefix}": 1}
+    for future in admin.create_topics([NewTopic(name, count) for name, count in created.items()]).values():
+        future.result()
+    wait_until(lambda: sum(len(m.assigned) for m in members) == 5, "the second one", timeout_s=60)
+    assert {topic for m in members for topic, _ in m.assigned} == {f"{prefix}-1", f"{prefix}-2"}
+    admin.delete_topics([f"{prefix}-1"])[f"{prefix}-1"].result()
+    wait_until(lambda: sum(len(m.assigned) for m in members) == 3, "the first one is gone", timeout_s=60)
 
 
 @pytest.mark.slow
