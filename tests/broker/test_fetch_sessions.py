@@ -494,6 +494,44 @@ def test_a_full_fetch_ends_the_session_that_it_names(world):
     assert not world.topics.by_name["a"].partitions[0].waiters
 
 
+@pytest.mark.parametrize("how", ["full fetch", "eviction"])
+def test_a_parked_fetch_whose_session_is_closed_is_answered_and_leaves_nothing_behind(world, how):
+    topic = world.create("a", 2)
+    session_id = begin(world, [("a", 0, 0), ("a", 1, 0)])
+    waits = request([("a", 0, 0)], session_id=session_id, session_epoch=1, max_wait_ms=500)
+    assert world.fetch(waits, 12) is None
+    slot = world.slot
+    if how == "eviction":
+        world.fetch_sessions.slots = 1
+        world.loop.now_s += EVICTION_MS / 1000 + 1
+        begin(world, [("a", 1, 0)])
+    else:
+        world.fetch(request(session_id=session_id, session_epoch=-1), 12)
+    assert slot.reply is None, "nobody else's request is handled in the middle of this one"
+    for work in world.loop.soon:
+        work()
+    assert decoded(slot.reply, 12).error_code == 0
+    left = [len(partition.waiters) for partition in topic.partitions]
+    assert left == ([0, 1] if how == "eviction" else [0, 0]), "a closed session watches nothing"
+    assert waits_for_nobody(world)
+
+
+def waits_for_nobody(world):
+    return not world.waiting._waiting
+
+
+def test_an_answer_that_changes_the_session_is_noticed(world):
+    """The answer to a parked fetch lets its connection go on, whose next request may be one of the same session."""
+    world.create("a", 1)
+    session_id = begin(world, [("a", 0, 0)])
+    assert world.fetch(request(session_id=session_id, session_epoch=1, max_wait_ms=500), 12) is None
+    answers = []
+    again = request(session_id=session_id, session_epoch=2)
+    world.slot.resolve = lambda _: answers.append(world.fetch(again, 12))
+    last = world.fetch(again, 12)
+    assert [answers[0].error_code, last.error_code] == [0, E.INVALID_FETCH_SESSION_EPOCH]
+
+
 def test_the_epoch_goes_round():
     assert [next_epoch(0), next_epoch((1 << 31) - 1)] == [1, 1]
 

@@ -73,7 +73,8 @@ class Watched:
         if isinstance(self.key, bytes) and topic.id != self.key:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         self.partition = topic.partitions[index]
-        self.partition.waiters[self] = None
+        if not self.session.closed:  # nobody would take it out again
+            self.partition.waiters[self] = None
         return None
 
     def leave(self) -> None:
@@ -100,7 +101,7 @@ class FetchSession:
     """One client's session. `changed` are the partitions that may have something to tell, longest waiting first."""
 
     __slots__ = (
-        "changed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
+        "changed", "closed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
         "partitions", "uses_ids", "waiter",
     )  # fmt: skip
 
@@ -114,6 +115,7 @@ class FetchSession:
         self.changed: dict[Watched, None] = {}
         self.counted = 0  # its partitions when it was used last
         self.evictable = False
+        self.closed = False
         self.waiter: Waiter | None = None  # the fetch that is parked
 
     def add(self, key: TopicKey, asked: FetchPartition) -> Watched:
@@ -140,9 +142,12 @@ class FetchSession:
             self.changed |= dict.fromkeys(self.partitions.values())
 
     def close(self) -> None:
-        """Stop watching. A fetch that is parked is answered from what it finds when its time is over."""
+        """Stop watching. A fetch that is parked is answered soon, as nothing wakes it any more."""
+        self.closed = True
         for watched in self.partitions.values():
             watched.leave()
+        if self.waiter is not None:
+            self.waiter.finish_soon()
 
 
 class FetchSessions:
@@ -184,14 +189,17 @@ class FetchSessions:
         """
         session_id, epoch = request.session_id, request.session_epoch
         session = self._sessions.get(session_id)
+        if session is not None and session.waiter is not None and session.epoch == epoch:
+            # Of the request before, whose answer is due before this one's. It may let another connection go on, which
+            # may change everything here.
+            session.waiter.finish()
+            session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_ids != uses_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        if session.waiter is not None:  # of the request before, whose answer is due before this one's
-            session.waiter.finish()
         for topic in request.topics:
             key: TopicKey = topic.topic_id if uses_ids else topic.topic
             for partition in topic.partitions:

@@ -67,6 +67,14 @@ class Waiter:
         self.leave()
         self._complete(True)
 
+    def finish_soon(self) -> None:
+        """As `finish`, in the next turn of the loop, unless it is over by then."""
+        self._room.loop.call_soon(self._finish_if_waiting)
+
+    def _finish_if_waiting(self) -> None:
+        if self._timer is not None:
+            self.finish()
+
     def try_complete(self) -> None:
         if self._timer is not None and self._complete(False):
             self.leave()
