@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
 from support.broker import new_name, new_topic
+from support.inprocess import connect, serving
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
@@ -16,7 +18,9 @@ from klamm_broker.wire.messages.consumer_group_describe import ConsumerGroupDesc
 from klamm_broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
 )
+from klamm_broker.wire.messages.delete_groups import DeleteGroupsRequest
 from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
 from klamm_broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -24,6 +28,11 @@ from klamm_broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from klamm_broker.wire.messages.list_groups import ListGroupsRequest
+from klamm_broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 
 def heartbeat(group: str, member: str, epoch: int, **more) -> ConsumerGroupHeartbeatRequest:
@@ -145,3 +154,33 @@ def test_the_protocol_can_be_switched_off(tmp_path):
 def test_properties_that_cannot_be_are_refused_by_name(key, value):
     with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
         BrokerConfig.load({key: value})
+
+
+async def test_with_durability_fsync_a_group_joins_commits_leaves_and_goes(tmp_path):
+    """Every change waits for its fsync, and what comes meanwhile for the change."""
+    async with serving(tmp_path, durability="fsync") as server, await connect(server) as conn:
+        topic = server.broker.create_topic("t", partitions=2)
+
+        async def beat(member: str, epoch: int, **more) -> ConsumerGroupHeartbeatResponse:
+            return await conn.request(heartbeat("g", member, epoch, **more), version=1)
+
+        joins = [beat(name, 0, subscribed_topic_names=["t"]) for name in ("a", "b", "c")]
+        joined = await asyncio.gather(*joins)
+        assert [j.error_code for j in joined] == [E.NONE] * 3
+        assert [j.member_epoch for j in joined] == sorted(j.member_epoch for j in joined)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+        commit = OffsetCommitRequest(
+            group_id="g", member_id="a", generation_id_or_member_epoch=joined[0].member_epoch,
+            topics=[OffsetCommitRequestTopic(topic_id=topic.id, partitions=[partition])],
+        )  # fmt: skip
+        leaves = [beat(name, -1) for name in ("b", "c")]
+        answers = await asyncio.gather(conn.request(commit, version=10), *leaves)
+        assert answers[0].topics[0].partitions[0].error_code == E.NONE
+        assert [a.error_code for a in answers[1:]] == [E.NONE] * 2
+        found = server.broker.groups.coordinator.fetch("g")
+        assert [o.offset for o in found.offsets.values()] == [7]
+        gone = await asyncio.gather(
+            beat("a", -1), conn.request(DeleteGroupsRequest(groups_names=["g"]), version=2)
+        )
+        assert (gone[0].error_code, gone[1].results[0].error_code) == (E.NONE, E.NONE)
+        assert not server.broker.groups.coordinator.groups
