@@ -197,6 +197,35 @@ def test_records_without_a_key_of_a_topic_that_is_switched(brokers) -> None:
     assert ours == kafka
 
 
+def test_the_time_index_of_an_emptied_batch(brokers) -> None:
+    """A producer's last batch stays without records, with its largest timestamp: the dump tool says the same of both."""
+
+    def fill(side: Side) -> None:
+        side.batch([("a", "1"), ("b", "1")], 700, side.new_producer(linger=True))
+        side.batch([("a", "2"), ("b", "2")], 100)
+        side.batch([("c", "1")], 100_000)
+        side.wait_cleaned(4)
+        dumps.append(time_index_dump(side))
+
+    dumps: list[list[str]] = []
+    kafka, ours = both(brokers, "emptied", fill)
+    assert ours == kafka
+    assert dumps[0] == dumps[1]
+    assert any(str(START + 700) in line for line in dumps[0])
+    assert any("mismatch" in line for line in dumps[0]), "so it is no fault of ours"
+
+
+def time_index_dump(side: Side) -> list[str]:
+    """What Kafka's tool says of the time index of the topic's first segment, paths left out."""
+    directory = side.data / f"{side.topic}-0"
+    result = kafka_oracle.require().run(
+        kafka_oracle.DUMP_LOG, "--files", str(directory / "00000000000000000000.timeindex")
+    )
+    assert result.returncode == 0, result.stderr
+    said = (result.stdout + result.stderr).replace(str(directory), "")
+    return [line for line in said.splitlines() if not line.startswith("timestamp: 0 offset: 0")]
+
+
 NOW = START
 CONFIG = LogConfig(
     cleanup_policy=("compact",), segment_bytes=3000, index_interval_bytes=200, min_cleanable_dirty_ratio=0.0
