@@ -6,7 +6,10 @@ The steps are taken from the plan that the broker carries out, so a new one is t
 from __future__ import annotations
 
 import os
+import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +20,7 @@ from support.cleaning import Cleaning, batches, put_in_place, records
 from support.power import SyncedDisk
 
 from klamm_broker.log import files, swap
-from klamm_broker.log.cleaner.job import Cleaned
+from klamm_broker.log.cleaner.job import Cleaned, Failed, job_line, read_report
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import StorageError
 from klamm_broker.log.files import OpenFile
@@ -155,6 +158,66 @@ def test_a_crash_while_the_segment_is_written(filled: Path, tmp_path: Path, suff
         assert last_values(log) == values
         assert log.size == size
         log.release()
+
+
+def test_the_process_is_killed_at_every_step_of_its_own(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes no file of the log: what it leaves is removed, by the broker or by its next start."""
+    shutil.copytree(filled, tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0")
+    values, before = last_values(log), {p.name: p.read_bytes() for p in log.directory.iterdir()}
+    steps = 0
+    finished = False
+    while not finished:
+        found = Cleaning(log).round(NOW, lambda _: None)
+        assert found is not None
+        with monkeypatch.context() as patched:
+            counted = 0
+
+            def call(real: Callable[..., object], *args: object, **named: object) -> object:
+                nonlocal counted
+                counted += 1
+                if counted > steps:
+                    raise Stop
+                return real(*args, **named)
+
+            for name in ("open", "pwrite", "ftruncate", "utime", "fsync"):
+                patched.setattr(os, name, partial(call, getattr(os, name)))
+            try:
+                found[1].run()
+                finished = True
+            except Stop:
+                steps += 1
+        left = {p.name: p.read_bytes() for p in log.directory.iterdir()}
+        assert {n: content for n, content in left.items() if not n.endswith(files.CLEANED)} == before
+        if steps % 5 == 0:
+            shutil.copytree(log.directory, tmp_path / f"{steps}" / "t-0", dirs_exist_ok=True)
+            again = open_log(tmp_path / f"{steps}" / "t-0", clean=False)
+            assert last_values(again) == values
+            assert not list(again.directory.glob("*" + files.CLEANED))
+            again.release()
+        swap.discard(log.directory)
+    assert steps > 20
+    Cleaning(log).clean(NOW)
+    assert last_values(log) == values
+
+
+def test_a_disk_that_takes_no_more_is_told_of(filled: Path, tmp_path: Path) -> None:
+    """By the process, which is there for the next job."""
+    shutil.copytree(filled, tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0")
+    found = Cleaning(log).round(NOW)
+    assert found is not None
+    inputs = job_line(found[1].job)
+    result = subprocess.run(
+        [sys.executable, "-m", "klamm_broker.log.cleaner"],
+        input=inputs + inputs, capture_output=True, check=True,
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50, 50)),
+    )  # fmt: skip
+    reports = [read_report(line) for line in result.stdout.splitlines()]
+    assert [report.kind for report in reports if isinstance(report, Failed)] == ["io", "io"]
+    assert not result.stderr
 
 
 def test_what_an_earlier_attempt_left_does_not_undo_a_swap_that_is_under_way(

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from klamm_broker.log.cleaner.filter import LastRecord
 from klamm_broker.log.cleaner.job import Cleaned, Failed, Job, read_job, read_line, report_line
 from klamm_broker.log.cleaner.work import Round
-from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.errors import CorruptFile, StorageError
 from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.wire.errors import ProtocolError
 
@@ -59,7 +59,7 @@ class Process:
             self._send(report_line(Failed(kind="data", reason=str(e))))
         except (BrokenPipeError, _Gone):
             raise _Gone from None
-        except OSError as e:
+        except (OSError, StorageError) as e:
             self._send(report_line(Failed(kind="io", reason=str(e))))
 
     def _round(self, job: Job) -> Round:

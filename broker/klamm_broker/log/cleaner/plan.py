@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET
 
-SEGMENTS_IN_GROUP_MAX: Final = 64
-"""The broker puts a group in place without a pause, at some 100 microseconds a segment. Kafka has no such bound."""
+SEGMENTS_IN_GROUP_MAX: Final = 512
+"""What letting go of them takes on the broker's loop: some milliseconds. Kafka has no such bound."""
 
 
 class DirtySegment(NamedTuple):

@@ -39,7 +39,7 @@ class Round:
         in_place: Callable[[Cleaned], None],
         still_wanted: Callable[[], None] = lambda: None,
     ) -> None:
-        self._job = job
+        self.job = job
         self._directory = Path(job.directory)
         self._producers = producers
         self._in_place = in_place
@@ -51,7 +51,7 @@ class Round:
         self._bytes_read = self._bytes_written = self._map_bytes_read = 0
 
     def _indexed(self) -> Iterator[AbortedTxn]:
-        for base, _ in self._job.segments:
+        for base, _ in self.job.segments:
             yield from TxnIndex(self._path(base, files.TXN_INDEX)).entries
 
     def _path(self, base_offset: int, suffix: str) -> Path:
@@ -59,7 +59,7 @@ class Round:
 
     def run(self) -> Done:
         """Raises CorruptRecord, InvalidRecord, CorruptFile for what cannot be read, OSError for the disk."""
-        job = self._job
+        job = self.job
         self._build_map()
         clean_offset = self._offsets.latest_offset + 1
         transactions = CleanedTransactions()
@@ -100,7 +100,7 @@ class Round:
 
     def _build_map(self) -> None:
         """Note the last offset of every key from the first dirty offset on, until the map is full."""
-        job = self._job
+        job = self.job
         transactions = CleanedTransactions()
         transactions.add_aborted(txn for txn in self._aborted if txn.last_offset >= job.first_dirty)
         following = [base for base, _ in job.segments[1:]] + [job.end]
@@ -121,7 +121,7 @@ class Round:
             _, records = slice_records(chunk, pos, header)
             transactions.on_control(header, (records[0].key or b"") if records else None)
         elif not transactions.on_data(header):
-            offsets, first = self._offsets, self._job.first_dirty
+            offsets, first = self._offsets, self.job.first_dirty
             for record in slice_records(chunk, pos, header)[1]:
                 if record.key is not None and record.offset >= first:
                     if offsets.full:
@@ -136,7 +136,7 @@ class Round:
         self, members: list[SourceSegment], batches: BatchFilter, transactions: CleanedTransactions
     ) -> Cleaned:
         """Write what stays of these segments into one, and force it to disk."""
-        job = self._job
+        job = self.job
         base = members[0].base_offset
         for suffix in files.SEGMENT_SUFFIXES:  # new files, so that nobody else can have them open
             self._path(base, suffix + files.CLEANED).unlink(missing_ok=True)
