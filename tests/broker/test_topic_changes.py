@@ -8,8 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.inprocess import produce
 
+from klamm_broker.api import api_19_create_topics
 from klamm_broker.client import Connection
+from klamm_broker.log import checkpoints
+from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.steps import finish
 from klamm_broker.log.topic_registry import Topic, TopicRegistry
 from klamm_broker.server import slices
@@ -20,9 +24,14 @@ from klamm_broker.server.slices import drive, in_slices, then
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 E = ErrorCode
 
@@ -205,6 +214,40 @@ async def test_the_loop_never_waits_for_the_disk(server, connect, monkeypatch):
     assert not on_loop
 
 
+async def test_deleting_records_waits_for_the_disk_beside_the_loop(server, connect, monkeypatch):
+    one, other = await connect(), await connect()
+    await one.request(topics("t"), 7)
+    await produce(one, "t", b"a", b"b", b"c")
+    asked = [DeleteRecordsPartition(partition_index=0, offset=2)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[asked[0]])])
+    gate, real = threading.Event(), checkpoints.write_offsets
+
+    def slow(*args, **kwargs):
+        assert gate.wait(10)
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, "write_offsets", slow)
+    deleting = asyncio.create_task(one.request(request, 2))
+    await other.request(MetadataRequest(topics=[]), 12)
+    assert not deleting.done()
+    gate.set()
+    (found,) = (await deleting).topics[0].partitions
+    assert (found.error_code, found.low_watermark) == (0, 2)
+    stored = checkpoints.read_offsets(server.broker.logs.directory / checkpoints.LOG_START_OFFSET)
+    assert stored == {("t", 0): 2}
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_offsets", full)
+        asked[0].offset = 3
+        (found,) = (await one.request(request, 2)).topics[0].partitions
+        assert (found.error_code, found.low_watermark) == (E.KAFKA_STORAGE_ERROR, -1)
+    (found,) = (await one.request(request, 2)).topics[0].partitions
+    assert (found.error_code, found.low_watermark) == (0, 3)
+
+
 async def test_deletions_of_a_topic_that_is_being_deleted_wait_for_it(server, connect, monkeypatch):
     one, two = await connect(), await connect()
     await one.request(topics("t", "u"), 7)
@@ -273,6 +316,61 @@ async def test_what_is_under_way_ends_before_the_broker_does(tmp_path, monkeypat
     again.open()
     assert len(again.topics.by_name["t"].partitions) == 30
     await again.close()
+
+
+def most_in_a_turn(monkeypatch, owner, name):
+    """Counts the calls of a function in each turn of the loop."""
+    loop, counts, real = asyncio.get_running_loop(), [0], getattr(owner, name)
+
+    def counted(*args, **kwargs):
+        if counts[-1] == 0:
+            loop.call_soon(counts.append, 0)
+        counts[-1] += 1
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counted)
+    return counts
+
+
+async def test_topics_that_come_by_being_asked_for_are_made_in_slices(
+    server, connect, shortest_slices, monkeypatch
+):
+    made = most_in_a_turn(monkeypatch, LogManager, "_make_directory")
+    client = await connect()
+    names = [f"auto-{n}" for n in range(20)]
+    answer = await client.request(
+        MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], allow_auto_topic_creation=True),
+        9,
+    )
+    assert {topic.name: topic.error_code for topic in answer.topics} == dict.fromkeys(names, E.NONE)
+    assert sum(made) == 20
+    assert max(made) <= 2
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_many_topics_are_checked_and_answered_in_slices(
+    server, connect, shortest_slices, monkeypatch, validate_only
+):
+    checked = most_in_a_turn(monkeypatch, api_19_create_topics, "_checked")
+    told = most_in_a_turn(monkeypatch, api_19_create_topics, "_created")
+    request = topics(*(f"many-{n}" for n in range(20)))
+    request.validate_only = validate_only
+    answer = await (await connect()).request(request, 7)
+    assert [topic.error_code for topic in answer.topics] == [E.NONE] * 20
+    assert sum(checked) == sum(told) == 20
+    assert max(*checked, *told) <= 2
+
+
+async def test_two_who_create_the_same_topics_at_once(server, connect, shortest_slices, caplog):
+    names = [f"same-{n}" for n in range(10)]
+    answers = await asyncio.gather(
+        (await connect()).request(topics(*names), 7), (await connect()).request(topics(*reversed(names)), 7)
+    )
+    codes = [{topic.name: topic.error_code for topic in answer.topics} for answer in answers]
+    for name in names:
+        assert sorted(answer[name] for answer in codes) == [E.NONE, E.TOPIC_ALREADY_EXISTS]
+        assert server.broker.partition(name, 0) is not None
+    assert "could not be created" not in caplog.text
 
 
 async def test_configurations_of_many_are_described_in_slices(server, connect, shortest_slices):

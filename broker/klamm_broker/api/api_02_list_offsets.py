@@ -8,6 +8,7 @@ A special timestamp that the request's version does not have is refused with UNS
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles
@@ -43,20 +44,21 @@ _NONE: Final[Found] = (-1, -1, -1)
 @handles(ApiKey.LIST_OFFSETS, versions=(1, 11))
 def list_offsets(broker: Broker, ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     committed = request.isolation_level == READ_COMMITTED
-    seen: set[tuple[str, int]] = set()
+    named = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
     topics = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             where = (topic.name, asked.partition_index)
             partition = broker.partition(*where)
-            if where in seen:
+            if named[where] > 1:
                 answers.append(_error(asked, ErrorCode.INVALID_REQUEST))
             elif partition is None:
                 answers.append(_error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
                 answers.append(_answer(partition, asked, ctx.api_version, committed=committed))
-            seen.add(where)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 

@@ -7,10 +7,14 @@ compacted (POLICY_VIOLATION) and for internal topics, as in Kafka.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.errors import LogError
+from klamm_broker.log.steps import Steps
+from klamm_broker.server.slices import then
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.delete_records import (
@@ -24,21 +28,41 @@ from klamm_broker.wire.messages.delete_records import (
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
 
+log = logging.getLogger(__name__)
+
 HIGH_WATERMARK: Final = -1
 
 
 @handles(ApiKey.DELETE_RECORDS, versions=(0, 2))
 def delete_records(
     broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
+) -> DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]:
     topics = [
         DeleteRecordsTopicResult(name=t.name, partitions=[_delete(broker, t.name, p) for p in t.partitions])
         for t in request.topics
     ]
-    if any(p.error_code == ErrorCode.NONE for t in topics for p in t.partitions):
-        # The new starts must survive a crash once they are answered; one write, whatever was asked for.
-        broker.logs.tick_checkpoints()
-    return DeleteRecordsResponse(topics=topics)
+    response = DeleteRecordsResponse(topics=topics)
+    moved = [p for t in topics for p in t.partitions if p.error_code == ErrorCode.NONE]
+    if not moved:
+        return response
+
+    def answer(error: OSError | None) -> DeleteRecordsResponse:
+        if error is not None:
+            log.error("DeleteRecords: the new log starts are not on the disk: %s", error)
+            for partition in moved:
+                partition.error_code, partition.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+        return response
+
+    # The new starts must survive a crash once they are answered; one write, whatever was asked for.
+    return then(broker.loop, broker.topic_changes.run(_checkpoints(broker)), answer)
+
+
+def _checkpoints(broker: Broker) -> Steps[OSError | None]:
+    try:
+        yield from broker.logs.writing_checkpoints()
+    except OSError as e:
+        return e
+    return None
 
 
 def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
@@ -48,19 +72,19 @@ def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> Delete
         return _error(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partition.topic.internal:
         return _error(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    log = partition.log
-    if not log.config.delete:
+    stored = partition.log
+    if not stored.config.delete:
         return _error(index, ErrorCode.POLICY_VIOLATION)
-    offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+    offset = stored.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
     if offset < 0:
         return _error(index, ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
-        log.advance_log_start_offset(offset)
+        stored.advance_log_start_offset(offset)
     except LogError as e:
         return _error(index, e.code)
     broker.waiting.advanced(partition, 0)
     return DeleteRecordsPartitionResult(
-        partition_index=index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
+        partition_index=index, low_watermark=stored.log_start_offset, error_code=ErrorCode.NONE
     )
 
 

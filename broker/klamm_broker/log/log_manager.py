@@ -93,7 +93,7 @@ class LogManager(OpenLogs):
             raise KeyError(name)
         self._config(configs)  # checks them
         if any(directory.checkpoints_stale for directory in self.directories):
-            yield from self._writing_checkpoints()
+            yield from self.writing_checkpoints()
         if name in self._registry.topics or name in self.busy:
             raise KeyError(name)
         first_start = self._registry.starts
@@ -164,7 +164,7 @@ class LogManager(OpenLogs):
                     except OSError as e:
                         trouble = e
                     yield None
-            yield from self._writing_checkpoints()
+            yield from self.writing_checkpoints()
             if trouble is not None:
                 raise trouble
         finally:

@@ -385,8 +385,8 @@ class OpenLogs:
         for directory in self.directories:
             directory.checkpoints_stale = False
 
-    def _writing_checkpoints(self) -> Steps[None]:
-        """`_write_checkpoints` as a job."""
+    def writing_checkpoints(self) -> Steps[None]:
+        """Write the checkpoints, in a job. Raises OSError."""
         forgotten = [(directory, directory.forgotten) for directory in self.directories]
         yield self._checkpoint_job({})
         for directory, count in forgotten:
