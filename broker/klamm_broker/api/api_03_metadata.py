@@ -2,18 +2,20 @@
 
 Behaviour: one broker, which leads every partition and is the controller. A topic that does not exist is created when
 both `auto.create.topics.enable` and the request allow it; the first answer already has it. Of many the first are
-created (100 partitions), for the others clients ask again. Null topics (or none in
+created (100 partitions, in slices), for the others clients ask again. Null topics (or none in
 version 0) mean all. From version 10 topics may be asked for by id.
 Authorized operations are all that there are: there is no authorizer yet.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server.slices import then
 from klamm_broker.server.topics import Topic, metric_name, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -35,19 +37,30 @@ AUTO_CREATE_PARTITIONS: Final = 100
 
 
 @handles(ApiKey.METADATA, versions=(0, 13))
-def metadata(broker: Broker, ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    listener = broker.listeners[ctx.listener]
+def metadata(
+    broker: Broker, ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | asyncio.Future[MetadataResponse]:
     asked = request.topics
     if asked is None or (ctx.api_version == 0 and not asked):
-        topics = [_found(broker, topic) for topic in broker.topics]
-    else:
-        distinct = {(item.name, item.topic_id): item for item in asked}.values()
-        refused: Mapping[str, ErrorCode] = {}
-        if request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
-            refused = _create(
-                broker, [item.name for item in distinct if item.name and item.topic_id == NO_ID]
-            )
-        topics = [_topic(broker, ctx, item, refused) for item in distinct]
+        return _response(broker, ctx, request, [_found(broker, topic) for topic in broker.topics])
+    distinct = {(item.name, item.topic_id): item for item in asked}.values()
+    missing: list[str] = []
+    if request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
+        missing = _missing(broker, [item.name for item in distinct if item.name and item.topic_id == NO_ID])
+
+    def answer(_: object) -> MetadataResponse:
+        refused = _refused(broker, missing)
+        return _response(broker, ctx, request, [_topic(broker, ctx, item, refused) for item in distinct])
+
+    return (
+        then(broker.loop, broker.auto_create(_wanted(broker, missing)), answer) if missing else answer(None)
+    )
+
+
+def _response(
+    broker: Broker, ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    listener = broker.listeners[ctx.listener]
     me = MetadataResponseBroker(
         node_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
     )
@@ -82,13 +95,22 @@ def _topic(
     return _error(refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), asked)
 
 
-def _create(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
-    """Create those topics that are not there; what to say of those that are not there even then."""
+def _missing(broker: Broker, names: list[str]) -> list[str]:
+    """Those of these topics that are not there and may be."""
+    return [name for name in names if name not in broker.topics.by_name and why_invalid(name) is None]
+
+
+def _wanted(broker: Broker, missing: list[str]) -> list[str]:
+    """Those of the missing topics that are to be created now."""
     topics = broker.topics
-    missing = [name for name in names if name not in topics.by_name and why_invalid(name) is None]
     first = {metric_name(name): name for name in reversed(missing) if topics.colliding(name) is None}
     wanted = [name for name in missing if first.get(metric_name(name)) == name]
-    broker.auto_create(wanted[: max(AUTO_CREATE_PARTITIONS // broker.config["num.partitions"], 1)])
+    return wanted[: max(AUTO_CREATE_PARTITIONS // broker.config["num.partitions"], 1)]
+
+
+def _refused(broker: Broker, missing: list[str]) -> dict[str, ErrorCode]:
+    """What to say of those missing topics that have not been created."""
+    topics = broker.topics
     return {
         name: ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again
         if topics.colliding(name) is None

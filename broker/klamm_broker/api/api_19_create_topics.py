@@ -19,7 +19,6 @@ from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
-from klamm_broker.server.slices import then
 from klamm_broker.server.topics import INTERNAL, metric_name, why_invalid
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -32,6 +31,7 @@ from klamm_broker.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,10 @@ class Refused(KlammError):
 def create_topics(
     broker: Broker, ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | asyncio.Future[CreateTopicsResponse]:
+    return broker.topic_changes.run(_creation(broker, request))
+
+
+def _creation(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     named = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     new: dict[str, New] = {}
@@ -72,18 +76,23 @@ def create_topics(
             new[name] = _checked(broker, topic, by_metric)
         except (KlammError, OSError) as e:
             failed[name] = e
-
-    def answer(more: dict[str, Exception]) -> CreateTopicsResponse:
-        wrong = failed | more
-        results = [
-            _failed(name, wrong[name]) if name in wrong else _created(broker, name, *new[name])
-            for name in asked
-        ]
-        return CreateTopicsResponse(topics=results)
-
-    if not new or request.validate_only:
-        return answer({})
-    return then(broker.loop, broker.topic_changes.create(new), answer)
+        yield None
+    if not request.validate_only:
+        for name in list(new):  # others have been at work between the steps
+            try:
+                _check_name(broker, name, {})
+            except Refused as e:
+                failed[name] = e
+                del new[name]
+        if INTERNAL.isdisjoint(new):
+            failed |= yield from broker.creating_topics(new)
+        else:  # the coordinators ask for them as well, and cannot wait
+            failed |= broker.create_topics(new)
+    results = []
+    for name in asked:
+        results.append(_failed(name, failed[name]) if name in failed else _created(broker, name, *new[name]))
+        yield None
+    return CreateTopicsResponse(topics=results)
 
 
 def _failed(name: str, error: Exception) -> CreatableTopicResult:
@@ -91,6 +100,12 @@ def _failed(name: str, error: Exception) -> CreatableTopicResult:
         code = error.code
     elif isinstance(error, ConfigError):
         code = ErrorCode.INVALID_CONFIG
+    elif isinstance(error, KeyError):  # by another request, since it was checked
+        return CreatableTopicResult(
+            name=name,
+            error_code=ErrorCode.TOPIC_ALREADY_EXISTS,
+            error_message=f"Topic '{name}' already exists.",
+        )
     else:
         code = ErrorCode.KAFKA_STORAGE_ERROR
         unexpected = None if isinstance(error, OSError | KlammError) else error

@@ -32,6 +32,7 @@ from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
+from klamm_broker.server.slices import then
 from klamm_broker.server.topic_changes import TopicChanges
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
@@ -282,8 +283,11 @@ class Broker:
         self.groups.on_topics_changed(wanted.keys() - failed.keys(), created=True)
         return failed
 
-    def auto_create(self, names: Iterable[str]) -> None:
-        """Create topics with the broker's defaults (the offsets topic with its own). A failure is logged."""
+    def auto_create(self, names: Iterable[str]) -> asyncio.Future[None] | None:
+        """Create topics with the broker's defaults (the offsets topic with its own). A failure is logged.
+
+        The future, if there is one, ends when they are there: many are made in slices.
+        """
         wanted: dict[str, tuple[int, Mapping[str, str]]] = {}
         for name in names:
             if name == OFFSETS_TOPIC:
@@ -292,9 +296,12 @@ class Broker:
                 self.transactions.ensure_topic()
             elif name not in self.logs.busy:
                 wanted[name] = self.config["num.partitions"], {}
-        if wanted:
-            for name, error in self.create_topics(wanted).items():
+
+        def tell(failed: Mapping[str, Exception]) -> None:
+            for name, error in failed.items():
                 log.error("topic %s could not be created: %s", name, error)
+
+        return then(self.loop, self.topic_changes.create(wanted), tell) if wanted else None
 
     def add_partitions(self, topic: Topic, total: int) -> None:
         """Grow a topic to `total` partitions."""
