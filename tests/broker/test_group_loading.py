@@ -10,7 +10,7 @@ from support.group_sim import GROUP, Sim, subscription
 
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.loading import Loader
-from klamm_broker.coordinator.model import Protocol
+from klamm_broker.coordinator.model import JoinResult, Protocol
 from klamm_broker.wire.errors import ErrorCode as E
 from klamm_broker.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
@@ -105,3 +105,47 @@ def test_a_partition_that_fails_to_load_stays_unavailable(monkeypatch):
         loaded.coordinator.finish_loading(partition, loaded.now)
     assert loaded.coordinator.fetch(GROUP).error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert loaded.coordinator.list_groups()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def stable(sim: Sim, protocols: tuple[Protocol, ...], member_id: str = "") -> JoinResult:
+    """A classic group with one member that is assigned nothing."""
+    token = sim.join(member_id, protocols=protocols, protocol_type="consumer")
+    sim.settle()
+    joined = sim.result(token)
+    assert sim.error(sim.sync(joined.member_id, joined.generation_id, {joined.member_id: b""})) is E.NONE
+    assert sim.state() == "Stable"
+    return joined
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_conversion_that_was_reported_as_failed_and_is_in_the_log_does_not_outlive_what_came_after_it(up):
+    """The coordinator went on with the group that it had, and wrote it again."""
+    sim = ConsumerSim(offsets_topic_partitions=1)
+    sim.create_topic("t", 2)
+    sim.commit({("t", 0): 5})
+    protocols = (Protocol("range", subscription("t")),)
+    if up:
+        leader = stable(sim, protocols)
+    else:
+        new = SimMember(sim, "n", "t")
+        settle([new])
+        new.leave()
+    sim.auto = False
+    token = (
+        sim.send(**SimMember(sim, "n", "t").fields())
+        if up
+        else sim.join(protocols=protocols, protocol_type="consumer")
+    )
+    (append,) = sim.in_flight[0]
+    sim.log[0].extend(append.records)
+    sim.finish_appends(E.KAFKA_STORAGE_ERROR)
+    assert sim.error(token) is not E.NONE
+    sim.auto = True
+    if up:
+        stable(sim, protocols, leader.member_id)
+    else:
+        settle([SimMember(sim, "m", "t")])
+    loaded = sim.restarted(offsets_topic_partitions=1)
+    assert type(loaded.coordinator.groups[GROUP]) is type(sim.coordinator.groups[GROUP])
+    assert set(loaded.coordinator.groups[GROUP].members) == set(sim.coordinator.groups[GROUP].members)
+    assert loaded.offsets() == {("t", 0): 5}
