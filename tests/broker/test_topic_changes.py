@@ -373,6 +373,21 @@ async def test_two_who_create_the_same_topics_at_once(server, connect, shortest_
     assert "could not be created" not in caplog.text
 
 
+async def test_two_who_ask_for_the_same_missing_topics_at_once(server, connect, shortest_slices, caplog):
+    names = [f"asked-{n}" for n in range(10)]
+
+    async def ask(client, ordered):
+        wanted = [MetadataRequestTopic(name=n) for n in ordered]
+        answer = await client.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 9)
+        return {topic.name: topic.error_code for topic in answer.topics}
+
+    answers = await asyncio.gather(ask(await connect(), names), ask(await connect(), names[::-1]))
+    for codes in answers:
+        assert set(codes.values()) <= {E.NONE, E.LEADER_NOT_AVAILABLE}, "who comes late asks again"
+    assert set(server.broker.topics.by_name) == set(names)
+    assert "could not be created" not in caplog.text
+
+
 async def test_configurations_of_many_are_described_in_slices(server, connect, shortest_slices):
     one, other = await connect(), await connect()
     wanted = [

@@ -299,7 +299,8 @@ class Broker:
 
         def tell(failed: Mapping[str, Exception]) -> None:
             for name, error in failed.items():
-                log.error("topic %s could not be created: %s", name, error)
+                if not isinstance(error, KeyError):  # that is: somebody else has begun to create it meanwhile
+                    log.error("topic %s could not be created: %s", name, error)
 
         return then(self.loop, self.topic_changes.create(wanted), tell) if wanted else None
 
