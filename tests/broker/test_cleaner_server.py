@@ -17,6 +17,7 @@ from support.broker import new_topic, wait_until
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.log import checkpoints
+from klamm_broker.server.clean_points import CleanPoints
 
 FAST = {"log.cleaner.backoff.ms": "20"}
 COMPACT = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
@@ -219,6 +220,17 @@ def test_damage_leaves_the_log_alone_until_the_next_start(tmp_path: Path) -> Non
         wait_until(lambda: "cannot be cleaned until the next start" in broker.log_text, "it is told")
         assert path.read_bytes() == data
         assert broker.log_text.count("cannot be cleaned") == 1
+
+
+def test_a_log_that_was_cut_is_not_clean_where_it_is_written_anew(tmp_path: Path) -> None:
+    partition, end = ("t", 0), 50
+    checkpoints.write_offsets(tmp_path / checkpoints.CLEANER_OFFSET, {partition: end + 1, ("u", 0): end})
+    points = CleanPoints([tmp_path])
+    for name in ("t", "u", "v"):
+        points.cut(tmp_path, (name, 0), end)
+    assert points.get(tmp_path, partition) is None
+    assert points.get(tmp_path, ("u", 0)) == end
+    assert points.get(tmp_path, ("v", 0)) is None
 
 
 def test_an_idle_broker_has_no_cleaner_process(tmp_path: Path) -> None:

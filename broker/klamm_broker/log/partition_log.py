@@ -242,6 +242,10 @@ class PartitionLog(StoredLog):
             raise StorageError(f"{self.name}: the segments {cleaned.replaces} are not there any more")
         return first, end
 
+    def swap_refused(self, error: OSError) -> StorageError:
+        """It could not be prepared: nothing has changed."""
+        return self._storage_error("putting a cleaned segment in place", error)
+
     def adopt(self, swap: Swap) -> None:
         """The new segment is prepared: use it from now on. `finish_swap` must follow, once the old ones are retired.
 

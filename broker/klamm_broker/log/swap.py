@@ -101,13 +101,10 @@ class Swap:
         )
         self._path = directory
         self.file: OpenFile
+        self.deleted: list[Path] = []
+        """The old files under their new names."""
         self._directory: OpenFile
         self._steps: SwapPlan
-
-    @property
-    def deleted(self) -> list[Path]:
-        """The old files under their new names."""
-        return [self._path / name for name in self._steps.deleted]
 
     def prepare(self) -> None:
         """The phase that can be undone, and is when it fails.
@@ -118,6 +115,7 @@ class Swap:
         with os.scandir(self._directory.fd) as entries:
             names = [entry.name for entry in entries]
         self._steps = plan(self.cleaned.base_offset, self.cleaned.replaces, names)
+        self.deleted = [self._path / name for name in self._steps.deleted]
         path = self._path / (files.offset_name(self.cleaned.base_offset, files.LOG) + files.CLEANED)
         file = OpenFile(path, os.O_RDWR)
         found = os.fstat(file.fd)

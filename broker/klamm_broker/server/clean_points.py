@@ -34,6 +34,17 @@ class CleanPoints:
     def set(self, directory: Path, partition: TopicPartition, offset: int) -> None:
         self._points.setdefault(directory, {})[partition] = offset
 
+    def cut(self, directory: Path, partition: TopicPartition, end: int) -> None:
+        """The log ends here: nothing is known of it if it was clean beyond."""
+        points = self._points.get(directory, {})
+        if points.get(partition, -1) > end:
+            del points[partition]
+            log.warning(
+                "%s-%d ends at %d, before the point up to which it was clean: it counts as dirty",
+                *partition,
+                end,
+            )
+
     def drop(self, partitions: Collection[TopicPartition]) -> list[Path]:
         """Forget these partitions: a namesake is another log. The directories that had one of them."""
         changed = []

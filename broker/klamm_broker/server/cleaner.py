@@ -90,6 +90,8 @@ class LogCleaner:
         """Begin, unless log.cleaner.enable=false."""
         self._points = CleanPoints(self._broker.config.log_dirs)
         self._points.keep_only(self._partitions_in)
+        for each in self._broker.logs:  # damage may have cut it; what is written there from now on is dirty
+            self._points.cut(each.directory.parent, (each.topic, each.partition), each.log_end_offset)
         if self._config("enable"):
             self._task = self._broker.loop.create_task(self._run())
 
@@ -237,7 +239,10 @@ class LogCleaner:
     ) -> None:
         """Swap a finished segment in: what touches many files, or waits for the disk, is done in threads."""
         swap = partition_log.begin_swap(cleaned)
-        await asyncio.to_thread(swap.prepare)
+        try:
+            await asyncio.to_thread(swap.prepare)
+        except OSError as e:
+            raise partition_log.swap_refused(e) from e
         try:
             check()
             began = time.perf_counter()
