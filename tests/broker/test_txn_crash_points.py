@@ -19,6 +19,7 @@ from support.inprocess import connect, serving
 from support.txn_client import GROUP, NAME, OFFSET, QUICK, TOPIC, Client, Known, transaction
 
 from klamm_broker.client import Connection
+from klamm_broker.coordinator.effects import Now
 from klamm_broker.coordinator.producer_ids import GAP
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.server.broker import Broker
@@ -37,23 +38,25 @@ class CrashPoint:
     committed: bool | None
 
 
-async def commit(connection: Connection, known: Known, version: int) -> None:
+async def commit(_: Broker, connection: Connection, known: Known, version: int) -> None:
     await (await transaction(connection, known, version)).end(committed=True)
 
 
-async def abort(connection: Connection, known: Known, version: int) -> None:
+async def abort(_: Broker, connection: Connection, known: Known, version: int) -> None:
     await (await transaction(connection, known, version)).end(committed=False)
 
 
-async def fence(connection: Connection, known: Known, version: int) -> None:
+async def fence(_: Broker, connection: Connection, known: Known, version: int) -> None:
     await transaction(connection, known, version)
     await Client(connection, known, version).init()
     known.committed = False
 
 
-async def time_out(connection: Connection, known: Known, version: int) -> None:
-    client = await transaction(connection, known, version, timeout_ms=300)
-    await asyncio.sleep(0.5)
+async def time_out(broker: Broker, connection: Connection, known: Known, version: int) -> None:
+    client = await transaction(connection, known, version)
+    shell = broker.transactions
+    now = shell.now()
+    shell.run(shell.coordinator.tick(Now(now.mono_ms + 61_000, now.wall_ms + 61_000)))
     await client.init()
     known.committed = False
 
@@ -105,7 +108,10 @@ async def settled(broker: Broker) -> None:
 
 
 async def check(point: CrashPoint, version: int) -> None:
-    async with serving(point.directory, transaction_state_log_num_partitions="1") as server:
+    async with (
+        serving(point.directory, transaction_state_log_num_partitions="1") as server,
+        await connect(server) as connection,
+    ):
         broker, what = server.broker, point.what
         await settled(broker)
         found = broker.transactions.coordinator.transactions.get(NAME)
@@ -116,7 +122,7 @@ async def check(point: CrashPoint, version: int) -> None:
             assert recorded.state.title in ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort"), what
             if point.committed is not None:
                 assert recorded.state.title != "Ongoing", what
-        client = Client(await connect(server), Known(newest=point.newest), version)
+        client = Client(connection, Known(newest=point.newest), version)
         await client.init()
         logs = [p.log for p in broker.topics.by_name[TOPIC].partitions]
         for log in logs:
@@ -135,13 +141,13 @@ async def test_a_crash_after_each_append(tmp_path, monkeypatch, life, version):
     known = Known()
     data, copies = tmp_path / "data", tmp_path / "copies"
     copies.mkdir()
-    async with serving(data, **QUICK) as server:
+    async with serving(data, **QUICK) as server, await connect(server) as connection:
         server.broker.create_topic(TOPIC, partitions=2)
         server.broker.groups.ensure_topic()
         server.broker.transactions.ensure_topic()
         with monkeypatch.context() as patch:
             points = crash_after_each_append(patch, data, copies, known)
-            await life(await connect(server), known, version)
+            await life(server.broker, connection, known, version)
     assert len(points) >= 10
     points[-1].committed = known.committed  # after the last append, all is answered
     points[-1].newest = known.newest
@@ -152,8 +158,8 @@ async def test_a_crash_after_each_append(tmp_path, monkeypatch, life, version):
 async def test_no_producer_id_is_given_twice_when_its_file_is_lost(tmp_path):
     """A directory that was restored without it, or that Kafka wrote: transactional ids may hold what no log shows."""
     known = Known()
-    async with serving(tmp_path / "data", **QUICK) as server:
-        client = Client(await connect(server), known, 2)
+    async with serving(tmp_path / "data", **QUICK) as server, await connect(server) as connection:
+        client = Client(connection, known, 2)
         await client.init()
         taken = client.producer_id
     (tmp_path / "data" / "producer-id-block").unlink()
@@ -163,38 +169,39 @@ async def test_no_producer_id_is_given_twice_when_its_file_is_lost(tmp_path):
         await settled(server.broker)
         await asyncio.sleep(0.01)
         assert transactions.new_producer_id().producer_id == taken + GAP
-        again = Client(await connect(server), known, 2)
-        await again.init()
+        async with await connect(server) as connection:
+            again = Client(connection, known, 2)
+            await again.init()
         assert again.producer_id == taken
 
 
 async def test_ids_in_a_partition_that_cannot_be_opened_are_unavailable(tmp_path):
     """Not unknown, which clients give up at, and not new."""
     data = tmp_path / "data"
-    async with serving(data, **QUICK) as server:
-        await Client(await connect(server), Known(), 2).init()
+    async with serving(data, **QUICK) as server, await connect(server) as connection:
+        await Client(connection, Known(), 2).init()
     segment = data / "__transaction_state-0" / f"{0:020}.log"
     segment.unlink()
     segment.mkdir()
-    async with serving(data, **QUICK) as server:
+    async with serving(data, **QUICK) as server, await connect(server) as connection:
         assert server.broker.topics.by_name["__transaction_state"].partitions[0].log.offline
         await asyncio.sleep(0.05)
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000)
-        answer = await (await connect(server)).request(request, 5)
+        answer = await connection.request(request, 5)
         assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         assert server.broker.transactions.new_producer_id().error is E.NONE, "others go on"
         asked = DescribeProducersRequest(
             topics=[TopicRequest(name="__transaction_state", partition_indexes=[0])]
         )
-        (topic,) = (await (await connect(server)).request(asked, 0)).topics
+        (topic,) = (await connection.request(asked, 0)).topics
         assert topic.partitions[0].error_code == E.KAFKA_STORAGE_ERROR, "not: no producers"
 
 
 async def test_a_defect_at_a_marker_does_not_leave_its_transaction_undecided(tmp_path, monkeypatch, caplog):
-    async with serving(tmp_path / "data", **QUICK) as server:
+    async with serving(tmp_path / "data", **QUICK) as server, await connect(server) as connection:
         broker = server.broker
         broker.create_topic(TOPIC, partitions=2)
-        client = await transaction(await connect(server), Known(), 2)
+        client = await transaction(connection, Known(), 2)
         append, failures = broker.append, [RuntimeError("a defect")]
 
         def failing(partition: Any, *args: Any, **kwargs: Any) -> Any:

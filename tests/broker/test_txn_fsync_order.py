@@ -53,10 +53,13 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_with_durability_fsync_each_step_is_on_the_disk_before_the_next_is_seen(tmp_path, monkeypatch):
     """Decision, answer; markers, what readers see of them, offsets; completion: in this order, each after its fsync."""
     gate = Gate(monkeypatch)
-    async with serving(tmp_path / "data", durability="fsync", **QUICK) as server:
+    async with (
+        serving(tmp_path / "data", durability="fsync", **QUICK) as server,
+        await connect(server) as connection,
+    ):
         broker = server.broker
         broker.create_topic(TOPIC, partitions=2)
-        client = await transaction(await connect(server), Known(), 2)
+        client = await transaction(connection, Known(), 2)
         logs = [p.log for p in broker.topics.by_name[TOPIC].partitions]
         found = broker.transactions.coordinator.transactions[NAME]
 
@@ -89,9 +92,11 @@ async def test_with_durability_fsync_each_step_is_on_the_disk_before_the_next_is
 
 async def test_with_durability_fsync_a_marker_by_hand_is_seen_when_it_is_on_the_disk(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
-    async with serving(tmp_path / "data", durability="fsync", **QUICK) as server:
+    async with (
+        serving(tmp_path / "data", durability="fsync", **QUICK) as server,
+        await connect(server) as connection,
+    ):
         server.broker.create_topic(TOPIC, partitions=1)
-        connection = await connect(server)
         client = Client(connection, Known(), 2)
         await client.init()
         await client.produce(0)

@@ -24,10 +24,7 @@ from klamm_broker.wire.messages.txn_offset_commit import (
 )
 
 NAME, TOPIC, GROUP, OFFSET = "txn", "t", "group", 7
-QUICK = {
-    "transaction_state_log_num_partitions": "1",
-    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "20",
-}
+QUICK = {"transaction_state_log_num_partitions": "1"}
 
 
 @dataclass
@@ -51,8 +48,8 @@ class Client:
     def _me(self) -> dict[str, Any]:
         return {"transactional_id": NAME, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
-    async def init(self, timeout_ms: int = 60_000) -> None:
-        request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms)
+    async def init(self) -> None:
+        request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
         while (answer := await self._connection.request(request, 5)).error_code:
             assert answer.error_code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS)
             await asyncio.sleep(0.01)
@@ -98,9 +95,9 @@ class Client:
             self._known.newest = answer.producer_id, answer.producer_epoch
 
 
-async def transaction(connection: Connection, known: Known, version: int, timeout_ms: int = 60_000) -> Client:
+async def transaction(connection: Connection, known: Known, version: int) -> Client:
     client = Client(connection, known, version)
-    await client.init(timeout_ms)
+    await client.init()
     await client.produce(0)
     await client.produce(1)
     await client.commit_offset()
