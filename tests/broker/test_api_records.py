@@ -297,7 +297,7 @@ def test_list_offsets_errors(client, topic):
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition] * 2)]
     )
     answer = client.request(twice, 7).topics[0].partitions
-    assert [p.error_code for p in answer] == [E.INVALID_REQUEST] * 2
+    assert [p.error_code for p in answer] == [E.INVALID_REQUEST], "Kafka answers it once"
 
 
 def epoch_end(client, topic, epoch, *, current=-1, version=4):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from support.answers import NOBODY, Request, Side
-from support.raw import batch, fetch_request, produce_request
+from support.raw import RawClient, batch, fetch_request, produce_request
 
+from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -262,10 +266,79 @@ def delete_records(side: Side) -> list[Request]:
     ]  # fmt: skip
 
 
+_SPECS = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+
+
+def offsets_of_a_trimmed_log(side: Side) -> list[Request]:
+    """Five batches with times that go up and down; the log starts in the middle of one, at its end, at its last record."""
+    name = "trimmed"
+    times = (START + 5000, START + 1000, START + 9000, START + 2000, START + 3000)
+    asked = [START - 1, *sorted(times), START + 9001]
+
+    def trim(offset: int) -> list[Request]:
+        part = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topics = [DeleteRecordsTopic(name=name, partitions=[part])]
+        listed = [offsets(t, 11, topic=name, isolation=i) for t in (*_SPECS, *asked) for i in (0, 1)]
+        epochs = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch) for epoch in (0, 1)]
+        about = [
+            (
+                OffsetForLeaderEpochRequest(
+                    replica_id=-1, topics=[OffsetForLeaderTopic(topic=name, partitions=[e])]
+                ),
+                4,
+            )
+            for e in epochs
+        ]
+        return [(DeleteRecordsRequest(topics=topics, timeout_ms=5000), 2), *listed, *about]
+
+    created = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    return [
+        (CreateTopicsRequest(topics=[created], timeout_ms=10_000), 7),
+        *((produce_request(name, batch(b"a", b"b", timestamp=t), acks=-1), 8) for t in times),
+        *[request for offset in (0, 1, 3, 6, 9, -1, 10, 11) for request in trim(offset)],
+    ]
+
+
+def offsets_beside_an_open_transaction(side: Side) -> list[Request]:
+    """Committed records end where the transaction begins, for every question that has an isolation level."""
+    name = "undecided"
+    asked_for = FindCoordinatorRequest(key_type=1, coordinator_keys=["offsets-of"])
+    init = InitProducerIdRequest(transactional_id="offsets-of", transaction_timeout_ms=60_000)
+    with RawClient(side.port) as client:  # the first question makes the coordinator's topic
+        end = time.monotonic() + 30
+        while client.request(asked_for, 4).coordinators[0].error_code or client.request(init, 4).error_code:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+    def within(answers: list[object]) -> Request:
+        got = answers[2]
+        records = batch(
+            b"x", b"y", timestamp=START + 5000, producer_id=got.producer_id, producer_epoch=got.producer_epoch,
+            base_sequence=0, is_transactional=True,
+        )  # fmt: skip
+        return produce_request(name, records, acks=-1, transactional_id="offsets-of"), 12
+
+    created = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    part = DeleteRecordsPartition(partition_index=0, offset=-1)
+    topics = [DeleteRecordsTopic(name=name, partitions=[part])]
+    listed = [
+        offsets(t, 11, topic=name, isolation=i)
+        for t in (*_SPECS, START, START + 1, START + 5000, START + 6000)
+        for i in (0, 1)
+    ]
+    return [
+        (CreateTopicsRequest(topics=[created], timeout_ms=10_000), 7),
+        (produce_request(name, batch(b"a", b"b", timestamp=START), acks=-1), 8),
+        (init, 4),
+        within,
+        (produce_request(name, batch(b"z", timestamp=START + 3000), acks=-1), 8),
+        *listed,
+        (DeleteRecordsRequest(topics=topics, timeout_ms=5000), 2),
+        *listed,
+    ]
+
+
 INTENDED: dict[str, dict[str, str]] = {
-    "list_offsets_refused": {
-        r"^5\.": "a partition that is named twice: Kafka refuses both mentions, we the second",
-    },
     "fetch_refused": {
         r"aborted_transactions": "null and empty mean the same",
     },
@@ -288,7 +361,7 @@ INTENDED: dict[str, dict[str, str]] = {
         list_offsets_by_special_timestamps, list_offsets_by_special_timestamps_in_old_versions, list_offsets_by_time,
         list_offsets_refused, offsets_for_leader_epochs, fetch, fetch_refused, fetch_of_several,
         fetch_sessions, fetch_session_that_is_forgotten, produce, produce_refused,
-        produce_of_both_kinds, idempotent_produce, init_producer_id_refused, delete_records,
+        produce_of_both_kinds, idempotent_produce, init_producer_id_refused, delete_records, offsets_of_a_trimmed_log, offsets_beside_an_open_transaction,
     ],
     ids=lambda case: case.__name__,
 )  # fmt: skip

@@ -52,8 +52,11 @@ def list_offsets(broker: Broker, ctx: RequestContext, request: ListOffsetsReques
         answers = []
         for asked in topic.partitions:
             where = (topic.name, asked.partition_index)
+            times = named.pop(where, 0)
+            if not times:
+                continue  # refused already
             partition = broker.partition(*where)
-            if named[where] > 1:
+            if times > 1:
                 answers.append(_error(asked, ErrorCode.INVALID_REQUEST))
             elif partition is None:
                 answers.append(_error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
