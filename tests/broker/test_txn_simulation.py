@@ -20,9 +20,10 @@ from functools import partial
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
-from support.txn_sim import DataPartition, Sim
+from support.txn_sim import WALL_MS, DataPartition, Sim
 
 from klamm_broker.coordinator.model import TopicPartition
+from klamm_broker.coordinator.transactions import records
 from klamm_broker.coordinator.transactions.markers import RETRY_MS
 from klamm_broker.coordinator.transactions.model import (
     AddRequest,
@@ -32,6 +33,7 @@ from klamm_broker.coordinator.transactions.model import (
     ProducerRequest,
 )
 from klamm_broker.coordinator.transactions.state import PREPARED, TransactionState
+from klamm_broker.coordinator.transactions.transaction import EPOCH_MAX, Recorded
 from klamm_broker.log.errors import LogError
 from klamm_broker.wire.errors import ErrorCode as E
 
@@ -75,10 +77,19 @@ class Transactions(RuleBasedStateMachine):
         self.answered: dict[object, bool] = {}
         self.settled: dict[object, bool] = {}
 
-    @initialize(level=st.sampled_from((2, 2, 1)))
-    def level(self, level):
-        """The broker's feature level: below 2 it fences producers in another way, and no client speaks version 2."""
+    @initialize(level=st.sampled_from((2, 2, 1)), worn=st.booleans())
+    def before(self, level, worn):
+        """The broker's feature level: below 2 it fences producers in another way, and no client speaks version 2.
+
+        A worn id has few epochs left.
+        """
         self.sim.transaction_version = level
+        if worn:
+            recorded = Recorded(producer_id=0, epoch=EPOCH_MAX - 4, timeout_ms=TIMEOUT_MS, updated_ms=WALL_MS)
+            record = records.encode(NAMES[0], recorded, transaction_version=level)
+            self.sim.state[self.sim.coordinator.partition_for(NAMES[0])] = [record]
+            self.sim.first_free = 1
+            self.sim.restart()
 
     def request(self, call, *, outcome=E.NONE):
         """The answer, when it comes at once or after what `outcome` says of an append; None when it is lost.
@@ -194,11 +205,12 @@ class Transactions(RuleBasedStateMachine):
 
     # The world
 
-    @rule(which=st.integers(0, 10), error=st.sampled_from((E.NONE, E.NONE, *FAILURES)))
-    def finish(self, which, error):
-        logs = list(self.sim.in_flight)
-        if logs:
-            self.sim.finish(logs[which % len(logs)], error)
+    @rule(which=st.integers(0, 10), errors=st.lists(st.sampled_from((E.NONE, E.NONE, *FAILURES)), min_size=1))
+    def finish(self, which, errors):
+        for error in errors:
+            logs = list(self.sim.in_flight)
+            if logs:
+                self.sim.finish(logs[which % len(logs)], error)
 
     @rule(ms=st.sampled_from((RETRY_MS, TIMEOUT_MS // 3, TIMEOUT_MS)))
     def wait(self, ms):
