@@ -490,6 +490,27 @@ def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(star
     assert count.of_python / partitions <= 600
 
 
+def test_the_work_of_a_start_after_a_crash_is_small_where_little_was_written(start):
+    manager = start()
+    manager.create_topic("many", 50, now_ms=NOW)
+    for log in manager:
+        log.append(batch(), now_ms=NOW)
+    manager.tick_checkpoints()
+    manager.release()
+    count = CallCount()
+    sys.setprofile(count)
+    try:
+        manager = start()
+    finally:
+        sys.setprofile(None)
+    assert [log.log_end_offset for log in manager] == [1] * 50
+    of_c = {name: number / 50 for name, number in count.of_c.items()}
+    assert not {"mmap", "unlink", "rename"} & {name for name, number in of_c.items() if number >= 1}
+    assert of_c.get("ftruncate", 0) < 1, "indexes that are empty are left alone"
+    assert of_c["open"] <= 4, "topic id, epochs, log"
+    assert of_c.get("fsync", 0) < 1
+
+
 def test_names_of_other_files_are_left_alone(start):
     manager = start()
     (manager.directory / "lost+found").mkdir()

@@ -402,6 +402,26 @@ async def test_configurations_of_many_are_described_in_slices(server, connect, s
     assert [r.resource_name for r in answer.results] == [f"g{n}" for n in range(30)]
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("a defect")])
+async def test_what_a_job_raises_is_dealt_with_by_the_steps_or_raised(error):
+    def job():
+        raise error
+
+    def steps(*, deals_with_it):
+        try:
+            yield job
+        except type(error):
+            if not deals_with_it:
+                raise
+        return "done"
+
+    loop = asyncio.get_running_loop()
+    assert finish(steps(deals_with_it=True)) == await drive(loop, steps(deals_with_it=True)) == "done"
+    for run in (finish, lambda left: drive(loop, left)):
+        with pytest.raises(type(error)):
+            await run(steps(deals_with_it=False))
+
+
 async def test_slices_give_the_results_in_order_and_errors_to_who_waits(monkeypatch):
     loop = asyncio.get_running_loop()
     assert in_slices(loop, range(5), lambda n: n * 2) == [0, 2, 4, 6, 8]

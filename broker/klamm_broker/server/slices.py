@@ -48,7 +48,7 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
         return result  # type: ignore[return-value]  # it is there once finished
     done: asyncio.Future[_R] = loop.create_future()
 
-    def go_on(error: OSError | None = None) -> None:
+    def go_on(error: Exception | None = None) -> None:
         try:
             finished, result, job = _slice(steps, error)
         except Exception as e:  # it belongs to whoever waits for the future
@@ -60,7 +60,7 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
         elif not done.cancelled():
             done.set_result(result)  # type: ignore[arg-type]
 
-    def job_done(future: asyncio.Future[OSError | None]) -> None:
+    def job_done(future: asyncio.Future[Exception | None]) -> None:
         go_on(future.result())
 
     def then_go_on(job: Job | None) -> None:
@@ -95,16 +95,16 @@ def then(
     return answer
 
 
-def _error_of(job: Job) -> OSError | None:
-    """Do a job; what went wrong with the disk."""
+def _error_of(job: Job) -> Exception | None:
+    """Do a job; what went wrong: the steps deal with it, or raise it."""
     try:
         job()
-    except OSError as e:
+    except Exception as e:
         return e
     return None
 
 
-def _slice(steps: Steps[_R], error: OSError | None = None) -> tuple[bool, _R | None, Job | None]:
+def _slice(steps: Steps[_R], error: Exception | None = None) -> tuple[bool, _R | None, Job | None]:
     """Work until the slice's time is up or a job is to be done; whether all is done, what came of it, and the job.
 
     `error` is what the last job raised.
