@@ -14,7 +14,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +27,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.server.clean_points import CleanPoints
 from klamm_broker.server.cleaner_process import CleanerProcess, ProcessEnded
+from klamm_broker.server.cleaner_stats import CleanerStats
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
@@ -45,28 +45,6 @@ _NEVER_MS: Final = 2**63 - 1
 
 class _Unwanted(Exception):
     """The log is not what it was when the round began."""
-
-
-@dataclass(slots=True)
-class CleanerStats:
-    """Counters since the start, and gauges of the last round under the names of Kafka's metrics."""
-
-    runs: int = 0
-    aborted: int = 0
-    crashes: int = 0
-    bytes_read: int = 0  # the map's included
-    bytes_written: int = 0
-    records_read: int = 0
-    records_written: int = 0
-    records_without_key: int = 0
-    cpu_s: float = 0.0  # of the current process
-    last_duration_s: float = 0.0
-    longest_swap_s: float = 0.0  # on the loop
-    max_buffer_utilization_percent: int = 0
-    cleaner_recopy_percent: int = 0
-    max_dirty_percent: int = 0
-    max_compaction_delay_ms: int = 0
-    last_run_s: float = 0.0  # monotonic
 
 
 class LogCleaner:
