@@ -114,7 +114,7 @@ class ProducerState:
     @property
     def first_undecided_offset(self) -> int | None:
         """The first offset of the oldest open transaction."""
-        return min(self._ongoing.values(), default=None)
+        return min(self._ongoing.values()) if self._ongoing else None  # asked for by every fetch
 
     def copy(self) -> ProducerState:
         """An independent copy, to judge several batches of one append by."""

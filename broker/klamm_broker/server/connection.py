@@ -152,16 +152,16 @@ class Connection:
         cork: list[Piece] = []  # answers that leave in one call
         self._processing = True
         try:
-            while not self.closed and not self._blocked():
+            while self._end - self._start >= self._need and not self.closed and not self._blocked():
                 start = self._start
                 held = self._end - start
+                while self._need <= _PREFIX and held >= self._need:
+                    need = self._next_need(start, held)
+                    if need == self._need:
+                        break
+                    self._need = need
                 if held < self._need:
                     break
-                if self._need <= _PREFIX:
-                    need = self._next_need(start, held)
-                    if need != self._need:
-                        self._need = need
-                        continue
                 end = start + self._need
                 reply = dispatch(self, self._view, start + 4, end)
                 self._start = end
@@ -345,8 +345,9 @@ class Connection:
         self.loop.run_in_executor(None, residency.bring_in, cold).add_done_callback(done)
 
     def _blocked(self) -> bool:
-        full = len(self._parked) >= MAX_PARKED or self._parked_bytes >= MAX_PARKED_BYTES
-        return full or bool(self._out) or self._quiet or self._held
+        if self._out or self._quiet or self._held:
+            return True
+        return self._parked_bytes >= MAX_PARKED_BYTES or len(self._parked) >= MAX_PARKED
 
     def _resume(self) -> None:
         """Go on with requests that are already in the buffer, then read again."""

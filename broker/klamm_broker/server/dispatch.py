@@ -45,14 +45,14 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
     api = conn.server.apis.get(key)
     if api is None:
         raise BadRequest(f"api key {key} version {version} is not served ({end - pos} bytes)")
-    metrics = conn.server.metrics.of(key)
+    metrics = conn.server.metrics.apis[key]
     conn.handling = metrics, perf_counter()
     if not api.min_version <= version <= api.max_version:
         if key == ApiKey.API_VERSIONS:
             return conn.server.unsupported_api_versions(correlation_id)
         served = f"{api.min_version} to {api.max_version}"
         raise BadRequest(f"{api.name} version {version} is not served, {served} are ({end - pos} bytes)")
-    metrics.requests[version] = metrics.requests.get(version, 0) + 1
+    metrics.requests[version] += 1
     try:
         if api.raw is not None:
             body = pos + _HEAD.size + (max(0, client_len))
@@ -109,7 +109,7 @@ def count_error(conn: Connection, api: Api, message: Any) -> None:
     """Take note of the error code of an answer as a whole; those of its parts are the parts' business."""
     code = getattr(message, "error_code", 0)
     if code:
-        errors = conn.server.metrics.of(api.key).errors
+        errors = conn.server.metrics.apis[api.key].errors
         errors[code] = errors.get(code, 0) + 1
 
 

@@ -106,19 +106,8 @@ class Fetch:
         return waiter
 
 
-class Asked:
-    """A topic of a full fetch, with the partitions that exist."""
-
-    __slots__ = ("key", "partitions", "unknown")
-
-    def __init__(
-        self, key: TopicKey, unknown: ErrorCode, partitions: list[tuple[FetchPartition, Partition | None]]
-    ) -> None:
-        self.key = key
-        self.unknown = unknown
-        self.partitions = partitions
-
-
+Asked = tuple[TopicKey, ErrorCode, list[tuple["FetchPartition", "Partition | None"]]]
+"""A topic of a full fetch, what to say of partitions that do not exist, and all that are named."""
 Answer = list[tuple[TopicKey, list[FetchResult]]]
 
 
@@ -134,7 +123,7 @@ class FullFetch(Fetch):
         self._session = session
         by_id = version >= IDS_FROM
         topics: Mapping[Any, Topic] = broker.topics.by_id if by_id else broker.topics.by_name
-        self._topics = []
+        self._topics: list[Asked] = []
         for topic in request.topics:
             key: TopicKey = topic.topic_id if by_id else topic.topic
             found = topics.get(key)
@@ -148,16 +137,16 @@ class FullFetch(Fetch):
             asked = [
                 (p, partitions[p.partition] if 0 <= p.partition < count else None) for p in topic.partitions
             ]
-            self._topics.append(Asked(key, unknown, asked))
+            self._topics.append((key, unknown, asked))
 
     def attempt(self, *, final: bool) -> Reply | None:
         total, urgent, known = 0, final, False
         answer: Answer = []
-        for topic in self._topics:
+        for key, unknown, partitions in self._topics:
             results = []
-            for asked, partition in topic.partitions:
+            for asked, partition in partitions:
                 if partition is None:
-                    results.append(FetchResult(asked.partition, topic.unknown))
+                    results.append(FetchResult(asked.partition, unknown))
                     continue
                 known = True
                 if partition.deleted:
@@ -169,7 +158,7 @@ class FullFetch(Fetch):
                 if result.records is not None:
                     total += result.records.size  # type: ignore[union-attr]  # always a file range here
                 results.append(result)
-            answer.append((topic.key, results))
+            answer.append((key, results))
         if total < self._min_bytes and known and not urgent:
             self.missing = self._min_bytes - total
             return None
@@ -179,27 +168,27 @@ class FullFetch(Fetch):
 
     def park(self, slot: Slot, timeout_s: float) -> None:
         """Wait for more; the answer goes into `slot`."""
-        partitions = [p for topic in self._topics for _, p in topic.partitions if p is not None]
+        partitions = [p for _, _, asked in self._topics for _, p in asked if p is not None]
         self._wait(slot, timeout_s, partitions)
 
     def _count(self, answer: Answer) -> None:
-        for topic, (_, results) in zip(self._topics, answer, strict=True):
-            for (_, partition), result in zip(topic.partitions, results, strict=True):
+        for (_, _, asked), (_, results) in zip(self._topics, answer, strict=True):
+            for (_, partition), result in zip(asked, results, strict=True):
                 if partition is not None:
-                    size = 0 if result.records is None else result.records.size  # type: ignore[union-attr]
-                    partition.topic.metrics.note_fetch(result.error_code, size)
+                    records = result[6]
+                    partition.topic.metrics.note_fetch(result[1], 0 if records is None else records.size)  # type: ignore[union-attr]
 
     def _open_session(self, answer: Answer) -> int:
         """Remember what was asked and what is told; the session's id, or 0 when there is no room for it."""
         sessions, topics = self._broker.fetch_sessions, self._broker.topics
         now_ms = int(self._broker.loop.time() * 1000)
-        size = sum(len(topic.partitions) for topic in self._topics)
+        size = sum(len(asked) for _, _, asked in self._topics)
         uses_ids = self._version >= IDS_FROM
         session = sessions.create(size, uses_ids=uses_ids, committed=self._committed, now_ms=now_ms)
         if session is None:
             return 0
-        for topic, (key, results) in zip(self._topics, answer, strict=True):
-            for (asked, _), result in zip(topic.partitions, results, strict=True):
+        for (_, _, named), (key, results) in zip(self._topics, answer, strict=True):
+            for (asked, _), result in zip(named, results, strict=True):
                 watched = session.add(key, asked)
                 watched.resolve(topics)
                 told(session, watched, result)
@@ -227,7 +216,8 @@ class IncrementalFetch(Fetch):
         total, urgent, missing = 0, final, 0
         news: list[tuple[Watched, FetchResult]] = []
         for watched in list(session.changed):
-            error = watched.resolve(topics)
+            partition = watched.partition
+            error = watched.resolve(topics) if partition is None or partition.deleted else None
             if error is not None:
                 missing += error != ErrorCode.INCONSISTENT_TOPIC_ID
                 result = FetchResult(watched.asked.partition, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import defaultdict
 from typing import Final
 
 from klamm_broker.wire.api_keys import ApiKey
@@ -16,6 +17,7 @@ LATENCY_BUCKETS_S: Final = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
 """Upper bounds in seconds. A small request takes 20 µs here, a long poll half a second."""
+_FIRST_BUCKET_S: Final = LATENCY_BUCKETS_S[0]
 
 
 class Histogram:
@@ -29,7 +31,10 @@ class Histogram:
         self.maximum = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
+        if seconds <= _FIRST_BUCKET_S:  # most of them: half the time
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
         self.total += seconds
         if seconds > self.maximum:  # noqa: PLR1730 - for every request: a call costs three times this
             self.maximum = seconds
@@ -62,7 +67,7 @@ class ApiMetrics:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.requests: dict[int, int] = {}
+        self.requests: defaultdict[int, int] = defaultdict(int)
         self.errors: dict[int, int] = {}
         self.latency = Histogram()
 
@@ -97,21 +102,22 @@ class TopicMetrics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class ApiTable(dict[int, ApiMetrics]):
+    """`ApiMetrics` by API key, each made at its first request. A lookup that needs no call."""
+
+    def __missing__(self, key: int) -> ApiMetrics:
+        made = self[key] = ApiMetrics(api_name(key))
+        return made
+
+
 class RequestMetrics:
     """`ApiMetrics` by key, and what happens to connections."""
 
     __slots__ = ("apis", "connections_closed", "connections_made", "connections_refused")
 
     def __init__(self) -> None:
-        self.apis: dict[int, ApiMetrics] = {}
+        self.apis = ApiTable()
         self.connections_made = self.connections_closed = self.connections_refused = 0
-
-    def of(self, key: int) -> ApiMetrics:
-        """The metrics of an API, made at its first request."""
-        found = self.apis.get(key)
-        if found is None:
-            found = self.apis[key] = ApiMetrics(api_name(key))
-        return found
 
 
 class IdleMeter:
