@@ -132,6 +132,8 @@ class Transactions(RuleBasedStateMachine):
             self.produce(client, at, E.NONE)
         if committed is not None:
             self.decide(client, committed=committed, outcome=outcome)
+            if outcome is None:  # it comes again
+                self.decide(client, committed=committed, outcome=E.NONE)
         if works:
             self.sim.finish_all()
             for zombie in self.earlier.get(name, ())[-3:]:
