@@ -7,7 +7,7 @@ import random
 import socket
 
 import pytest
-from support.broker import new_topic
+from support.broker import new_topic, wait_until
 from support.raw import RawClient, batch, fetch_request, produce_request
 
 from klamm.testing import EmbeddedBroker
@@ -120,6 +120,22 @@ def test_system_that_cannot_tell_counts_everything_as_resident(data_file, monkey
     monkeypatch.setattr(residency, "_can_tell", [True])
     assert residency.resident(data_file[0], 0, 1 << 20)
     assert residency._can_tell == [False]
+
+
+def test_what_follows_a_cold_range_is_read_ahead(tmp_path):
+    path = tmp_path / "segment"
+    path.write_bytes(random.Random(1).randbytes(6 << 20))
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if residency.resident(fd, 4 << 20, 1 << 20):
+            pytest.skip("the file system does not say what is in memory, or keeps everything there")
+        assert residency.bring_in(Range(fd, 0, 1 << 20)) == 1 << 20
+        wait_until(lambda: residency.resident(fd, 4 << 20, 1 << 20), "the next answers are in memory")
+        assert residency.resident(fd, 1 << 20, 1 << 20)
+    finally:
+        os.close(fd)
 
 
 def test_fetch_of_records_that_are_not_in_memory(tmp_path):

@@ -22,7 +22,7 @@ WINDOW_BYTES: Final = 1 << 20
 STEP_BYTES: Final = 256 << 10
 """Pages are read ahead and dropped in runs, so one page of this many bytes speaks for the others."""
 AHEAD_BYTES: Final = 4 << 20
-"""What a thread brings in at once: a reader that is behind goes on reading in order."""
+"""What a thread brings in at once, and has read ahead behind that: a reader that is behind goes on in order."""
 
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _byte: Final = [bytearray(1)]
@@ -49,10 +49,15 @@ def resident(fd: int, position: int, size: int) -> bool:
 
 
 def bring_in(range_: FileRange) -> int:
-    """Read the beginning of a range from the disk into the page cache; how many bytes. For a thread."""
+    """Read the beginning of a range from the disk into the page cache; how many bytes. For a thread.
+
+    What comes behind it in the file is on its way then: who reads old records reads on, and his next answers find
+    theirs in memory.
+    """
     fd, position, size = range_.fd, range_.position, min(range_.size, AHEAD_BYTES)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(fd, position + size, AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
     for at in (*range(position, position + size, STEP_BYTES // 2), position + size - 1):
         os.pread(fd, 1, at)
     return size
