@@ -8,8 +8,9 @@ import pytest
 from support.raw import RawClient, batch, produce_request
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.api.topic_configs import ResourceType, Source
+from klamm_broker.api.topic_configs import ResourceType, Source, topic_entries
 from klamm_broker.server import loggers
+from klamm_broker.server.config import BrokerConfig
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages import alter_configs as legacy
 from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -121,6 +122,22 @@ def test_what_was_changed_is_there_after_a_restart(tmp_path):
         assert of_topic["retention.ms"].value == "222"
         assert of_topic["segment.bytes"].value == "2000000"
         assert describe(client, GROUP, "g")["consumer.session.timeout.ms"].value == "50000"
+
+
+def test_a_broker_property_in_another_unit_is_told_in_that_unit():
+    given = {"log.retention.hours": "48", "log.roll.hours": "168", "log.retention.minutes": "30"}
+    entries = {e.key.name: e for e in topic_entries(BrokerConfig.load(given), {})}
+    told = {name: [(s.name, s.value, s.source.name) for s in e.synonyms] for name, e in entries.items()}
+    assert (entries["retention.ms"].text, entries["segment.ms"].text) == ("1800000", "604800000")
+    assert told["retention.ms"] == [
+        ("log.retention.minutes", "30", "STATIC_BROKER_CONFIG"),
+        ("log.retention.hours", "48", "STATIC_BROKER_CONFIG"),
+        ("log.retention.hours", "168", "DEFAULT_CONFIG"),
+    ]
+    assert told["segment.ms"] == [
+        ("log.roll.hours", "168", "STATIC_BROKER_CONFIG"),
+        ("log.roll.hours", "168", "DEFAULT_CONFIG"),
+    ]
 
 
 def test_a_stored_value_that_does_not_fit_any_more_does_not_stop_the_start(tmp_path):

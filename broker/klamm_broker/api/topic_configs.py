@@ -97,12 +97,13 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[En
 
 def _topic_entry(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, str]) -> Entry:
     name = key.name
-    synonyms = _broker_synonyms([broker_key for broker_key, _ in SYNONYMS.get(name, ())], config)
+    names = [broker_key for broker_key, _ in SYNONYMS.get(name, ())]
+    synonyms = _broker_synonyms(names, config)
     text = config.topic_defaults.get(name, to_string(key.default, key.type))
-    if not synonyms:  # a property in another unit, which Kafka passes over
+    if not synonyms:  # a property in another unit, which Kafka passes over; values are in that unit
         static = deciding_synonym(name, config.originals)
         if static is not None:
-            synonyms = [Synonym(static, text, Source.STATIC_BROKER_CONFIG)]
+            synonyms = _broker_synonyms(names[names.index(static) :], config)
     if name in overrides:
         text = overrides[name]
         synonyms = [Synonym(name, text, Source.DYNAMIC_TOPIC_CONFIG), *synonyms]
