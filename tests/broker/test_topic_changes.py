@@ -31,6 +31,11 @@ from klamm_broker.wire.messages.delete_records import (
 )
 from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 E = ErrorCode
@@ -386,6 +391,20 @@ async def test_two_who_ask_for_the_same_missing_topics_at_once(server, connect, 
         assert set(codes.values()) <= {E.NONE, E.LEADER_NOT_AVAILABLE}, "who comes late asks again"
     assert set(server.broker.topics.by_name) == set(names)
     assert "could not be created" not in caplog.text
+
+
+async def test_configurations_of_many_are_changed_in_slices(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    config = AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
+    wanted = [
+        AlterConfigsResource(resource_type=32, resource_name=f"g{n}", configs=[config]) for n in range(10)
+    ]
+
+    async def quick():
+        await other.request(MetadataRequest(topics=[]), 12)
+
+    answer = await first_done(one.request(IncrementalAlterConfigsRequest(resources=wanted), 1), quick)
+    assert [(r.resource_name, r.error_code) for r in answer.responses] == [(f"g{n}", 0) for n in range(10)]
 
 
 async def test_configurations_of_many_are_described_in_slices(server, connect, shortest_slices):

@@ -7,6 +7,7 @@ A resource is changed as a whole or not at all, and on the disk when it is answe
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -24,13 +25,21 @@ from klamm_broker.wire.messages.alter_configs import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
 
 log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
-def alter_configs(broker: Broker, ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def alter_configs(
+    broker: Broker, ctx: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
+    return broker.topic_changes.run(_alteration(broker, request))
+
+
+def _alteration(broker: Broker, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
+    """In steps of a resource each, as each is a write to the disk."""
     named = Counter((r.resource_type, r.resource_name) for r in request.resources)
     responses = []
     for resource in request.resources:
@@ -46,6 +55,7 @@ def alter_configs(broker: Broker, ctx: RequestContext, request: AlterConfigsRequ
                 resource_name=resource.resource_name,
             )
         )
+        yield None
     return AlterConfigsResponse(responses=responses)
 
 

@@ -7,6 +7,7 @@ and loggers; a resource is changed as a whole or not at all, and on the disk whe
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from klamm_broker.wire.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,14 @@ log = logging.getLogger(__name__)
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
 def incremental_alter_configs(
     broker: Broker, ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
+    return broker.topic_changes.run(_alteration(broker, request))
+
+
+def _alteration(
+    broker: Broker, request: IncrementalAlterConfigsRequest
+) -> Steps[IncrementalAlterConfigsResponse]:
+    """In steps of a resource each, as each is a write to the disk."""
     named = Counter((r.resource_type, r.resource_name) for r in request.resources)
     responses = []
     for resource in request.resources:
@@ -49,6 +58,7 @@ def incremental_alter_configs(
                 resource_name=resource.resource_name,
             )
         )
+        yield None
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
