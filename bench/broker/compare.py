@@ -49,7 +49,7 @@ def start(kinds: list[type[Server]], root: Path, runs: int) -> tuple[dict[str, S
                 server.stop()
             else:
                 servers[kind.name] = server
-    return servers, results
+    return {kind.name: servers[kind.name] for kind in kinds}, results  # ours first, whichever came up last
 
 
 def measure(cell: Cell, servers: list[Server], runs: int, share: float) -> dict[str, list[dict[str, float]]]:
