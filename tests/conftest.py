@@ -29,6 +29,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     # A report's keywords hold names of folders, too: `spark` there is no marker.
     report.peers = [marker for marker in PEERS if item.get_closest_marker(marker)]
+    # What a test logged may hold half a surrogate pair, which cannot be sent from a test process to the main one.
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
     return report
 
 
