@@ -40,11 +40,23 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.retention import SegmentFacts, deletable
 from klamm_broker.server.clean_points import CleanPoints
+from klamm_broker.server.cleaner_stats import size_text
 from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
 COMPACT = LogConfig(cleanup_policy=("compact",))
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_999, "10.0 kB"),
+        (123_456, "123 kB"), (999_600, "1.00 MB"), (45_600_000, "45.6 MB"), (7_890_000_000_000_000, "7890 TB"),
+    ],
+)  # fmt: skip
+def test_sizes_in_the_log_say_something(size, text):
+    assert size_text(size) == text
 
 
 def facts(

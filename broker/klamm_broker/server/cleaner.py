@@ -27,7 +27,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.txn_index import AbortedTxn
 from klamm_broker.server.clean_points import CleanPoints
 from klamm_broker.server.cleaner_process import CleanerProcess, ProcessEnded
-from klamm_broker.server.cleaner_stats import CleanerStats
+from klamm_broker.server.cleaner_stats import CleanerStats, size_text
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
@@ -313,9 +313,9 @@ class LogCleaner:
         stats.max_buffer_utilization_percent = int(100 * done.buffer_utilization)
         stats.cleaner_recopy_percent = 100 * done.bytes_written // max(done.bytes_read, 1)
         log.info(
-            "%s: cleaned offsets %d to %d in %.1f s: %d of %d records and %.1f of %.1f MB are left",
+            "%s: cleaned offsets %d to %d in %.1f s: %d of %d records and %s of %s are left",
             partition_log.name, candidate.first_dirty, done.clean_offset, seconds, done.records_written,
-            done.records_read, done.bytes_written / 1e6, done.bytes_read / 1e6,
+            done.records_read, size_text(done.bytes_written), size_text(done.bytes_read),
         )  # fmt: skip
         if done.records_without_key:
             log.warning(

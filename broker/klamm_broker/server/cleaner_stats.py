@@ -25,3 +25,14 @@ class CleanerStats:
     max_dirty_percent: int = 0
     max_compaction_delay_ms: int = 0
     last_run_s: float = 0.0  # monotonic
+
+
+def size_text(size: int) -> str:
+    """A number of bytes with three digits that say something: `812 bytes`, `12.3 kB`, `4.56 GB`."""
+    if size < 1000:
+        return f"{size} byte{'' if size == 1 else 's'}"
+    value, units = size / 1000, ["kB", "MB", "GB", "TB"]
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {units[0]}"
