@@ -99,6 +99,10 @@ def test_listeners():
         ({"log.segment.bytes": "10"}, "Value must be at least 1048576"),
         ({"klamm.event.loop": "trio"}, "must be one of: auto, asyncio, uvloop"),
         ({"default.replication.factor": "3"}, "no more than 1"),
+        ({"process.roles": "controller"}, "process.roles: there is no separate controller here"),
+        ({"process.roles": "voter"}, "must be one of: broker, controller"),
+        ({"listeners": "CONTROLLER://h:9093", "controller.listener.names": "controller"},
+         "a listener for clients is needed"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused(props, match):
@@ -120,4 +124,38 @@ def test_keys_without_effect_are_named_once(caplog):
     assert [r.message for r in caplog.records] == [
         "configuration num.network.threads has no effect: not implemented",
         "configuration nmu.partitions is unknown and ignored; did you mean num.partitions?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}]
+)
+def test_a_controllers_listener_is_neither_opened_nor_told_to_clients(more, caplog):
+    both = "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"
+    config = BrokerConfig.load(
+        {
+            "process.roles": "broker,controller",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": both,
+            "advertised.listeners": both,
+            **more,
+        }
+    )
+    assert config.listeners == (Listener(name="PLAINTEXT", host="127.0.0.1", port=9092),)
+    assert config.advertised == config.listeners
+    said = "listeners: CONTROLLER://127.0.0.1:9093 (controller.listener.names) is not opened: there is no separate"
+    assert [r.message for r in caplog.records] == [f"{said} controller here"]
+
+
+def test_replicas_that_cannot_be_had_are_warned_about_where_they_were_asked_for(caplog):
+    factor = "transaction.state.log.replication.factor"
+    BrokerConfig.load({"offsets.topic.replication.factor": "1", factor: "1"})
+    assert caplog.records == []
+    BrokerConfig.load({"offsets.topic.replication.factor": "3", factor: "2", "min.insync.replicas": "2"})
+    said = [r.message.partition(" cannot be had: one node holds one replica")[:2] for r in caplog.records]
+    middle = " cannot be had: one node holds one replica"
+    assert said == [
+        ("offsets.topic.replication.factor=3", middle),
+        (f"{factor}=2", middle),
+        ("min.insync.replicas=2", middle),
     ]

@@ -15,8 +15,9 @@ from typing import Any
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 from klamm_base.properties import parse, suggestion
-from klamm_broker.server import consumer_group_keys, topic_config
-from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED, parse_listener
+from klamm_broker.server import consumer_group_keys, single_node, topic_config
+from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
+from klamm_broker.server.listener_text import parse_listener
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +83,11 @@ class BrokerConfig:
 def _load(props: Mapping[str, str]) -> BrokerConfig:
     values = parse(BROKER_CONFIG, props)
     originals = {name: str(value) for name, value in props.items() if name in BROKER_CONFIG}
-    listeners = _listeners("listeners", values["listeners"], _protocols(values))
+    single_node.check_roles(values["process.roles"])
+    listeners = _listeners("listeners", values)
     advertised = listeners
     if values["advertised.listeners"] is not None:
-        advertised = _listeners("advertised.listeners", values["advertised.listeners"], _protocols(values))
+        advertised = _listeners("advertised.listeners", values)
     consumer_group_keys.check(values)
     _check_advertised(listeners, advertised, explicit=values["advertised.listeners"] is not None)
     node_id = values["node.id"]
@@ -103,6 +105,7 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
         static_topic_defaults=topic_defaults,
     )
     _warn(props)
+    single_node.warn(originals, values)
     return config
 
 
@@ -116,9 +119,10 @@ def _protocols(values: Mapping[str, Any]) -> dict[str, str]:
     return result
 
 
-def _listeners(key: str, texts: list[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+def _listeners(key: str, values: Mapping[str, Any]) -> tuple[Listener, ...]:
+    protocols = _protocols(values)
     result = []
-    for text in texts:
+    for text in single_node.without_controllers(key, values[key], values["controller.listener.names"]):
         name, host, port = parse_listener(key, text)
         protocol = protocols.get(name, name)
         if protocol != "PLAINTEXT":

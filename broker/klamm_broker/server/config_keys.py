@@ -7,7 +7,6 @@ and everything else, which is warned about as unknown.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from klamm_base.configdef import (
@@ -21,19 +20,11 @@ from klamm_base.configdef import (
     one_of,
 )
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server import consumer_group_keys, transaction_keys, upkeep_keys
+from klamm_broker.server import consumer_group_keys, single_node, transaction_keys, upkeep_keys
+from klamm_broker.server.listener_text import parse_listener
 from klamm_broker.server.topic_config import SYNONYMS
 
 INT_MAX: Final = (1 << 31) - 1
-_LISTENER: Final = re.compile(r"^([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%]+\]|[^\[\]/:]*):(\d+)$")
-
-
-def parse_listener(name: str, text: str) -> tuple[str, str, int]:
-    """`PLAINTEXT://host:port` as (listener name, host, port). Raises ConfigError for configuration `name`."""
-    match = _LISTENER.match(text)
-    if match is None or int(match[3]) > 65535:
-        raise invalid(name, text, "must look like PLAINTEXT://127.0.0.1:9092")
-    return match[1].upper(), match[2].strip("[]"), int(match[3])
 
 
 def _listeners(name: str, value: Any) -> None:
@@ -92,6 +83,7 @@ def _define() -> ConfigDef:
 
     for define in (
         _identity_keys,
+        single_node.define,
         _data_keys,
         _new_topic_keys,
         _socket_keys,
@@ -388,7 +380,7 @@ NOT_IMPLEMENTED: Final = (  # prefixes of keys that Kafka 4.3 knows and that hav
     "early.start.", "enable.", "fetch.purgatory.", "follower.", "group.", "initial.", "inter.broker.",
     "internal.", "kafka.metrics.", "leader.", "listener.", "log.dir.failure.", "log.local.",
     "log.message.", "metadata.", "metric", "min.", "num.", "offsets.topic.", "password.", "principal.",
-    "process.roles", "producer.purgatory.", "queued.", "quorum.", "quota.", "remote.", "replica.",
+    "producer.purgatory.", "queued.", "quorum.", "quota.", "remote.", "replica.",
     "replication.", "request.", "reserved.", "sasl.", "security.", "server.", "share.", "socket.connection.",
     "ssl.", "telemetry.", "unclean.", "unstable.", "zookeeper.",
 )  # fmt: skip
