@@ -264,3 +264,22 @@ def _peak_kib(path: Path) -> int:
         timeout=60,
     )
     return int(done.stderr.splitlines()[-1].rpartition(" ")[2])
+
+
+def test_what_cannot_be_dumped_is_said_by_our_command_and_passed_over_by_kafkas(tmp_path, capsys):
+    segment, other = tmp_path / f"{FIRST}.log", tmp_path / "passwd"
+    segment.write_bytes(encode_batch([Record(timestamp=1, value=b"v")]))
+    other.write_text("root")
+    absent, log = tmp_path / "nofile", tmp_path / "absent.log"
+    done = klamm("log", "dump", *map(str, (absent, tmp_path, other, log, segment)))
+    assert done.returncode == 1
+    said = done.stderr.splitlines()
+    assert said[:2] == [
+        f"klamm: {absent}: no such file",
+        f"klamm: {tmp_path}: a directory: name the files in it",
+    ]
+    assert said[2].startswith(f"klamm: {other}: none of Kafka's files")
+    assert said[3:] == [f"klamm: {log}: no such file"]
+    assert "baseOffset: 0" in done.stdout, "the others are dumped all the same"
+    assert kafka_tools.main("kafka-dump-log", ["--files", str(other)]) == 0
+    assert f"Ignoring unknown file {other}" in capsys.readouterr().err

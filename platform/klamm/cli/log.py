@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from klamm.cli.common import reported
+from klamm.cli.common import fail, reported
 
 if TYPE_CHECKING:
     from klamm.logdump.decoders import Decoder
@@ -103,7 +103,7 @@ def dump(
         raise typer.BadParameter("name at least one file", param_hint="FILE")
     with reported():
         from klamm.logdump.indexes import Mode
-        from klamm.logdump.run import DumpOptions
+        from klamm.logdump.run import DumpOptions, why_not
         from klamm.logdump.run import dump as dump_files
 
         plain = (key_decoder, value_decoder) if print_data_log or key_decoder or value_decoder else None
@@ -116,7 +116,10 @@ def dump(
             max_message_size=max_message_size,
             max_bytes=max_bytes,
         )
-        code = dump_files(names, options, sys.stdout, sys.stderr)
+        reasons = {name: why_not(Path(name)) for name in names}
+        code = dump_files([name for name in names if not reasons[name]], options, sys.stdout, sys.stderr)
+        if wrong := [f"{name}: {why}" for name, why in reasons.items() if why]:
+            fail("\nklamm: ".join(wrong))
     raise typer.Exit(code)
 
 

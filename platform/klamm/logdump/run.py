@@ -18,6 +18,7 @@ from klamm.logdump.log_file import WHOLE, dump_log
 from klamm.logdump.snapshots import dump_snapshot
 
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
+SUFFIXES: Final = (".log", ".checkpoint", ".index", ".timeindex", ".snapshot", ".txnindex")
 _IN_MEMORY: Final = (
     1 << 20
 )  # bytes of findings; a compacted segment can have many, they go to a temporary file
@@ -72,6 +73,15 @@ def dump(files: Sequence[str], options: DumpOptions, out: TextIO, err: TextIO) -
     out.flush()
     findings.write(err)
     return 1 if failed else 0
+
+
+def why_not(path: Path) -> str | None:
+    """Why there is nothing to dump; None for a file that may be one of Kafka's. Kafka's tool ignores such files."""
+    if not path.exists():
+        return "no such file"
+    if path.is_dir():
+        return "a directory: name the files in it"
+    return None if path.suffix in SUFFIXES else f"none of Kafka's files, which end in {', '.join(SUFFIXES)}"
 
 
 def _lines(path: Path, options: DumpOptions, findings: _Findings) -> Iterator[str] | None:
