@@ -248,7 +248,8 @@ def test_settings_of_brokers_and_their_defaults(run):
 
 def test_transactions(run, broker, filled):
     name = new_name("txn")
-    assert run("txn", "describe", name, code=1).stderr == f"klamm: no transactional id {name!r}\n"
+    for command in ("describe", "terminate", "describe"):  # an id that is not there is not made
+        assert run("txn", command, name, code=1).stderr == f"klamm: no transactional id {name!r}\n"
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
     producer.init_transactions(20)
     producer.begin_transaction()
@@ -275,6 +276,18 @@ def test_transactions(run, broker, filled):
         "PrepareAbort",
         "Empty",
     )
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "localhost:abc", "localhost:99999", "a:1,:2"])
+@pytest.mark.parametrize(
+    "command",
+    [["topic", "list"], ["group", "list"], ["produce", "t"], ["consume", "t"], ["config", "describe"]],
+)
+def test_an_address_that_cannot_be_one_is_named(command, address):
+    kind = ["--entity-type", "topics"] if command[0] == "config" else []
+    result = CliRunner().invoke(app, [*command, *kind, "-b", address], terminal_width=200)
+    assert result.exit_code == 2
+    assert f"Invalid value {address.split(',')[-1]!r} for configuration bootstrap.servers" in result.stderr
 
 
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # as brokers before KIP-890

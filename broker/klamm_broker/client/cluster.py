@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from klamm_base.errors import ConfigError
+from klamm_base.addresses import parse_addresses
 from klamm_broker.client.connection import Connection
 from klamm_broker.client.errors import BrokerError, ClientError, ConnectionLost
 from klamm_broker.wire.errors import ErrorCode
@@ -37,16 +37,7 @@ class Address:
 
 def parse_bootstrap(text: str) -> list[Address]:
     """`host:port,host:port`. Raises ConfigError."""
-    result = []
-    for item in text.split(","):
-        host, colon, port = item.strip().rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                f"Invalid value {item.strip()!r} for configuration bootstrap.servers: must look like host:port",
-                key="bootstrap.servers",
-            )
-        result.append(Address(host.strip("[]"), int(port)))
-    return result
+    return [Address(host, port) for host, port in parse_addresses(text)]
 
 
 class Cluster:

@@ -36,12 +36,26 @@ class Output(StrEnum):
 
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: table or json.")]
+
+
+def _bootstrap(value: str) -> str:
+    """An address that cannot be one is a usage error, in every command and before anything is done."""
+    from klamm_base.addresses import parse_addresses
+
+    try:
+        parse_addresses(value)
+    except ConfigError as e:
+        raise typer.BadParameter(str(e)) from None
+    return value
+
+
 BootstrapOption = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
         "-b",
         envvar="KLAMM_BOOTSTRAP_SERVER",
+        callback=_bootstrap,
         help="HOST:PORT of a broker, several by commas.",
     ),
 ]

@@ -16,10 +16,11 @@ from klamm.cli.common import (
     reported,
 )
 from klamm.cli.output import Format, FormatOption, print_rows
+from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
-    from klamm.admin.transactions import ProducerState
+    from klamm.admin.transactions import ProducerState, Transaction
 
 app = typer.Typer(help="Look at transactions, find and end hanging ones.", no_args_is_help=True)
 
@@ -71,16 +72,7 @@ def describe(
 ) -> None:
     """Describe the transaction of a transactional id."""
     with reported():
-        from klamm.admin.errors import AdminError
-        from klamm.admin.transactions import describe_transaction as ask
-        from klamm_broker.wire.errors import ErrorCode
-
-        try:
-            t = with_admin(bootstrap, command_config, timeout, lambda a: ask(a, transactional_id))
-        except AdminError as e:
-            if e.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                fail(f"no transactional id {transactional_id!r}")
-            raise
+        t = with_admin(bootstrap, command_config, timeout, lambda a: _known(a, transactional_id))
         row = {
             "transactional_id": t.transactional_id,
             "coordinator": t.coordinator,
@@ -93,6 +85,20 @@ def describe(
             "partitions": [str(tp) for tp in t.partitions],
         }
         print_rows([row], list(row), output)
+
+
+async def _known(admin: Admin, transactional_id: str) -> Transaction:
+    """What its coordinator knows of it. Raises KlammError for an id that is not there."""
+    from klamm.admin.errors import AdminError
+    from klamm.admin.transactions import describe_transaction
+    from klamm_broker.wire.errors import ErrorCode
+
+    try:
+        return await describe_transaction(admin, transactional_id)
+    except AdminError as e:
+        if e.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise KlammError(f"no transactional id {transactional_id!r}") from None
+        raise
 
 
 @app.command("describe-producers")
@@ -255,7 +261,13 @@ def terminate(
 ) -> None:
     """Abort the ongoing transaction of a transactional id; its producer is fenced."""
     with reported():
-        from klamm.admin.transactions import terminate as ask
-
-        with_admin(bootstrap, command_config, timeout, lambda a: ask(a, transactional_id))
+        with_admin(bootstrap, command_config, timeout, lambda a: _terminate(a, transactional_id))
         typer.echo(f"terminated {transactional_id}")
+
+
+async def _terminate(admin: Admin, transactional_id: str) -> None:
+    """Kafka's way to end it is InitProducerId, which would make an id that is not there."""
+    from klamm.admin.transactions import terminate
+
+    await _known(admin, transactional_id)
+    await terminate(admin, transactional_id)

@@ -1,0 +1,20 @@
+"""Addresses of brokers as users write them: `bootstrap.servers`."""
+
+from __future__ import annotations
+
+from klamm_base.configdef import invalid
+
+_PORT_MAX = 65535
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs, IPv6 without its brackets. Raises ConfigError for `bootstrap.servers`."""
+    result = []
+    for item in text.split(","):
+        host, colon, port = item.strip().rpartition(":")
+        number = int(port) if port.isascii() and port.isdigit() and len(port) <= len(str(_PORT_MAX)) else 0
+        if not colon or not host or not 0 < number <= _PORT_MAX:
+            why = f"must look like host:port, with a port from 1 to {_PORT_MAX}"
+            raise invalid("bootstrap.servers", repr(item.strip()), why)
+        result.append((host.strip("[]"), number))
+    return result
