@@ -18,6 +18,7 @@ from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition as Partition
 from klamm.cli.main import app
+from klamm.kafka_tools import run as kafka_tools
 from klamm.testing import EmbeddedBroker
 from klamm_broker.client import Cluster
 from klamm_broker.wire.batch import Record, encode_batch
@@ -234,6 +235,22 @@ def test_settings_are_altered_and_described(run, filled):
     assert run("config", "describe", *who, code=1).stderr == f"klamm: no topic {absent!r}\n"
 
 
+@pytest.mark.parametrize("kind", ["topics", "brokers", "groups", "client-metrics"])
+def test_a_setting_to_delete_that_is_not_there_is_named(run, broker, kind, capsys):
+    name = {"topics": new_topic(broker, 1), "brokers": "1"}.get(kind, "some")
+    known = {"topics": "retention.ms", "brokers": "log.retention.ms"}
+    who = ["--entity-type", kind, "--entity-name", name]
+    said = run("config", "alter", *who, "--delete-config", "nope", code=1).stderr
+    assert said == f"klamm: {kind} have no setting 'nope'; nothing was altered\n"
+    if kind in known:
+        done = run("config", "alter", *who, "--delete-config", known[kind])
+        assert done.stderr == f"klamm: {known[kind]} was not set for {kind} {name}\n"
+        assert done.stdout == f"altered {kind} {name}\n"
+    kafkas = ["--bootstrap-server", broker.bootstrap, "--alter", *who, "--delete-config", "nope"]
+    assert kafka_tools.main("kafka-configs", kafkas) == 0, "as Kafka's tool and broker"
+    assert capsys.readouterr().out == f"Completed updating config for {kind[:-1]} {name}.\n"
+
+
 def test_settings_of_brokers_and_their_defaults(run):
     defaults = ["--entity-type", "brokers", "--entity-default"]
     run("config", "alter", *defaults, "--add-config", "message.max.bytes=3000000")
@@ -242,6 +259,8 @@ def test_settings_of_brokers_and_their_defaults(run):
         (r["entity_name"], r["name"], r["value"]) for r in found
     }
     run("config", "alter", *defaults, "--delete-config", "message.max.bytes")
+    again = run("config", "alter", *defaults, "--delete-config", "message.max.bytes")
+    assert again.stderr == "klamm: message.max.bytes was not set for the default of brokers\n"
     left = rows(run("config", "describe", *defaults, "-o", "json"))
     assert "message.max.bytes" not in {r["name"] for r in left}
 

@@ -187,6 +187,7 @@ def alter(
             parse_added,
             read_properties,
         )
+        from klamm.admin.missing import not_set
 
         put: dict[str, str] = read_properties(str(add_config_file)) if add_config_file else {}
         try:
@@ -196,8 +197,16 @@ def alter(
             raise typer.BadParameter(str(e), param_hint="--add-config") from None
         delete = [k.strip() for text in delete_config or () for k in text.split(",")]
         change = Change(put=put, delete=delete)
-        with_admin(bootstrap, command_config, timeout, lambda a: apply_change(a, entity_type, names, change))
+
+        async def act(admin: Admin) -> list[str]:
+            absent = await not_set(admin, entity_type[0], names[0], delete)
+            await apply_change(admin, entity_type, names, change)
+            return absent
+
+        absent = with_admin(bootstrap, command_config, timeout, act)
         shown = ", ".join(
             f"{t} {n}" if n else f"the default of {t}" for t, n in zip(entity_type, names, strict=True)
         )
+        for key in absent:
+            typer.echo(f"klamm: {key} was not set for {shown}", err=True)
         typer.echo(f"altered {shown}")
