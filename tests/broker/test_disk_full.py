@@ -232,3 +232,69 @@ def test_a_disk_that_is_full_when_the_broker_starts_and_stops(small_disk):
         broker.start()
         assert values(broker, topic) == before
     assert shutil.disk_usage(small_disk).total == SIZE_MB << 20
+
+
+def last_epoch_of(broker, topic):
+    """The leader epoch that wrote the last record of the topic."""
+    lines = (log_directory(broker) / f"{topic}-0" / "leader-epoch-checkpoint").read_text().splitlines()
+    return int(lines[-1].split()[0])
+
+
+def log_directory(broker):
+    return Path(broker.config["log.dirs"])
+
+
+@pytest.mark.parametrize("durability", ["process", pytest.param("fsync", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_broker_starts_and_stops_without_a_byte_of_room(small_disk, tmp_path, how, durability):
+    """Again and again: what is there is read, nothing more is taken, and then all goes on in a new leader epoch."""
+    filler = Filler(small_disk)
+    config = {
+        "log.dirs": str(small_disk / "data"),
+        "durability": durability,
+        "num.partitions": "1",
+        "log.segment.bytes": "1048576",
+    }
+    broker = EmbeddedBroker(tmp_path / "beside", config=config)  # which is where it logs
+    end = broker.kill if how == "kill" else broker.stop
+    with broker:
+        topic = new_topic(broker)
+        acknowledged = [b"%d " % n + b"x" * 100_000 for n in range(25)]
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+        for value in acknowledged:
+            producer.produce(topic, value)
+        assert producer.flush(10) == 0
+        with RawClient(broker.port) as client:
+            assert commit(client, topic, 1) is ErrorCode.NONE
+        before = last_epoch_of(broker, topic)
+        filler.fill()
+        for _ in range(2):
+            assert not end()
+            assert shutil.disk_usage(small_disk).free < 4096 or how == "stop"
+            filler.fill()
+            broker.start()
+            assert values(broker, topic) == acknowledged
+            with RawClient(broker.port) as client:
+                assert {produce(client, topic, b"x" * 9000) for _ in range(5)} == {
+                    ErrorCode.KAFKA_STORAGE_ERROR
+                }
+                assert commit(client, topic, 3) in RETRIABLE
+        assert last_epoch_of(broker, topic) == before, "nothing was written in the epochs of the starts since"
+        assert "It is tried again" in broker.log_text
+        filler.free()
+        with RawClient(broker.port) as client:
+            wait_until(
+                lambda: produce(client, topic, b"more") is ErrorCode.NONE, "it takes records", timeout_s=5
+            )
+            wait_until(lambda: commit(client, topic, 4) is ErrorCode.NONE, "it takes commits", timeout_s=5)
+        assert values(broker, topic) == [*acknowledged, b"more"]
+        epoch = last_epoch_of(broker, topic)
+        assert epoch > before
+        broker.kill()
+        broker.start()
+        with RawClient(broker.port) as client:
+            assert produce(client, topic, b"last") is ErrorCode.NONE
+        assert last_epoch_of(broker, topic) > epoch
+    assert "Traceback" not in broker.log_text
+    assert ("not everything could be written" in broker.log_text) == (how == "stop")
+    files_are_whole(small_disk / "data")

@@ -28,6 +28,7 @@ _NAMES: Final = (
 )
 _BROKEN: Final = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name))
 _AWAY: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Report = Callable[[Path, OSError], None]
 """Gets a log directory and what went wrong in it; may be called in any thread."""
@@ -44,6 +45,12 @@ def is_broken(directory: Path, error: OSError) -> bool:
     except OSError as e:
         return e.errno in _BROKEN or e.errno in _AWAY
     return False
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether all that is wrong, or the cause of it, is that there is no room: it may be there again at any time."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _FULL
 
 
 def ignore(directory: Path, error: OSError) -> None:

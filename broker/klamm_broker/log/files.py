@@ -6,6 +6,7 @@ never a mixture.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -97,13 +98,20 @@ def sync_file(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
-    """Replace a file's content. With `sync` it is on the disk when this returns. `mode` is for who may read it."""
+    """Replace a file's content. With `sync` it is on the disk when this returns. `mode` is for who may read it.
+
+    Raises OSError; on a full disk nothing is left that takes the room of something else.
+    """
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         write_all(fd, data)
         if sync:
             os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            temporary.unlink()
+        raise
     finally:
         os.close(fd)
     temporary.replace(path)

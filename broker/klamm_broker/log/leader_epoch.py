@@ -116,22 +116,34 @@ class LeaderEpochCache:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that start at or after `end_offset`."""
-        changed = False
-        while self._starts and self._starts[-1] >= end_offset:
-            self._epochs.pop()
-            self._starts.pop()
-            changed = True
-        if changed:
+        if self._drop_end(end_offset):
             self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget what is below the log start; the epoch in force there now starts there."""
+        if self._drop_start(start_offset):
+            self.write()
+
+    def drop(self, end_offset: int, start_offset: int) -> None:
+        """Both truncations, in memory only: the file cannot be written at the moment."""
+        self._drop_end(end_offset)
+        self._drop_start(start_offset)
+
+    def _drop_end(self, end_offset: int) -> bool:
+        """Whether something was dropped."""
+        before = len(self._starts)
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+        return len(self._starts) < before
+
+    def _drop_start(self, start_offset: int) -> bool:
         keep = bisect_right(self._starts, start_offset) - 1
         if keep < 0 or (keep == 0 and self._starts[0] == start_offset):
-            return
+            return False
         del self._epochs[:keep], self._starts[:keep]
         self._starts[0] = start_offset
-        self.write()
+        return True
 
     def clear(self) -> None:
         self._epochs.clear()

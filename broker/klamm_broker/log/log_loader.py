@@ -20,6 +20,7 @@ from typing import Final
 
 from klamm_broker.log import files, leader_epoch, producer_snapshot, recovery
 from klamm_broker.log.config import LogConfig
+from klamm_broker.log.disk_failure import is_full
 from klamm_broker.log.errors import CorruptFile
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.leftovers import remove_leftovers
@@ -116,10 +117,7 @@ class LogLoader:
             self._segments.append(self.new_segment(end))
             self._producers = ProducerState()
         self._log_start = max(self._log_start, self._segments[0].base_offset)
-        if self._epochs_changed:
-            self._epochs.write()
-        self._epochs.truncate_from_end(end)
-        self._epochs.truncate_from_start(self._log_start)
+        self._settle_epochs(end)
         if self._clean:  # most will not be used for a while: open files and memory come with the first use
             for segment in self._segments:
                 segment.release()
@@ -236,6 +234,23 @@ class LogLoader:
                     for _, header in _headers(data, 0):
                         self._note_epoch(header)
 
+    def _settle_epochs(self, end: int) -> None:
+        """Bring the epochs, in memory and in the file, to what the log has.
+
+        Without room the file goes: one that is missing is rebuilt, one that is old would be believed.
+        """
+        try:
+            self._epochs.truncate_from_end(end)
+            self._epochs.truncate_from_start(self._log_start)
+            if self._epochs_changed:
+                self._epochs.write()
+        except OSError as e:
+            if not is_full(e):
+                raise
+            self._epochs_path.unlink(missing_ok=True)
+            self._epochs.drop(end, self._log_start)
+            log.warning("%s: not written, it is rebuilt when it is needed: %s", self._epochs_path, e)
+
     def _note_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._epochs.latest:
             self._epochs.assign(header.leader_epoch, header.base_offset, write=False)
@@ -312,11 +327,19 @@ class LogLoader:
                 return valid.next_offset
             end = valid.next_offset
             if following is not None:
-                self._snapshot_offset = following.base_offset
-                producer_snapshot.write(
-                    self._directory, self._snapshot_offset, self._producers.entries.values()
-                )
+                self._write_snapshot(following.base_offset)
         return end
+
+    def _write_snapshot(self, offset: int) -> None:
+        """Note the producers' state before `offset`: the next recovery begins there, or, without room, further back."""
+        try:
+            producer_snapshot.write(self._directory, offset, self._producers.entries.values())
+        except OSError as e:
+            if not is_full(e):
+                raise
+            log.warning("%s: no snapshot of the producers at %d: %s", self._directory, offset, e)
+            return
+        self._snapshot_offset = offset
 
     def _recover_segment(self, segment: Segment, following: Segment | None) -> recovery.Valid:
         for index in (segment.index, segment.time_index):
@@ -343,8 +366,18 @@ class LogLoader:
             )
         segment.note_max_timestamp()
         if following is not None:
-            segment.close_for_append()
+            self._close_segment(segment)
         return valid
+
+    @staticmethod
+    def _close_segment(segment: Segment) -> None:
+        """Write the indexes of a finished segment. Without room they stay in memory until the log's next flush."""
+        try:
+            segment.close_for_append()
+        except OSError as e:
+            if not is_full(e):
+                raise
+            log.warning("%s: its indexes are not written yet: %s", segment.path(files.LOG), e)
 
     def _delete_segments(self, first: int) -> None:
         """Remove segments that lie behind damage: they cannot be reached without a hole in the offsets."""

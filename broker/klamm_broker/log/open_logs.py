@@ -7,16 +7,17 @@ server calls what is to be done from time to time. Not thread-safe. `LogManager`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.data_directory import DataDirectory, open_all, remove_tree, unique
-from klamm_broker.log.disk_failure import Report, ignore
+from klamm_broker.log.disk_failure import Report, ignore, is_full
 from klamm_broker.log.errors import LogError, StorageError, UnusableDirectory
 from klamm_broker.log.files import SEGMENT_FILES, delete_dir_name, segment_files_max, sync_directory
 from klamm_broker.log.log_dir import MetaProperties, uuid_to_bytes
@@ -29,6 +30,9 @@ from klamm_broker.log.steps import Steps
 from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
+
+SAVE_PAUSE_MS: Final = 200
+"""A registry that a full disk did not take is tried again at most this often: it may be large, and producers many."""
 
 
 class OpenLogs:
@@ -72,6 +76,7 @@ class OpenLogs:
             self.meta: MetaProperties = self.directories[0].meta
             self._registry = TopicRegistry.load(self.directory / FILE_NAME)
             self._registry.starts += 1
+            self._save_failed_ms = 0
             self._open_all(now_ms)
         except BaseException:
             self.release()
@@ -137,7 +142,7 @@ class OpenLogs:
         places = merge(found, self._registry)
         if not self.unusable:
             self._registry.deleted.clear()
-        self._registry.save()
+        self._save_start(now_ms)
         self._placement.count_places(places)
         for topic in self._registry.topics.values():
             config = self._config(topic.configs)
@@ -147,6 +152,36 @@ class OpenLogs:
             old = directory.recovery_points.keys() | directory.log_starts.keys()
             directory.checkpoints_stale = not old <= self._logs.keys() | directory.unopened
             directory.forget_state()
+
+    def _save_start(self, now_ms: int) -> None:
+        """Count this start on the disk. One that is full is told of, and `_confirm_start` does it later."""
+        try:
+            self._registry.save()
+        except OSError as e:
+            if not is_full(e):
+                raise UnusableDirectory(f"{self.directory / FILE_NAME} cannot be written: {e}") from e
+            self._save_failed_ms = now_ms
+            log.error("%s. What is there can be read; nothing is written until there is room", e)  # noqa: TRY400
+
+    def _confirm_start(self, now_ms: int) -> None:
+        """A log is about to begin its leader epoch, which follows from this start: the disk must know of it.
+
+        Else the next start would use the epoch again, for other records. Raises StorageError.
+        """
+        if self._registry.saved:
+            return
+        path = self.directory / FILE_NAME
+        if 0 <= now_ms - self._save_failed_ms < SAVE_PAUSE_MS:
+            raise StorageError(f"{path} could not be written a moment ago")
+        try:
+            self._registry.save()
+        except OSError as e:
+            self._save_failed_ms = now_ms
+            self.report(self.directory, e)
+            raise StorageError(
+                f"{path} cannot be written: {e}"
+            ) from None  # no cause: it is another directory's
+        log.warning("%s: written, there is room again", path)
 
     def _find_partitions(self) -> dict[DataDirectory, dict[TopicPartition, Path]]:
         """What is in each directory. One that cannot be read is unusable from here on."""
@@ -193,8 +228,11 @@ class OpenLogs:
                 *key,
                 ", ".join(str(d.path) for d in self.directories),
             )
-            self._make_directory(topic, partition)
-            self._open(topic, partition, config, now_ms=now_ms)
+            try:
+                self._make_directory(topic, partition)
+                self._open(topic, partition, config, now_ms=now_ms)
+            except (OSError, StorageError) as e:
+                self._stays_offline(topic, partition, config, e)
             return
         self._placement.put(key, directory)
         try:
@@ -208,9 +246,16 @@ class OpenLogs:
                 log_start_offset=directory.log_starts.get(key, 0),
             )
         except (OSError, StorageError) as e:
-            log.error("%s-%d cannot be opened, it is offline until the next start: %s", *key, e)  # noqa: TRY400
-            self._offline[key] = OfflineLog(*key, config, self._epoch(topic), str(e))
+            self._stays_offline(topic, partition, config, e)
             directory.unopened.add(key)
+
+    def _stays_offline(self, topic: Topic, partition: int, config: LogConfig, error: Exception) -> None:
+        log.error(
+            "%s-%d cannot be opened, it is offline until the next start: %s", topic.name, partition, error
+        )
+        self._offline[topic.name, partition] = OfflineLog(
+            topic.name, partition, config, self._epoch(topic), str(error)
+        )
 
     def _close_partitions(self, topic: Topic, partitions: range) -> None:
         for partition in partitions:
@@ -244,9 +289,14 @@ class OpenLogs:
             now_ms=now_ms,
         )
         if self._commit_by_flush:
-            opened.flush(now_ms)  # nobody may read what a power cut could still take
+            try:
+                opened.flush(now_ms)  # nobody may read what a power cut could still take
+            except StorageError as e:
+                if not is_full(e):
+                    raise
             opened.sole_replica = False
         opened.report = self._report
+        opened.before_epoch = self._confirm_start
         self._logs[topic.name, partition] = opened
 
     def _report(self, directory: Path, error: OSError) -> None:
@@ -403,24 +453,40 @@ class OpenLogs:
     def close(self) -> None:
         """Flush and close everything, and say so: the next start will not check the logs.
 
-        Of a directory with a log that cannot be flushed that is not said, and the next start checks its logs.
+        Of a directory with a log that cannot be flushed that is not said, and the next start checks its logs. A disk
+        that is full is no error: that is told in a sentence.
         """
         dirty = {directory.path for directory in self.directories if directory.unopened}
+        full: list[Exception] = []
         try:
             for partition_log in self._logs.values():
                 try:
                     partition_log.close()
                 except (LogError, OSError) as e:
-                    log.error("%s: could not be closed: %s", partition_log.name, e)  # noqa: TRY400
+                    if is_full(e):
+                        full.append(e)
+                    else:
+                        log.error("%s: could not be closed: %s", partition_log.name, e)  # noqa: TRY400
                     partition_log.release()
                     dirty.add(partition_log.directory.parent)
-            self._write_checkpoints()
-            for directory in self.directories:
-                if directory.path not in dirty:
-                    log_dir.write_clean_shutdown(directory.path, self._registry.starts)
+            try:
+                self._write_last(dirty)
+            except OSError as e:
+                if not is_full(e):
+                    raise
+                full.append(e)
         finally:
             for directory in self.directories:
                 directory.release()
+        if full:
+            log.error("not everything could be written: the next start checks the logs: %s", full[0])
+
+    def _write_last(self, dirty: Collection[Path]) -> None:
+        """The checkpoints, and the marker of each directory that is not `dirty`. Raises OSError."""
+        self._write_checkpoints()
+        for directory in self.directories:
+            if directory.path not in dirty:
+                log_dir.write_clean_shutdown(directory.path, self._registry.starts)
 
 
 def _checkpoint_job(

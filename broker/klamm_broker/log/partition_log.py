@@ -134,6 +134,7 @@ class PartitionLog(StoredLog):
             if self._roll_due(len(data), last_offset, largest, now_ms):
                 self.roll(now_ms)
             if self.leader_epoch != self.epochs.latest:
+                self.before_epoch(now_ms)
                 self.epochs.assign(self.leader_epoch, self.log_end_offset)
             self._segments.active.append(data, rows, last_offset=last_offset)
         except OSError as e:

@@ -142,6 +142,7 @@ class ReplicaMove:
                 ranges.append(_Range(segment=segment, file=segment.file, start=have, end=end))
                 limit -= end - have
             if finished and end == segment.size and not whole:
+                segment.write_indexes()  # a start on a full disk may have left that for later
                 small += _small_files(segment)
         self.job = CopyJob(path=self.path, ranges=ranges, small=small, end_offset=end_offset)
         return self.job

@@ -7,18 +7,20 @@ consumers may read), last stable (below every open transaction) and log end. Not
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from klamm_broker.log import producer_snapshot, timestamps
 from klamm_broker.log.answers import FileSlice
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.disk_failure import Report, ignore
+from klamm_broker.log.disk_failure import Report, ignore, is_full
 from klamm_broker.log.errors import (
     OffsetOutOfRange,
     StorageError,
 )
-from klamm_broker.log.files import OpenFile
+from klamm_broker.log.files import OpenFile, sync_directory
 from klamm_broker.log.flush_job import FlushJob, files_to_flush
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded
@@ -28,6 +30,14 @@ from klamm_broker.log.segment_list import SegmentList
 from klamm_broker.log.txn_index import AbortedTxn
 
 log = logging.getLogger(__name__)
+
+
+BeforeEpoch = Callable[[int], None]
+"""Called (with the time in ms) before a log writes the first record of a leader epoch. Raises StorageError to refuse it."""
+
+
+def _at_once(now_ms: int) -> None:
+    """The `BeforeEpoch` of a log that belongs to nobody."""
 
 
 class StoredLog:
@@ -72,6 +82,7 @@ class StoredLog:
         self._closed = False
         self._named_base = -1  # base offset of the active segment when the directory was last forced to disk
         self.report: Report = ignore  # who wants to know of errors of the disk
+        self.before_epoch: BeforeEpoch = _at_once
         self._failed: OSError | None = None  # of an fsync: what is on the disk is not known any more
 
     # Facts
@@ -327,8 +338,17 @@ class StoredLog:
         return self._failed is not None
 
     def flush(self, now_ms: int | None = None) -> None:
-        """Force everything up to the log end to disk, and move the recovery point there."""
-        job = self.begin_flush(self._flushed_ms if now_ms is None else now_ms)
+        """Force everything up to the log end to disk, and move the recovery point there.
+
+        Raises StorageError. When what it says is that there is no room (`is_full`) the records are on the disk, and
+        the recovery point stays: the indexes could not be written.
+        """
+        try:
+            job = self.begin_flush(self._flushed_ms if now_ms is None else now_ms)
+        except StorageError as e:
+            if is_full(e):
+                self._sync_records()
+            raise
         if job is None:
             return
         try:
@@ -337,6 +357,15 @@ class StoredLog:
             self.flush_failed(e)
             raise self._storage_error("flush", e) from e
         self.end_flush(job)
+
+    def _sync_records(self) -> None:
+        try:
+            for segment in self._segments.since(self.recovery_point):
+                os.fsync(segment.file.fd)
+            sync_directory(self.directory)
+        except OSError as e:
+            self.flush_failed(e)
+            raise StorageError(f"{self.name}: flush failed: {e}") from None
 
     def close(self) -> None:
         """Flush and close. Opening it again with `clean=True` finds everything."""

@@ -82,6 +82,11 @@ class TopicRegistry:
             raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
         return registry
 
+    @property
+    def saved(self) -> bool:
+        """Whether the file has been written since it was read: it knows of this start then."""
+        return self._written > 0
+
     def save(self) -> None:
         """Write the file here and now."""
         self._write(*self._take())
