@@ -66,3 +66,34 @@ def test_no_flush_is_believed_after_one_has_failed(tmp_path, monkeypatch, stop_m
     assert disk.calls == 1
     assert log.recovery_point == 0
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_defect_in_one_log_does_not_end_the_flusher(tmp_path, monkeypatch, caplog):
+    manager = LogManager(tmp_path, {"flush.ms": "0"}, now_ms=NOW)
+    manager.create_topic("t", 2, now_ms=NOW)
+    logs = [manager.get("t", partition) for partition in range(2)]
+    for log in logs:
+        log.append(encode_batch([Record(timestamp=NOW, value=b"v")]), now_ms=NOW)
+    run = FlushJob.run
+    calls = []
+
+    def broken_once(job):
+        calls.append(job)
+        if len(calls) == 1:
+            raise RuntimeError("a defect")
+        run(job)
+
+    monkeypatch.setattr(FlushJob, "run", broken_once)
+
+    async def scenario() -> None:
+        flusher = Flusher(manager, interval_ms=1)
+        flusher.start(asyncio.get_running_loop())
+        while any(log.recovery_point < 1 for log in logs):
+            await asyncio.sleep(0.01)
+        await flusher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+    assert len(calls) == 3, "both logs, and the first one again"
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert "t-0: flush failed; it will be tried again" in caplog.text
+    manager.close()

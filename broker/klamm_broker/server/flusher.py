@@ -51,6 +51,8 @@ class Flusher:
                     await self._flush(partition_log)
                 except LogError as e:  # nothing was asked of the disk yet
                     log.error("%s: flush failed; it will be tried again: %s", partition_log.name, e)  # noqa: TRY400
+                except Exception:  # a defect of ours: the other logs are flushed all the same
+                    log.exception("%s: flush failed; it will be tried again", partition_log.name)
 
     @staticmethod
     async def _flush(partition_log: PartitionLog) -> None:
