@@ -7,13 +7,12 @@ Future of one that has to wait. All calls come from the loop's thread. It decide
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
-from klamm_broker.log.errors import LogError
+from klamm_broker.server import internal_topics
 from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.topics import Partition
-
-log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -93,23 +90,17 @@ class GroupShell:
 
     def ensure_topic(self) -> bool:
         """Create `__consumer_offsets` when it is not there; whether it is there then."""
-        if OFFSETS_TOPIC in self.broker.topics.by_name:
-            return True
         config = self.broker.config
-        try:
-            self.broker.create_topic(
-                OFFSETS_TOPIC,
-                partitions=self.coordinator.config.offsets_topic_partitions,
-                overrides={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(config["offsets.topic.segment.bytes"]),
-                },
-            )
-        except (LogError, OSError) as e:
-            log.error("%s could not be created: %s", OFFSETS_TOPIC, e)  # noqa: TRY400
-            return False
-        return True
+        return internal_topics.ensure(
+            self.broker,
+            OFFSETS_TOPIC,
+            partitions=self.coordinator.config.offsets_topic_partitions,
+            overrides={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            },
+        )
 
     # Time
 

@@ -18,6 +18,7 @@ from klamm_broker.coordinator.producer_ids import ProducerIdResult
 from klamm_broker.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm_broker.coordinator.transactions.model import AddRequest, ProducerRequest, TransactionConfig
 from klamm_broker.log.errors import LogError
+from klamm_broker.server import internal_topics
 from klamm_broker.server.broker import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.server.effects import EffectRunner, Marker
 from klamm_broker.server.producer_id_file import open_producer_ids
@@ -249,25 +250,19 @@ class TransactionShell:
 
     def ensure_topic(self) -> bool:
         """Create `__transaction_state` when it is not there; whether it is there then."""
-        if TRANSACTIONS_TOPIC in self.broker.topics.by_name:
-            return True
         config = self.broker.config
-        try:
-            self.broker.create_topic(
-                TRANSACTIONS_TOPIC,
-                partitions=self.coordinator.config.log_partitions,
-                overrides={
-                    "cleanup.policy": "compact",
-                    "compression.type": "uncompressed",
-                    "min.insync.replicas": "1",
-                    "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
-                    "unclean.leader.election.enable": "false",
-                },
-            )
-        except (LogError, OSError) as e:
-            log.error("%s could not be created: %s", TRANSACTIONS_TOPIC, e)  # noqa: TRY400
-            return False
-        return True
+        return internal_topics.ensure(
+            self.broker,
+            TRANSACTIONS_TOPIC,
+            partitions=self.coordinator.config.log_partitions,
+            overrides={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "1",
+                "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+                "unclean.leader.election.enable": "false",
+            },
+        )
 
     # Time
 
