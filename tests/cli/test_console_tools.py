@@ -55,6 +55,13 @@ def test_what_is_no_record(props, line, said):
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("tool", ["kafka-console-consumer", "kafka-console-producer"])
+@pytest.mark.parametrize("address", ["", "localhost:abc", "localhost:99999"])
+def test_an_address_that_cannot_be_one_is_not_waited_for(tool, address, capsys):
+    assert kafka_tools.main(tool, ["--bootstrap-server", address, "--topic", "t"]) == 1
+    assert f"Invalid value {address!r} for configuration bootstrap.servers" in capsys.readouterr().err
+
+
 RECORD = Shown(
     partition=2, offset=5, timestamp=(1, 9), key=b"k", value=None, headers=[("h", b"1"), ("i", None)]
 )

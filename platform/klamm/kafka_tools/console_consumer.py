@@ -11,6 +11,7 @@ from typing import Any, Final
 from klamm.kafka_tools.console_clients import file_and_properties, librdkafka, properties
 from klamm.kafka_tools.console_records import ConsoleError, Formatter, Shown
 from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm_base.addresses import parse_addresses
 from klamm_base.errors import KlammError
 
 SUMMARY = "print the records of a topic."
@@ -79,6 +80,7 @@ def _check(options: Options) -> None:
     elif options.has("offset"):
         raise UsageError("The partition is required when offset is specified.")
     options.require("bootstrap-server")
+    parse_addresses(options.text("bootstrap-server"))  # librdkafka would look for it for ever
     if options.has("formatter") and options.get("formatter") not in _FORMATTERS:
         raise UsageError(f"--formatter {options.get('formatter')}: a Java class cannot be loaded here")
     text = options.text("offset")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from klamm.kafka_tools.console_clients import file_and_properties, librdkafka, properties
 from klamm.kafka_tools.console_records import LineReader
 from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm_base.addresses import parse_addresses
 
 SUMMARY = "write the lines of standard input to a topic."
 OPTIONS = (
@@ -45,6 +46,7 @@ _QUEUE_FULL_S: Final = 1.0
 def run(options: Options) -> int:
     """Send until standard input ends. What could not be delivered is said; Kafka's ends with 0 then, so this does."""
     options.require("bootstrap-server", "topic")
+    parse_addresses(options.text("bootstrap-server"))
     if options.has("line-reader"):
         raise UsageError("--line-reader: a Java class cannot be loaded here")
     reader = LineReader(properties(options, ("reader-property", "property")))
