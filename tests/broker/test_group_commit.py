@@ -13,7 +13,9 @@ import pytest
 from support.inprocess import connect, produce, serving
 from support.power import SyncedDisk
 
+from klamm_broker.log.errors import StorageError
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.server.broker import Broker
 from klamm_broker.wire.batch import decode_records, iter_headers
 from klamm_broker.wire.errors import ErrorCode
@@ -267,3 +269,46 @@ async def test_a_deleted_topic_leaves_no_one_waiting(tmp_path, disk):
         assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         gate.set()
         await connection.close()
+
+
+async def test_a_coordinator_waits_where_a_producer_is_told_that_the_disk_is_full(
+    tmp_path, disk, monkeypatch
+):
+    """A commit that was told to have failed, and is in the log, would be there after a restart only."""
+    async with serving(tmp_path / "data", durability="fsync") as server:
+        server.broker.create_topic("t", partitions=1)
+        server.broker.groups.ensure_topic()
+        producer, committer = await connect(server), await connect(server)
+        full = True
+
+        def begin_commit(log, now_ms):
+            if full:
+                raise StorageError(f"{log.name}: no room for an index")
+            return begin(log, now_ms)
+
+        begin = PartitionLog.begin_commit
+        monkeypatch.setattr(PartitionLog, "begin_commit", begin_commit)
+        commit = asyncio.create_task(
+            committer.request(
+                OffsetCommitRequest(
+                    group_id="g",
+                    topics=[
+                        OffsetCommitRequestTopic(
+                            name="t",
+                            partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=7)],
+                        )
+                    ],
+                ),
+                version=8,
+            )
+        )
+        answer = await produce(producer, "t", b"v")
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not commit.done()
+        full = False
+        done = await asyncio.wait_for(commit, 10)
+        assert done.topics[0].partitions[0].error_code == ErrorCode.NONE
+        (offset,) = server.broker.groups.coordinator.fetch("g").offsets.values()
+        assert offset.offset == 7
+        await producer.close()
+        await committer.close()

@@ -139,10 +139,16 @@ class GroupCommit:
             self._tell(partition)
 
     def _not_begun(self, partition: Partition, size: int, error: LogError) -> None:
-        """Nothing was asked of the disk: an index could not be written, as it is full. Tried again soon."""
+        """Nothing was asked of the disk: an index could not be written, as it is full. Tried again soon.
+
+        Producers are told, as they may repeat a batch that turns out to be there. A coordinator waits: its records stay in
+        the log and will be committed, so a failure would leave it with another state than the next start loads.
+        """
         if not partition.log.failed:
             log.warning("%s: cannot be committed yet: %s", partition, error)
             self._broker.loop.call_later(RETRY_S, self.appended, partition, size)
+            if partition.topic.internal:
+                return
         waiting = self._waiting.pop(partition, None) or ()
         for _, callback in waiting:
             self._call(partition, callback, ErrorCode.KAFKA_STORAGE_ERROR)
