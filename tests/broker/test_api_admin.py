@@ -286,7 +286,10 @@ def test_broker_properties_show_as_topic_defaults(tmp_path):
         values = described(client, TOPIC, new_topic(own), include_synonyms=True)
         hours = values["retention.ms"]
         assert (hours.value, hours.config_source) == ("7200000", 4)
-        assert [(s.name, s.source) for s in hours.synonyms] == [("log.retention.hours", 4)]
+        assert [(s.name, s.source) for s in hours.synonyms] == [
+            ("log.retention.hours", 4),
+            ("log.retention.hours", 5),
+        ]
         assert values["segment.bytes"].value == "3000000"
         mine = described(client, BROKER, "1")
         assert (mine["log.retention.hours"].value, mine["log.retention.hours"].config_source) == ("2", 4)

@@ -24,9 +24,9 @@ from klamm_broker.client import (
 )
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
 from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest
-from klamm_broker.wire.messages.describe_quorum import DescribeQuorumRequest
 from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 
 async def test_negotiates_versions_and_pipelines(broker):
@@ -38,8 +38,8 @@ async def test_negotiates_versions_and_pipelines(broker):
 
 async def test_unknown_api_is_named(broker):
     async with await Connection.open("127.0.0.1", broker.port) as connection:
-        with pytest.raises(UnsupportedApi, match="DESCRIBE_QUORUM"):
-            connection.version_for(DescribeQuorumRequest)
+        with pytest.raises(UnsupportedApi, match="SASL_HANDSHAKE"):
+            connection.version_for(SaslHandshakeRequest)
 
 
 async def test_cluster_finds_leader_and_coordinator(broker):

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_broker.log.cleaner.filter import _without_records
 from klamm_broker.log.errors import InvalidProducerEpoch, OutOfOrderSequence
 from klamm_broker.log.producer_state import BATCHES_KEPT, BatchMetadata, ProducerState
+from klamm_broker.log.replay import apply_batch
+from klamm_broker.wire.batch import encode_end_txn_marker, read_header
 
 MAX = 2**31 - 1
 PRODUCER = 42
@@ -128,3 +131,19 @@ def test_a_producer_in_order_is_never_refused_and_repetitions_are_found(start, c
         sequence, offset = (sequence + count) % (MAX + 1), offset + count
     for first, count, at in written[-BATCHES_KEPT:]:
         assert check(state, 0, first, count).first_offset == at
+
+
+@pytest.mark.parametrize("known_before", [False, True])
+def test_an_emptied_marker_still_tells_of_its_producer(known_before):
+    """The cleaner keeps it so that a producer whose transactions are all gone is not taken for an unknown one."""
+    marker = encode_end_txn_marker(
+        committed=False, producer_id=PRODUCER, producer_epoch=4, coordinator_epoch=0, timestamp=77, base_offset=9
+    )
+    empty = bytearray(_without_records(read_header(marker)).data)
+    state = known(epoch=3) if known_before else ProducerState()
+    assert apply_batch(state, empty, 0, read_header(empty)) is None
+    entry = state.entries[PRODUCER]
+    assert (entry.epoch, entry.last_sequence, entry.current_txn_first_offset) == (4, -1, None)
+    assert entry.last_timestamp == 77
+    with pytest.raises(InvalidProducerEpoch):
+        check(state, 3, 10)

@@ -188,8 +188,8 @@ async def test_a_parked_fetch_leaves_no_waiter_behind(server, client):
 async def test_deleting_records_writes_the_checkpoints_once(server, client, monkeypatch):
     server.broker.create_topic("many", partitions=20)
     written = []
-    write = server.broker.logs.tick_checkpoints
-    monkeypatch.setattr(server.broker.logs, "tick_checkpoints", lambda: written.append(write()))
+    write = server.broker.logs.writing_checkpoints
+    monkeypatch.setattr(server.broker.logs, "writing_checkpoints", lambda: written.append(1) or write())
     asked = [DeleteRecordsPartition(partition_index=i, offset=-1) for i in range(20)]
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="many", partitions=asked)], timeout_ms=1)
     answer = await client.request(request)

@@ -276,6 +276,16 @@ class ProducerState:
         self._ongoing.pop(producer_id, None)
         return None if first is None else CompletedTxn(producer_id, first, offset, aborted)
 
+    def note_epoch(self, producer_id: int, epoch: int, *, timestamp: int) -> None:
+        """Take note of a control batch without its marker: an epoch of which nothing else is left."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.epoch < epoch:
+            entry.batches.clear()
+            entry.epoch = epoch
+        entry.last_timestamp = max(entry.last_timestamp, timestamp)
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for `expiration_ms` and have no open transaction."""
         expired = [

@@ -22,6 +22,8 @@ def apply_batch(
     if header.is_control:
         marker = marker_of(data, position)
         if marker is None:
+            # What the cleaner left of a transaction: that there is such a producer, and its epoch.
+            producers.note_epoch(header.producer_id, header.producer_epoch, timestamp=header.max_timestamp)
             return None
         done = producers.end_transaction(
             header.producer_id,
