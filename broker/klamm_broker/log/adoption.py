@@ -28,16 +28,20 @@ log = logging.getLogger(__name__)
 _INTERNAL_COMPACTED: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
-def reconcile(registry: TopicRegistry, directory: Path, found: dict[TopicPartition, Path]) -> None:
+def reconcile(
+    registry: TopicRegistry, directory: Path, found: dict[TopicPartition, Path], adopted: set[str]
+) -> None:
     """Adopt, remove or put aside what the registry does not know; `found` keeps what belongs to a topic.
 
-    The registry is changed, not saved.
+    The registry is changed, not saved. `adopted` are the topics that this start has adopted, from any directory: each of
+    their partitions counts, in whatever order they are found.
     """
     compacted = {topic for topic, _ in _cleaned(directory)}
     for (name, partition), path in list(found.items()):
         topic = registry.topics.get(name)
         topic_id = read_topic_id(path)
-        if topic is not None and topic_id == topic.id and partition < topic.partitions:
+        known = topic is not None and topic_id == topic.id and partition < topic.partitions
+        if known and name not in adopted:
             continue
         if topic_id in registry.deleted or not any(path.glob("*.log")):
             shutil.rmtree(path)
@@ -51,6 +55,7 @@ def reconcile(registry: TopicRegistry, directory: Path, found: dict[TopicPartiti
             )  # fmt: skip
             del found[name, partition]
         else:
+            adopted.add(name)
             _adopt(registry, name, partition, path, topic_id, compact=name in compacted)
 
 

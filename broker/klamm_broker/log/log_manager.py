@@ -128,7 +128,7 @@ class LogManager(OpenLogs):
             for partition in range(have, partitions):
                 self._make_directory(topic, partition)
                 yield None
-            self._registry.change(topic, partitions=partitions)
+            yield from self._registry.growing(topic, partitions)
             try:
                 config = self._config(topic.configs)
                 for partition in range(have, partitions):
@@ -260,23 +260,71 @@ class LogManager(OpenLogs):
 
     def finish_move(self, move: ReplicaMove, now_ms: int) -> None:
         """Let the copy take over. Raises OSError, and then the partition stays where it is."""
+        finish(self.preparing_move(move))
+        self.end_move(move, now_ms)
+        finish(self.leaving(move))
+
+    def preparing_move(self, move: ReplicaMove) -> Steps[None]:
+        """What the copy needs to take over, and can have while the log goes on. Raises OSError, StorageError.
+
+        The registry may name the new directory long before: as long as the copy has no name of its own it is not there.
+        """
+        topic = self._registry.topics[move.log.topic]
+        move.coming = True
+        yield move.prepare()
+        try:
+            yield self._checkpoint_job()  # which reports by itself
+        except OSError as e:
+            raise StorageError(f"the checkpoints cannot be written: {e}") from None
+        try:
+            yield from self._registry.moving(topic, move.log.partition, move.target.id)
+        except OSError as e:  # neither the copy nor the log is to blame
+            self.report(self.directory, e)
+            raise StorageError(f"the topic registry cannot be written: {e}") from None
+
+    def end_move(self, move: ReplicaMove, now_ms: int) -> None:
+        """Copy what is missing, and go on in the copy, which `preparing_move` has made ready; `leaving` must follow.
+
+        Raises OSError, and then the partition stays where it is.
+        """
         partition_log, target = move.log, move.target
         source = self.directory_of(partition_log)
-        topic = self._registry.topics[partition_log.topic]
-        name = partition_log.name
+        old, new = partition_log.directory, target.path / partition_log.name
         move.complete()
-        self._write_checkpoints({partition_log: target})
-        self._registry.move(topic, partition_log.partition, target.id)
-        old, new = partition_log.directory, target.path / name
         move.path.rename(new)
-        sync_directory(target.path)
+        try:
+            sync_directory(target.path)
+        except OSError as e:
+            self._put_back(move, new, source)
+            raise OSError(e.errno, e.strerror, str(target.path)) from e
         partition_log.relocate(new)
         partition_log.copying = False
-        del self.moves[topic.name, partition_log.partition]
+        del self.moves[partition_log.topic, partition_log.partition]
+        source.checkpoints_stale = True
+        source.forgotten += 1
         try:
-            delete_name = delete_dir_name(topic.name, partition_log.partition, unique())
+            delete_name = delete_dir_name(partition_log.topic, partition_log.partition, unique())
             source.doom(old, delete_name, now_ms + partition_log.config.file_delete_delay_ms)
-            self._write_checkpoints()
         except OSError as e:
             log.warning("%s: is not removed yet, its partition is in %s now: %s", old, new, e)
-        log.info("%s: moved from %s to %s", name, source.path, target.path)
+        log.info("%s: moved from %s to %s", partition_log.name, source.path, target.path)
+
+    def _put_back(self, move: ReplicaMove, new: Path, source: DataDirectory) -> None:
+        """The copy has its name, and does not take over: the next start must not prefer it to the log that goes on."""
+        try:
+            finish(
+                self._registry.moving(self._registry.topics[move.log.topic], move.log.partition, source.id)
+            )
+        except OSError as e:
+            log.error("%s: the topic registry still names %s as its place: %s", move.log.name, new, e)  # noqa: TRY400
+        try:
+            new.rename(move.path)
+        except OSError as e:
+            log.error("%s: remove this copy by hand before the next start: %s", new, e)  # noqa: TRY400
+
+    def leaving(self, move: ReplicaMove) -> Steps[None]:
+        """The checkpoints of the directory that a partition has left forget it. Trouble is told: others do it later."""
+        try:
+            yield from self.writing_checkpoints()
+        except OSError as e:
+            log.warning("%s: the checkpoints are written later: %s", move.log.name, e)

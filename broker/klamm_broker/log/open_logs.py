@@ -26,7 +26,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.partition_metadata import write_topic_id
 from klamm_broker.log.placement import Placement, merge
 from klamm_broker.log.replica_move import ReplicaMove
-from klamm_broker.log.steps import Steps
+from klamm_broker.log.steps import Steps, finish
 from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
@@ -186,11 +186,12 @@ class OpenLogs:
     def _find_partitions(self) -> dict[DataDirectory, dict[TopicPartition, Path]]:
         """What is in each directory. One that cannot be read is unusable from here on."""
         found: dict[DataDirectory, dict[TopicPartition, Path]] = {}
+        adopted: set[str] = set()
         for directory in list(self.directories):
             try:
                 directory.read_state()
                 partitions, moving = directory.find_partitions()
-                reconcile(self._registry, directory.path, partitions)
+                reconcile(self._registry, directory.path, partitions, adopted)
             except OSError as e:
                 self._give_up(directory, e)
                 continue
@@ -230,6 +231,8 @@ class OpenLogs:
             )
             try:
                 self._make_directory(topic, partition)
+                if partition in topic.places:  # whoever brings the lost one back has two, and has to choose
+                    finish(self._registry.moving(topic, partition, None))
                 self._open(topic, partition, config, now_ms=now_ms)
             except (OSError, StorageError) as e:
                 self._stays_offline(topic, partition, config, e)
@@ -401,14 +404,15 @@ class OpenLogs:
 
         Whatever is written here meanwhile stays; wait for the job before `close`.
         """
-        return self._checkpoint_job({})
+        return self._checkpoint_job()
 
-    def _checkpoint_job(self, coming: Mapping[PartitionLog, DataDirectory]) -> Callable[[], None]:
+    def _checkpoint_job(self) -> Callable[[], None]:
         by_directory: dict[Path, dict[TopicPartition, PartitionLog]] = {d.path: {} for d in self.directories}
         for key, partition_log in self._logs.items():
             by_directory[partition_log.directory.parent][key] = partition_log
-        for partition_log, directory in coming.items():
-            by_directory[directory.path][partition_log.topic, partition_log.partition] = partition_log
+        for key, move in self.moves.items():
+            if move.coming:
+                by_directory[move.target.path][key] = move.log
         return partial(
             self._do_all,
             [
@@ -429,16 +433,15 @@ class OpenLogs:
         if failed:
             raise failed[0]
 
-    def _write_checkpoints(self, coming: Mapping[PartitionLog, DataDirectory] | None = None) -> None:
-        """Write them, with the logs that are about to come to a directory."""
-        self._checkpoint_job(coming or {})()
+    def _write_checkpoints(self) -> None:
+        self._checkpoint_job()()
         for directory in self.directories:
             directory.checkpoints_stale = False
 
     def writing_checkpoints(self) -> Steps[None]:
         """Write the checkpoints, in a job. Raises OSError."""
         forgotten = [(directory, directory.forgotten) for directory in self.directories]
-        yield self._checkpoint_job({})
+        yield self._checkpoint_job()
         for directory, count in forgotten:
             if directory.forgotten == count:
                 directory.checkpoints_stale = False

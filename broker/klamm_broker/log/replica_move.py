@@ -13,7 +13,7 @@ Segments that change meanwhile (retention, the cleaner) are seen by their identi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from klamm_broker.log import files
 from klamm_broker.log.data_directory import DataDirectory, unique
 from klamm_broker.log.files import OpenFile, future_dir_name, parse_offset_name, sync_directory, write_all
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.partition_metadata import FILE_NAME as METADATA_FILE
 from klamm_broker.log.segment import Segment
 
 JOB_BYTES: Final = 64 << 20
@@ -49,6 +50,9 @@ class CopyJob:
     path: Path
     ranges: list[_Range]
     small: list[Path]  # indexes and snapshots of finished segments, copied whole
+    loose: list[Path] = field(
+        default_factory=list
+    )  # the same, but recovery can do without: not forced to disk
     end_offset: int  # the copy's log end once the job is done
     cancelled: bool = field(default=False)
 
@@ -61,14 +65,14 @@ class CopyJob:
         """Copy and force to disk. Raises OSError."""
         for part in self.ranges:
             self._copy_range(part)
-        for source in self.small:
+        for source in (*self.small, *self.loose):
             if self.cancelled:
                 return
             try:
                 content = source.read_bytes()
             except FileNotFoundError:
                 continue  # deleted meanwhile, or never there: not every segment has each index
-            _write(self.path / source.name, content)
+            _write(self.path / source.name, content, sync=source not in self.loose)
 
     def _copy_range(self, part: _Range) -> None:
         flags = os.O_WRONLY | os.O_CREAT | (0 if part.start else os.O_TRUNC)
@@ -89,11 +93,12 @@ class CopyJob:
             os.fsync(target.fd)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, sync: bool) -> None:
     file = OpenFile(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with _naming(path):
         write_all(file.fd, content)
-        os.fsync(file.fd)
+        if sync:
+            os.fsync(file.fd)
 
 
 @contextmanager
@@ -115,6 +120,7 @@ class ReplicaMove:
         self.size = 0  # bytes in the copy
         self.end_offset = log.segment_base_offsets[0]  # of the copy
         self.cancelled = False
+        self.coming = False  # about to take over: the checkpoints of the target know it already
         self.job: CopyJob | None = None  # in a thread
         self._copied: dict[int, tuple[Segment, int, bool]] = {}  # segment, bytes, whether with its indexes
         self.path.mkdir()
@@ -168,18 +174,44 @@ class ReplicaMove:
         """Bytes of records that are not in the copy yet."""
         return sum(max(segment.size - self._state(segment)[1], 0) for segment in self.log.segments)
 
+    def prepare(self) -> Callable[[], None]:
+        """A job that copies, and forces to disk, what there is beside the segments. `prepared` must follow."""
+        job = CopyJob(path=self.path, ranges=[], small=self._beside(), end_offset=self.end_offset)
+        self.job = job
+
+        def run() -> None:
+            job.run()
+            self._sync_names()
+
+        return run
+
+    def prepared(self) -> None:
+        """The job of `prepare`, and all that goes with it, has ended."""
+        self.job = None
+
+    def _beside(self) -> list[Path]:
+        there = self.log.directory
+        snapshots = [path for path in there.iterdir() if path.suffix == files.SNAPSHOT]
+        return [there / METADATA_FILE, self.log.epochs.path, *snapshots]
+
     def complete(self) -> None:
-        """Copy the rest, here and now: afterwards the copy is the log as it is. Raises OSError."""
+        """Copy the rest, here and now: afterwards the copy is the log as it is. Raises OSError.
+
+        The records are forced to disk; of what is beside them only that which recovery does not rebuild.
+        """
         self.log.write_indexes()
         job = self.plan(1 << 62)
-        active = self.log.segments[-1]
-        job.small += _small_files(active)
-        job.small += [self.log.epochs.path, self.log.directory / "partition.metadata"]
-        job.small += [path for path in self.log.directory.iterdir() if path.suffix == files.SNAPSHOT]
+        job.loose += [*_small_files(self.log.segments[-1]), *self._beside()[1:]]
         job.run()
+        new_names = bool(job.small) or any(part.start == 0 for part in job.ranges)
         self.done(job)
         self._drop_gone()
-        sync_directory(self.path)
+        if new_names:
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        with _naming(self.path):
+            sync_directory(self.path)
 
     def _drop_gone(self) -> None:
         """Remove what was deleted at the source since it was copied."""

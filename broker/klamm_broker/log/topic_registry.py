@@ -151,14 +151,23 @@ class TopicRegistry:
             topic.partitions, topic.configs = before
             raise
 
-    def move(self, topic: Topic, partition: int, place: str) -> None:
-        """From now on a partition is in the log directory with this id."""
-        before = topic.places
-        topic.places = {**before, partition: place}
+    def growing(self, topic: Topic, partitions: int) -> Steps[None]:
+        """`change` of the number of partitions, written in a job."""
+        before, topic.partitions = topic.partitions, partitions
         try:
-            self.save()
+            yield from self._saving()
         except OSError:
-            topic.places = before
+            topic.partitions = before
+            raise
+
+    def moving(self, topic: Topic, partition: int, place: str | None) -> Steps[None]:
+        """Of two copies of a partition the one in the log directory with this id counts; None: it is not known."""
+        before = topic.places.get(partition)
+        _set_place(topic, partition, place)
+        try:
+            yield from self._saving()
+        except OSError:
+            _set_place(topic, partition, before)
             raise
 
     def take_back(self, name: str, *, partitions: int = 0) -> None:
@@ -191,6 +200,11 @@ class TopicRegistry:
             del self.topics[topic.name]
             self.deleted.add(topic.id)
         return topics
+
+
+def _set_place(topic: Topic, partition: int, place: str | None) -> None:
+    others = {p: known for p, known in topic.places.items() if p != partition}
+    topic.places = others if place is None else {**others, partition: place}
 
 
 def _topic(name: str, entry: Mapping[str, Any]) -> Topic:

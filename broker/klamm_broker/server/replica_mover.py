@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.replica_move import TAIL_BYTES, ReplicaMove
+from klamm_broker.server.slices import drive
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
 
 log = logging.getLogger(__name__)
@@ -68,8 +70,11 @@ class ReplicaMover:
                 move = moves[key]
                 try:
                     await self._move(move)
-                except (LogError, OSError) as e:
-                    log.error("%s is not moved to %s: %s", move.log.name, move.target.path, e)  # noqa: TRY400
+                except Exception as e:  # another than these is a defect of ours: the other moves go on
+                    defect = not isinstance(e, (LogError, OSError))
+                    log.error(  # noqa: TRY400 - with its traceback where that helps
+                        "%s is not moved to %s: %s", move.log.name, move.target.path, e, exc_info=defect
+                    )
                     if isinstance(e, OSError):
                         self._broker.logs.report(move.directory_of(e), e)
                     if moves.get(key) is move:
@@ -86,8 +91,15 @@ class ReplicaMover:
                 await asyncio.sleep(_SWAP_S)
                 continue
             if move.missing <= tail and rounds:
-                self._broker.logs.finish_move(move, self._broker.now_ms())
-                return
+                if move.coming:
+                    self._broker.logs.end_move(move, self._broker.now_ms())
+                    await self._steps(self._broker.logs.leaving(move))
+                    return
+                try:
+                    await self._steps(self._broker.logs.preparing_move(move))
+                finally:
+                    move.prepared()
+                continue  # and see what has come meanwhile
             job = move.plan()
             try:
                 await self._broker.loop.run_in_executor(None, job.run)
@@ -99,3 +111,8 @@ class ReplicaMover:
                 tail *= 2
         if not self._stopping:
             self._broker.logs.clear_move(move)
+
+    async def _steps(self, steps: Steps[None]) -> None:
+        result = drive(self._broker.loop, steps)
+        if result is not None:
+            await result
