@@ -137,7 +137,12 @@ def test_a_producer_in_order_is_never_refused_and_repetitions_are_found(start, c
 def test_an_emptied_marker_still_tells_of_its_producer(known_before):
     """The cleaner keeps it so that a producer whose transactions are all gone is not taken for an unknown one."""
     marker = encode_end_txn_marker(
-        committed=False, producer_id=PRODUCER, producer_epoch=4, coordinator_epoch=0, timestamp=77, base_offset=9
+        committed=False,
+        producer_id=PRODUCER,
+        producer_epoch=4,
+        coordinator_epoch=0,
+        timestamp=77,
+        base_offset=9,
     )
     empty = bytearray(_without_records(read_header(marker)).data)
     state = known(epoch=3) if known_before else ProducerState()

@@ -38,7 +38,10 @@ def test_topics_and_configs(run):
     name = new_name()
     run(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=1234567")
     described = run(TOPICS, "--describe", "--topic", name)
-    assert "PartitionCount: 2\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,retention.ms=1234567" in described
+    assert (
+        "PartitionCount: 2\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,retention.ms=1234567"
+        in described
+    )
     assert f"Topic: {name}\tPartition: 1\tLeader: 1\tReplicas: 1\tIsr: 1" in described
     run(
         CONFIGS,

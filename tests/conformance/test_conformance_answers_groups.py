@@ -240,8 +240,7 @@ def test_a_member_without_an_id_is_given_one(two_brokers):
         }
 
 
-INTENDED: dict[str, dict[str, str]] = {
-}
+INTENDED: dict[str, dict[str, str]] = {}
 
 
 @pytest.mark.parametrize(
