@@ -15,7 +15,7 @@ from klamm_broker.log import checkpoints, log_manager, topic_registry
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.replica_move import CopyJob, ReplicaMove
-from klamm_broker.wire.batch import Record, encode_batch
+from klamm_broker.wire.batch import Record, decode_records, encode_batch, iter_headers
 from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
 NOW = 1_800_000_000_000
@@ -226,3 +226,44 @@ async def test_a_move_that_is_cancelled_while_its_end_is_prepared_and_begun_agai
     async with serving(*dirs) as server:
         assert server.broker.partition("t", 0).log.log_end_offset == 3
         assert not list(dirs[1].glob("t-0*"))
+
+
+async def test_a_compacted_log_moves_back_and_forth_while_it_is_cleaned(dirs):
+    async with serving(*dirs[:2], log_cleaner_backoff_ms="20") as server:
+        broker = server.broker
+        overrides = {
+            "cleanup.policy": "compact",
+            "segment.bytes": "1048576",
+            "min.cleanable.dirty.ratio": "0.01",
+            "file.delete.delay.ms": "0",
+        }
+        broker.create_topic("t", partitions=1, overrides=overrides)
+        partition = broker.partition("t", 0)
+        log, connection, latest = partition.log, await connect(server), {}
+        for number in range(90):
+            key, value = b"k%d" % (number % 7), b"%d-" % number + os.urandom(50_000)
+            broker.append(
+                partition,
+                encode_batch([Record(timestamp=broker.now_ms(), key=key, value=value)]),
+                now_ms=broker.now_ms(),
+            )
+            latest[key] = value
+            if number % 15 == 14:
+                target = dirs[1] if log.directory.parent == dirs[0] else dirs[0]
+                answer = await connection.request(move(target, "t", 0), 2)
+                assert answer.results[0].partitions[0].error_code == 0
+                await asyncio.sleep(0.05)
+        await until(lambda: not broker.logs.moves)
+        await until(lambda: broker.cleaner.stats.runs and log.size < 3_000_000)
+        await connection.close()
+    async with serving(*dirs[:2]) as server:
+        log = server.broker.partition("t", 0).log
+        found, offset = {}, 0
+        while offset < log.log_end_offset:
+            piece = log.read(offset, 1 << 20, up_to=log.log_end_offset)
+            data = os.pread(piece.fd, piece.size, piece.position)
+            for position, header in iter_headers(data):
+                found |= {record.key: record.value for record in decode_records(data, position)}
+                offset = header.last_offset + 1
+        assert found == latest
+        assert log.log_end_offset == 90
