@@ -297,7 +297,7 @@ def test_changes_that_overlap_leave_the_file_right_whoever_writes_first(tmp_path
     assert sorted(registry.topics) == ["b"]
     coming = registry.putting(topic("c"))
     next(coming)
-    registry.change(registry.topics["b"], partitions=2)  # writes what is coming along
+    registry.change(registry.topics["b"], {"retention.ms": "2"})  # writes what is coming along
     with pytest.raises(StopIteration):
         coming.throw(OSError(28, "No space left on device"))
     assert sorted(registry.topics) == ["b", "c"]

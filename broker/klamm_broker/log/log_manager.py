@@ -188,7 +188,7 @@ class LogManager(OpenLogs):
         """Replace a topic's own configuration. Raises KeyError, ConfigError."""
         topic = self._registry.topics[name]
         config = self._config(configs)
-        self._registry.change(topic, configs=configs)
+        self._registry.change(topic, configs)
         for partition in range(topic.partitions):
             partition_log = self.get(name, partition)
             if partition_log is not None:

@@ -138,21 +138,17 @@ class TopicRegistry:
                 del self._coming[name]
         self.topics |= names
 
-    def change(
-        self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Give a topic another number of partitions or another configuration."""
-        before = topic.partitions, topic.configs
-        topic.partitions = topic.partitions if partitions is None else partitions
-        topic.configs = topic.configs if configs is None else dict(configs)
+    def change(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Give a topic another configuration."""
+        before, topic.configs = topic.configs, dict(configs)
         try:
             self.save()
         except OSError:
-            topic.partitions, topic.configs = before
+            topic.configs = before
             raise
 
     def growing(self, topic: Topic, partitions: int) -> Steps[None]:
-        """`change` of the number of partitions, written in a job."""
+        """Give a topic more partitions."""
         before, topic.partitions = topic.partitions, partitions
         try:
             yield from self._saving()
