@@ -26,6 +26,7 @@ CLASSES = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": _TOOLS + "consumer.ConsoleConsumer",
     "kafka-console-producer": _TOOLS + "ConsoleProducer",
+    "kafka-console-share-consumer": _TOOLS + "consumer.ConsoleShareConsumer",
     "kafka-consumer-groups": _TOOLS + "consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": _TOOLS + "ConsumerPerformance",
     "kafka-delete-records": _TOOLS + "DeleteRecordsCommand",
