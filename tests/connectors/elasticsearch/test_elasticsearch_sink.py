@@ -426,7 +426,7 @@ def test_a_server_that_has_no_room_is_waited_for() -> None:
         running.finish(90)
         running.task.stop()
         found = documents(server, topic)
-        assert [r.key for r, _ in reporter.reported] == ["b500000", "b3000000"]
+        assert {r.key for r, _ in reporter.reported} == {"b500000", "b3000000"}  # of two requests at once
         assert len([k for k in found if k[0] in "abc"]) == 4
         found = {k: d for k, d in found.items() if k[0] == "k"}
         assert sorted(d["n"] for d in found.values()) == list(range(6000))
