@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from klamm_broker.log import checkpoints, log_dir
+from klamm_broker.log import log_dir
 from klamm_broker.log.adoption import reconcile
+from klamm_broker.log.checkpoint_job import checkpoint_job
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.data_directory import DataDirectory, open_all, remove_tree, unique
@@ -416,7 +417,7 @@ class OpenLogs:
         return partial(
             self._do_all,
             [
-                (directory.path, _checkpoint_job(directory, by_directory[directory.path]))
+                (directory.path, checkpoint_job(directory, by_directory[directory.path]))
                 for directory in self.directories
             ],
         )
@@ -490,22 +491,3 @@ class OpenLogs:
         for directory in self.directories:
             if directory.path not in dirty:
                 log_dir.write_clean_shutdown(directory.path, self._registry.starts)
-
-
-def _checkpoint_job(
-    directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
-) -> Callable[[], None]:
-    recovery = directory.recovery_points | {key: opened.recovery_point for key, opened in logs.items()}
-    starts = directory.log_starts | {
-        key: partition_log.log_start_offset
-        for key, partition_log in logs.items()
-        if partition_log.log_start_offset > partition_log.segment_base_offsets[0]
-    }
-    watermarks = {key: partition_log.high_watermark for key, partition_log in logs.items()}
-    return directory.checkpoint_files.take(
-        {
-            checkpoints.RECOVERY_POINT: recovery,
-            checkpoints.LOG_START_OFFSET: starts,
-            checkpoints.HIGH_WATERMARK: watermarks,
-        }
-    )
