@@ -14,6 +14,7 @@ from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
 from klamm_broker.server import internal_topics
 from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
+from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
 
@@ -37,14 +38,17 @@ class GroupShell:
             consumer=consumer_config(broker),
             topics=self.topics,
         )
+        self.timer = CoordinatorTimer(
+            self._loop,
+            next_deadline_ms=self.coordinator.next_deadline_ms,
+            tick=lambda: self.run(self.coordinator.tick(self.now())),
+        )
         self.runner = EffectRunner(
-            broker, partition=self._partition, recover=self.coordinator.tick, settled=self._set_timer
+            broker, partition=self._partition, recover=self.coordinator.tick, settled=self.timer.set
         )
         self.ask, self.ask_all, self.run, self.now = (
             self.runner.ask, self.runner.ask_all, self.runner.run, self.runner.now
         )  # fmt: skip
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
         self._loading: asyncio.Task[None] | None = None
 
     # Life
@@ -54,7 +58,7 @@ class GroupShell:
         topic = self.broker.topics.by_name.get(OFFSETS_TOPIC)
         partitions = [] if topic is None else topic.partitions
         self._loading = load(self, partitions, self._loop)
-        self._set_timer()
+        self.timer.set()
 
     def drain(self) -> None:
         """Answer everything that is parked, so that a stop need not wait for rebalances."""
@@ -62,8 +66,7 @@ class GroupShell:
 
     def close(self) -> None:
         """Stop timer and loading."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.timer.cancel()
         if self._loading is not None:
             self._loading.cancel()
 
@@ -101,24 +104,6 @@ class GroupShell:
                 "segment.bytes": str(config["offsets.topic.segment.bytes"]),
             },
         )
-
-    # Time
-
-    def _set_timer(self) -> None:
-        due_ms = self.coordinator.next_deadline_ms()
-        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
-            return  # it goes off no later than needed
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        self._timer = self._loop.call_at(due_ms / 1000, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        try:
-            self.run(self.coordinator.tick(self.now()))
-        finally:  # one group's trouble must not stop the time of all
-            self._set_timer()
 
 
 def _existing_partitions(broker: Broker) -> int | None:

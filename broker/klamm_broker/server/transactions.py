@@ -20,6 +20,7 @@ from klamm_broker.coordinator.transactions.model import AddRequest, ProducerRequ
 from klamm_broker.log.errors import LogError
 from klamm_broker.server import internal_topics
 from klamm_broker.server.broker import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner, Marker
 from klamm_broker.server.producer_id_file import open_producer_ids
 from klamm_broker.server.topic_loading import read_partitions
@@ -65,12 +66,15 @@ class TransactionShell:
             coordinator_epoch=self._coordinator_epoch,
             transaction_version=lambda: broker.cluster_config.features["transaction.version"],
         )
+        self.timer = CoordinatorTimer(
+            self._loop,
+            next_deadline_ms=self.coordinator.next_deadline_ms,
+            tick=lambda: self.run(self.coordinator.tick(self.now())),
+        )
         self.runner = EffectRunner(
-            broker, partition=self._partition, recover=self.coordinator.tick, settled=self._set_timer
+            broker, partition=self._partition, recover=self.coordinator.tick, settled=self.timer.set
         )
         self.ask, self.run, self.now = self.runner.ask, self.runner.run, self.runner.now
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
         self._loading: asyncio.Task[None] | None = None
         self.markers_written = 0
 
@@ -86,7 +90,7 @@ class TransactionShell:
             self.coordinator.start_loading(partition.index)
         self.coordinator.start(self.now())
         self._loading = self._loop.create_task(self._load(full)) if full else None
-        self._set_timer()
+        self.timer.set()
 
     def _reserve_ids_of_logs(self) -> None:
         """A data directory of another broker, or one that was restored in parts: its producers' ids are taken."""
@@ -115,8 +119,7 @@ class TransactionShell:
 
     def close(self) -> None:
         """Stop timer and loading."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.timer.cancel()
         if self._loading is not None:
             self._loading.cancel()
 
@@ -263,24 +266,6 @@ class TransactionShell:
                 "unclean.leader.election.enable": "false",
             },
         )
-
-    # Time
-
-    def _set_timer(self) -> None:
-        due_ms = self.coordinator.next_deadline_ms()
-        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
-            return  # it goes off no later than needed
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        self._timer = self._loop.call_at(due_ms / 1000, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        try:
-            self.run(self.coordinator.tick(self.now()))
-        finally:  # one transaction's trouble must not stop the time of all
-            self._set_timer()
 
 
 def _for_producer(error: ErrorCode, support: Support) -> ErrorCode:
