@@ -8,15 +8,11 @@ A resource is changed as a whole or not at all, and on the disk when it is answe
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from klamm_broker.api import config_changes
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
 
-log = logging.getLogger(__name__)
-
 
 @handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
 def alter_configs(
@@ -39,39 +33,28 @@ def alter_configs(
 
 
 def _alteration(broker: Broker, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
-    """In steps of a resource each, as each is a write to the disk."""
-    named = Counter((r.resource_type, r.resource_name) for r in request.resources)
-    responses = []
-    for resource in request.resources:
-        if named[resource.resource_type, resource.resource_name] > 1:
-            code, why = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-        else:
-            code, why = _alter(broker, resource, validate_only=request.validate_only)
-        responses.append(
+    results = yield from config_changes.each_resource(
+        request.resources, lambda resource: _alter(broker, resource, validate_only=request.validate_only)
+    )
+    return AlterConfigsResponse(
+        responses=[
             AlterConfigsResourceResponse(
                 error_code=code,
-                error_message=why or None,
+                error_message=why,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-        )
-        yield None
-    return AlterConfigsResponse(responses=responses)
+            for resource, code, why in results
+        ]
+    )
 
 
-def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> tuple[ErrorCode, str]:
+def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     name = resource.resource_name
-    try:
-        config_changes.check_plain(
-            [config.name for config in resource.configs],
-            (config.name for config in resource.configs if config.value is None),
-        )
-        target = config_changes.resource(broker, resource.resource_type, name)
-        configs = {config.name: config.value or "" for config in resource.configs}
-        config_changes.alter(target, configs, validate_only=validate_only)
-    except ConfigRefused as e:
-        return e.code, str(e)
-    except OSError as e:
-        log.error("the configuration of %s could not be stored: %s", name, e)  # noqa: TRY400
-        return ErrorCode.KAFKA_STORAGE_ERROR, str(e)
-    return ErrorCode.NONE, ""
+    config_changes.check_plain(
+        [config.name for config in resource.configs],
+        (config.name for config in resource.configs if config.value is None),
+    )
+    target = config_changes.resource(broker, resource.resource_type, name)
+    configs = {config.name: config.value or "" for config in resource.configs}
+    config_changes.alter(target, configs, validate_only=validate_only)

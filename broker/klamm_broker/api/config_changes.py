@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from klamm_base.configdef import ConfigDef, Type, parse_type, to_string
 from klamm_base.errors import ConfigError
@@ -24,6 +24,7 @@ from klamm_broker.server.topics import why_invalid
 from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
     from klamm_broker.wire.messages.incremental_alter_configs import AlterableConfig
 
@@ -286,3 +287,36 @@ def _check_logger(change: AlterableConfig) -> None:
             f"Valid log levels are {', '.join(loggers.LEVELS)}"
         )
         raise ConfigRefused(INVALID_CONFIG, why)
+
+
+class _Named(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+_Resource = TypeVar("_Resource", bound=_Named)
+
+
+def each_resource(
+    resources: Sequence[_Resource], change: Callable[[_Resource], None]
+) -> Steps[list[tuple[_Resource, ErrorCode, str | None]]]:
+    """Change one resource after the other, each in a step of its own, as each is a write to the disk; what came of it.
+
+    `change` raises ConfigRefused or OSError. A resource that is named twice is refused both times.
+    """
+    named = Counter((r.resource_type, r.resource_name) for r in resources)
+    results: list[tuple[_Resource, ErrorCode, str | None]] = []
+    for resource in resources:
+        code, why = ErrorCode.NONE, ""
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise ConfigRefused(INVALID_REQUEST, "Each resource must appear at most once.")
+            change(resource)
+        except ConfigRefused as e:
+            code, why = e.code, str(e)
+        except OSError as e:
+            log.error("the configuration of %s could not be stored: %s", resource.resource_name, e)  # noqa: TRY400
+            code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
+        results.append((resource, code, why or None))
+        yield None
+    return results
