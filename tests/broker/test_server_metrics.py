@@ -18,8 +18,8 @@ from support.broker import new_name, new_topic
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.broker import BrokerFailed
+from klamm_base.metrics_text import Family, Sample, lines
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, Histogram, TopicMetrics, api_name
-from klamm_broker.server.metrics_text import Family, Sample, lines
 from klamm_broker.wire.api_keys import ApiKey
 
 

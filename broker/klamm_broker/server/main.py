@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.metrics_server import MetricsServer
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig, Listener
 from klamm_broker.server.listener import Server
 from klamm_broker.server.metrics_families import families
-from klamm_broker.server.metrics_server import MetricsServer
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from klamm_base.metrics_text import Family, Number, Sample
 from klamm_base.version import __version__
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, ApiMetrics, TopicMetrics
-from klamm_broker.server.metrics_text import Family, Number, Sample
 from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -128,8 +128,8 @@ class Listener:
         while True:
             if self._missed != 0:
                 missed, self._missed = self._missed, 0
-                id = self._waiting[0].id - 1 if self._waiting else self._last
-                return Event(id=id, kind="missed", at_ms=self._clock_ms(), data={"count": missed})
+                at = self._waiting[0].id - 1 if self._waiting else self._last
+                return Event(id=at, kind="missed", at_ms=self._clock_ms(), data={"count": missed})
             if self._waiting:
                 event = self._waiting.popleft()
                 self._last = event.id

@@ -1,4 +1,4 @@
-"""`GET /metrics` on a port of its own: a few lines of HTTP/1.1, since the broker imports no web framework.
+"""`GET /metrics` on a port of its own: a few lines of HTTP/1.1, since the broker imports no web framework and scrapes of a worker need none.
 
 One answer a connection. The text is made in slices between which the event loop serves requests, so that a scrape of ten
 thousand partitions costs each of them a millisecond at most; a peer that does not read is given up after a while.
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from klamm_base.errors import KlammError
-from klamm_broker.server.metrics_text import CONTENT_TYPE, Family, lines
+from klamm_base.metrics_text import CONTENT_TYPE, Family, lines
 
 log = logging.getLogger(__name__)
 
