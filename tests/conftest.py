@@ -24,6 +24,16 @@ PEERS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Generator[None]:
+    """A command that is run in this process sets logging up, on a standard error that ends with its test."""
+    root = logging.getLogger()
+    handlers, level = [*root.handlers], root.level
+    yield
+    root.handlers[:] = [h for h in root.handlers if h in handlers or type(h) is not logging.StreamHandler]
+    root.setLevel(level)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
