@@ -23,12 +23,13 @@ from klamm_plugins import hookspecs
 from klamm_plugins.connector import Plugin, SinkConnector, SourceConnector
 from klamm_plugins.converter import Converter, HeaderConverter
 from klamm_plugins.errors import ConnectError, PluginNotFoundError
+from klamm_plugins.transform import Predicate, Transformation
 
 log = logging.getLogger(__name__)
 
 GROUP: Final = "klamm"
 
-_HOOKS: Final = ("register_connectors", "register_converters")
+_HOOKS: Final = ("register_connectors", "register_converters", "register_transforms", "register_predicates")
 
 
 class PluginType(StrEnum):
@@ -38,6 +39,8 @@ class PluginType(StrEnum):
     SINK = "sink"
     CONVERTER = "converter"
     HEADER_CONVERTER = "header_converter"
+    TRANSFORMATION = "transformation"
+    PREDICATE = "predicate"
 
 
 _BASES: Final[dict[PluginType, type[Plugin]]] = {
@@ -45,12 +48,16 @@ _BASES: Final[dict[PluginType, type[Plugin]]] = {
     PluginType.SOURCE: SourceConnector,
     PluginType.CONVERTER: Converter,
     PluginType.HEADER_CONVERTER: HeaderConverter,
+    PluginType.PREDICATE: Predicate,
+    PluginType.TRANSFORMATION: Transformation,
 }
 _SUFFIX: Final = {
     PluginType.SOURCE: "Connector",
     PluginType.SINK: "Connector",
     PluginType.CONVERTER: "Converter",
     PluginType.HEADER_CONVERTER: "HeaderConverter",
+    PluginType.PREDICATE: "Predicate",
+    PluginType.TRANSFORMATION: "Transformation",
 }
 
 
@@ -191,6 +198,14 @@ class PluginManager:
         """The class that `header.converter` means. PluginNotFoundError as above."""
         return cast("type[HeaderConverter]", self._find_one(name, PluginType.HEADER_CONVERTER))
 
+    def find_transformation(self, name: str) -> type[Transformation]:
+        """The class that `transforms.NAME.type` means. PluginNotFoundError as above."""
+        return cast("type[Transformation]", self._find_one(name, PluginType.TRANSFORMATION))
+
+    def find_predicate(self, name: str) -> type[Predicate]:
+        """The class that `predicates.NAME.type` means. PluginNotFoundError as above."""
+        return cast("type[Predicate]", self._find_one(name, PluginType.PREDICATE))
+
     def find_plugin(self, name: str) -> PluginDesc:
         """A plugin of any kind, as GET /connector-plugins/{name}/config wants it. PluginNotFoundError."""
         found = _match(name, self.plugins())
@@ -250,7 +265,7 @@ def _describe(cls: type[Plugin], location: str) -> list[PluginDesc]:
     """The class in each of its kinds. Raises ConnectError when it is of none or is not complete."""
     kinds = [kind for kind, base in _BASES.items() if inspect.isclass(cls) and issubclass(cls, base)]
     if not kinds:
-        raise ConnectError(f"{cls!r} is not a connector or converter class")
+        raise ConnectError(f"{cls!r} is not a connector, converter, transform or predicate class")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise ConnectError(f"{python_name(cls)} does not implement {missing}")

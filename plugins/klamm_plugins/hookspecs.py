@@ -14,6 +14,7 @@ import pluggy
 if TYPE_CHECKING:
     from klamm_plugins.connector import SinkConnector, SourceConnector
     from klamm_plugins.converter import Converter, HeaderConverter
+    from klamm_plugins.transform import Predicate, Transformation
 
 PROJECT: Final = "klamm"
 
@@ -30,4 +31,16 @@ def register_connectors() -> Sequence[type[SourceConnector] | type[SinkConnector
 @hookspec
 def register_converters() -> Sequence[type[Converter] | type[HeaderConverter]]:
     """The converter classes of this package; a class may be of both kinds."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_transforms() -> Sequence[type[Transformation]]:
+    """The transform classes of this package."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_predicates() -> Sequence[type[Predicate]]:
+    """The predicate classes of this package."""
     raise NotImplementedError

@@ -8,7 +8,7 @@ it; the runtime reads records and does not change them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from klamm_plugins.schema import Schema
@@ -104,13 +104,30 @@ class SourceRecord:
     timestamp: int | None = None
     headers: Headers = NO_HEADERS
 
+    def copy(self) -> SourceRecord:
+        """A record of its own with the same parts: for transforms, which change the copy."""
+        return SourceRecord(
+            self.source_partition,
+            self.source_offset,
+            self.topic,
+            self.partition,
+            self.key_schema,
+            self.key,
+            self.value_schema,
+            self.value,
+            self.timestamp,
+            self.headers,
+        )
+
 
 @dataclass(slots=True)
 class SinkRecord:
     """A record on its way from a topic to a sink task.
 
     `offset` is the record's offset in `topic`-`partition`. `timestamp` is epoch milliseconds or None;
-    `timestamp_type` is "CreateTime", "LogAppendTime" or "NoTimestampType".
+    `timestamp_type` is "CreateTime", "LogAppendTime" or "NoTimestampType". A transform may have given it another topic or
+    partition: where it was read from, which is what offsets are kept by, say `original_topic`,
+    `original_kafka_partition` and `original_kafka_offset` (KIP-793).
     """
 
     topic: str
@@ -123,7 +140,37 @@ class SinkRecord:
     timestamp: int | None = None
     timestamp_type: str = "NoTimestampType"
     headers: Headers = NO_HEADERS
+    origin: tuple[str, int, int] | None = field(default=None, repr=False, compare=False)
+    """Topic, partition and offset that it was read from, where these may have been changed. `copy` sets it."""
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def original_topic(self) -> str:
+        return self.topic if self.origin is None else self.origin[0]
+
+    @property
+    def original_kafka_partition(self) -> int:
+        return self.partition if self.origin is None else self.origin[1]
+
+    @property
+    def original_kafka_offset(self) -> int:
+        return self.offset if self.origin is None else self.origin[2]
+
+    def copy(self) -> SinkRecord:
+        """A record of its own with the same parts: for transforms, which change the copy."""
+        return SinkRecord(
+            self.topic,
+            self.partition,
+            self.key_schema,
+            self.key,
+            self.value_schema,
+            self.value,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.headers,
+            self.origin or (self.topic, self.partition, self.offset),
+        )

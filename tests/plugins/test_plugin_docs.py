@@ -34,7 +34,7 @@ API = [
 
 
 def test_there_are_hooks():
-    assert HOOKS == ["register_connectors", "register_converters"]
+    assert HOOKS == ["register_connectors", "register_converters", "register_predicates", "register_transforms"]
 
 
 @pytest.mark.parametrize("hook", HOOKS)

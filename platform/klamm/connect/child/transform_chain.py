@@ -1,0 +1,292 @@
+"""The transforms of one task, in order, with their predicates: a list of records through each in one call (KIP-585).
+
+Invariant: what comes out pairs each record that came in with what takes its place, in order; None says that it was
+dropped, or that it was bad and is tolerated. When a transform raises, the records are given to it one by one: the
+tolerance judges the bad ones (stage TRANSFORMATION), the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from klamm_base.configdef import ConfigDef, Type
+from klamm_base.errors import ConfigError
+from klamm_plugins.discovery import PluginManager, kafka_name, python_name
+from klamm_plugins.errors import DataError
+from klamm_plugins.records import SinkRecord, SourceRecord
+from klamm_plugins.transform import Predicate, Record, Transformation
+
+log = logging.getLogger(__name__)
+
+STAGE: Final = "TRANSFORMATION"
+TRANSFORMS: Final = "transforms"
+PREDICATES: Final = "predicates"
+# What every transform has, whatever it is: keys of the runtime, which the transform does not get.
+STAGE_CONFIG: Final = ConfigDef().define("predicate", Type.STRING, None).define("negate", Type.BOOLEAN, False)
+_RUNTIME_KEYS: Final = ("type", "plugin.version", "predicate", "negate")
+
+R = TypeVar("R", SourceRecord, SinkRecord)
+T = TypeVar("T")
+
+
+class Retry(Protocol):
+    """Calls again what raised a RetriableError, for as long as errors.retry.timeout says."""
+
+    def call(self, stage: str, operation: Callable[[], T]) -> T: ...
+
+
+class Errors(Protocol):
+    """What of `Tolerance` is needed here."""
+
+    @property
+    def retry(self) -> Retry: ...
+
+    def failed(self, record: Any, error: Exception, *, stage: str, executing: str) -> None:
+        """Return when the record is to be left out; raise when the task must fail."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One transform of the chain and, where it has one, the predicate that says which records it is for."""
+
+    alias: str
+    transform: Transformation
+    predicate_alias: str | None = None
+    predicate: Predicate | None = None
+    negate: bool = False
+
+    @property
+    def class_name(self) -> str:
+        return name_of(self.transform)
+
+    @property
+    def version(self) -> str:
+        return self.transform.version()
+
+    def applies_to(self, record: Record) -> bool:
+        return self.predicate is None or self.predicate.test(record) != self.negate
+
+    def apply(self, record: Record) -> Record | None:
+        return self.transform.apply(record) if self.applies_to(record) else record
+
+    def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
+        """As many as came, in the same order."""
+        if self.predicate is None:
+            return self._transformed(records)
+        negate = self.negate
+        meant = [yes != negate for yes in self.predicate.test_many(records)]
+        if len(meant) != len(records):
+            raise DataError(
+                f"{name_of(self.predicate)} answered for {len(meant)} records instead of {len(records)}"
+            )
+        if not any(meant):
+            return list(records)
+        changed = iter(self._transformed([r for r, yes in zip(records, meant, strict=True) if yes]))
+        return [next(changed) if yes else r for r, yes in zip(records, meant, strict=True)]
+
+    def _transformed(self, records: Sequence[Record]) -> list[Record | None]:
+        changed = self.transform.apply_many(records)
+        if len(changed) != len(records):
+            raise DataError(
+                f"{self.class_name} made {len(changed)} of {len(records)} records; None stands for a dropped one"
+            )
+        return changed
+
+    def close(self) -> None:
+        for plugin in (self.transform, self.predicate):
+            if plugin is not None:
+                _close(plugin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one stage did to one record, for those who look: `applied` says whether its predicate chose the record,
+    `record` is what came out (None: dropped, or `error` says what went wrong).
+    """
+
+    stage: Stage
+    applied: bool
+    record: Record | None
+    error: Exception | None = None
+
+
+class TransformChain:
+    """See the module. False where there are no transforms: then nobody need call it."""
+
+    def __init__(self, stages: Sequence[Stage] = ()) -> None:
+        self.stages = tuple(stages)
+
+    def __bool__(self) -> bool:
+        return bool(self.stages)
+
+    def apply(self, records: Sequence[R], tolerance: Errors) -> list[tuple[R, R | None]]:
+        """Every record with what is to take its place; None when it is dropped or left out."""
+        places: Sequence[int] = range(len(records))
+        current: list[Any] = list(records)
+        for stage in self.stages:
+            try:
+                current = stage.apply_many(current)
+            except Exception:
+                # Which record it was is found, and judged, one by one.
+                originals = [records[p] for p in places]
+                current = [
+                    _apply_one(stage, original, record, tolerance)
+                    for original, record in zip(originals, current, strict=True)
+                ]
+            if not all(current):  # records are true, None is not
+                places = [p for p, record in zip(places, current, strict=True) if record is not None]
+                current = [record for record in current if record is not None]
+                if not current:
+                    break
+        if len(current) == len(records):
+            return list(zip(records, current, strict=True))
+        made: list[R | None] = [None] * len(records)
+        for place, record in zip(places, current, strict=True):
+            made[place] = record
+        return list(zip(records, made, strict=True))
+
+    def trace(self, record: Record) -> Iterator[Step]:
+        """One record through the chain, step by step, up to where it is dropped or fails. For dry runs."""
+        current: Record | None = record
+        for stage in self.stages:
+            assert current is not None, "a step without a record was the last"
+            applied = True
+            try:
+                applied = stage.applies_to(current)
+                current = stage.transform.apply(current) if applied else current
+            except Exception as e:
+                yield Step(stage=stage, applied=applied, record=None, error=e)
+                return
+            yield Step(stage=stage, applied=applied, record=current)
+            if current is None:
+                return
+
+    def info(self) -> list[dict[str, str]]:
+        """Alias, class and version of each transform and its predicate, for the task's metrics."""
+        return [_stage_info(stage) for stage in self.stages]
+
+    def close(self) -> None:
+        for stage in self.stages:
+            stage.close()
+
+
+def make_chain(plugins: PluginManager, config: Mapping[str, str]) -> TransformChain:
+    """The chain that a connector's config names, each part configured.
+
+    ConfigError or PluginNotFoundError for what cannot be made; what was made until then is closed.
+    """
+    stages: list[Stage] = []
+    try:
+        stages.extend(_make_stage(plugins, alias, config) for alias in aliases(TRANSFORMS, config))
+    except Exception:
+        TransformChain(stages).close()
+        raise
+    return TransformChain(stages)
+
+
+def aliases(key: str, config: Mapping[str, str]) -> list[str]:
+    """The names in `transforms` or `predicates`, each once, in order."""
+    names = (name.strip() for name in config.get(key, "").split(","))
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def name_of(plugin: Transformation | Predicate) -> str:
+    """Kafka's class name, or Python's where it stands for none."""
+    cls = type(plugin)
+    return kafka_name(cls) or python_name(cls)
+
+
+def _make_stage(plugins: PluginManager, alias: str, config: Mapping[str, str]) -> Stage:
+    prefix = f"{TRANSFORMS}.{alias}."
+    below = _below(prefix, config)
+    try:
+        settings = STAGE_CONFIG.parse(below)
+    except ConfigError as e:
+        raise ConfigError(str(e).replace("configuration ", f"configuration {prefix}", 1)) from e
+    predicate_alias: str | None = settings["predicate"]
+    predicate = None if predicate_alias is None else _make_predicate(plugins, predicate_alias, alias, config)
+    try:
+        transform = plugins.find_transformation(_type(prefix, below))()
+        _configure(transform, prefix, below)
+    except Exception:
+        if predicate is not None:
+            _close(predicate)
+        raise
+    return Stage(
+        alias=alias,
+        transform=transform,
+        predicate_alias=predicate_alias,
+        predicate=predicate,
+        negate=settings["negate"],
+    )
+
+
+def _make_predicate(plugins: PluginManager, alias: str, of: str, config: Mapping[str, str]) -> Predicate:
+    if alias not in aliases(PREDICATES, config):
+        # Kafka's worker finds this when the class is missing; the name is what the user has to mend.
+        raise ConfigError(
+            f"Invalid value {alias} for configuration {TRANSFORMS}.{of}.predicate: there is no predicate of this "
+            f"name in {PREDICATES}",
+            key=f"{TRANSFORMS}.{of}.predicate",
+        )
+    prefix = f"{PREDICATES}.{alias}."
+    below = _below(prefix, config)
+    predicate = plugins.find_predicate(_type(prefix, below))()
+    _configure(predicate, prefix, below)
+    return predicate
+
+
+def _below(prefix: str, config: Mapping[str, str]) -> dict[str, str]:
+    return {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
+
+
+def _type(prefix: str, below: Mapping[str, str]) -> str:
+    if not below.get("type"):
+        raise ConfigError(
+            f'Missing required configuration "{prefix}type" which has no default value.', key=f"{prefix}type"
+        )
+    return below["type"]
+
+
+def _configure(plugin: Transformation | Predicate, prefix: str, below: Mapping[str, str]) -> None:
+    """Parse by the plugin's own definition, pass on what it does not define, and say which part it was about."""
+    own = {k: v for k, v in below.items() if k not in _RUNTIME_KEYS}
+    try:
+        plugin.configure(cast("dict[str, Any]", own) | plugin.config().parse(own))
+    except ConfigError as e:
+        _close(plugin)
+        raise ConfigError(f"{prefix.rstrip('.')}: {e}") from e
+    except Exception:
+        _close(plugin)
+        raise
+
+
+def _apply_one(stage: Stage, original: Record, record: Record, tolerance: Errors) -> Record | None:
+    try:
+        return tolerance.retry.call(STAGE, lambda: stage.apply(record))
+    except Exception as e:
+        tolerance.failed(original, e, stage=STAGE, executing=stage.class_name)
+        return None
+
+
+def _stage_info(stage: Stage) -> dict[str, str]:
+    info = {"transform": stage.alias, "transform-class": stage.class_name, "transform-version": stage.version}
+    if stage.predicate is not None:
+        info |= {
+            "predicate": stage.predicate_alias or "",
+            "predicate-class": name_of(stage.predicate),
+            "predicate-version": stage.predicate.version(),
+        }
+    return info
+
+
+def _close(plugin: Transformation | Predicate) -> None:
+    """What `close` raises is logged and hides nothing."""
+    try:
+        plugin.close()
+    except Exception:
+        log.exception("close() of %s raised", name_of(plugin))
