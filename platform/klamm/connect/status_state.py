@@ -1,0 +1,193 @@
+"""What the status topic says: states of connectors and tasks, and the topics that they use. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.connect.model import State, TaskId
+from klamm.connect.topic_records import Record, decode, encode, task_of
+
+log = logging.getLogger(__name__)
+
+STATUS_CONNECTOR: Final = "status-connector-"
+STATUS_TASK: Final = "status-task-"
+STATUS_TOPIC: Final = "status-topic-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One connector's or task's state as the status topic holds it."""
+
+    state: State
+    trace: str | None = None
+    worker_id: str
+    generation: int = 0
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveTopic:
+    """A connector uses a topic: who saw it first, and when (epoch ms)."""
+
+    topic: str
+    connector: str
+    task: int
+    discovered_ms: int
+
+
+def status_record(key: str | TaskId, status: Status) -> Record:
+    """The status of a connector (by name) or a task."""
+    return status_key(key), encode(
+        {
+            "state": status.state,
+            "trace": status.trace,
+            "worker_id": status.worker_id,
+            "generation": status.generation,
+            "version": status.version,
+        }
+    )
+
+
+def status_key(key: str | TaskId) -> str:
+    return f"{STATUS_TASK}{key}" if isinstance(key, TaskId) else STATUS_CONNECTOR + key
+
+
+def topic_record(topic: ActiveTopic) -> Record:
+    return topic_key(topic.connector, topic.topic), encode(
+        {
+            "topic": {
+                "name": topic.topic,
+                "connector": topic.connector,
+                "task": topic.task,
+                "discoverTimestamp": topic.discovered_ms,
+            }
+        }
+    )
+
+
+def topic_key(connector: str, topic: str) -> str:
+    return f"{STATUS_TOPIC}{topic}:connector-{connector}"
+
+
+class StatusState:
+    """States of connectors and tasks and the topics they use, as the status topic tells.
+
+    `put` and `drop` take effect here before the topic has them: one worker writes them all, and what it knows
+    is newer than what it reads back. Records of another worker (an earlier run) are taken as they come, until
+    this worker says something about the same key.
+    """
+
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
+        self._status: dict[str | TaskId, Status] = {}
+        self._topics: dict[str, dict[str, ActiveTopic]] = {}
+        self._ours: set[str] = set()
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        """Take in the next record."""
+        if key in self._ours:
+            return
+        if key.startswith(STATUS_TOPIC):
+            self._apply_topic(key, value)
+            return
+        target = _status_target(key)
+        if target is None:
+            log.warning("ignoring record with unknown key %s in the status topic", key)
+            return
+        status = None if value is None else _parse_status(key, value)
+        if status is None or status.state is State.DESTROYED:
+            self._status.pop(target, None)
+        else:
+            self._status[target] = status
+
+    def _apply_topic(self, key: str, value: bytes | None) -> None:
+        topic, colon, connector = key.removeprefix(STATUS_TOPIC).partition(":connector-")
+        data = (decode(key, value) or {}).get("topic") if value is not None else None
+        if not colon or (value is not None and not isinstance(data, dict)):
+            log.warning("ignoring record %s in the status topic", key)
+        elif isinstance(data, dict):
+            seen = ActiveTopic(
+                topic=topic,
+                connector=connector,
+                task=int(data.get("task", 0)),
+                discovered_ms=int(data.get("discoverTimestamp", 0)),
+            )
+            self._topics.setdefault(connector, {})[topic] = seen
+        else:
+            self._topics.get(connector, {}).pop(topic, None)
+
+    def get(self, key: str | TaskId) -> Status | None:
+        """The status of a connector (by name) or a task."""
+        return self._status.get(key)
+
+    def tasks(self, connector: str) -> list[TaskId]:
+        """The tasks of a connector that have a status, in order."""
+        return sorted(k for k in self._status if isinstance(k, TaskId) and k.connector == connector)
+
+    def connectors(self) -> set[str]:
+        """Every connector that has a status itself, by a task, or by a topic."""
+        keys = {k.connector if isinstance(k, TaskId) else k for k in self._status}
+        return keys | {name for name, topics in self._topics.items() if topics}
+
+    def topics(self, connector: str) -> list[ActiveTopic]:
+        return list(self._topics.get(connector, {}).values())
+
+    def may_write(self, key: str | TaskId, generation: int) -> bool:
+        """Whether a last word (UNASSIGNED) may be written: not over a later owner's status.
+
+        Kafka's rule for "safe" writes: nothing there, or written by this worker, or by an earlier generation.
+        """
+        found = self._status.get(key)
+        return found is None or found.worker_id == self._worker_id or found.generation <= generation
+
+    def put(self, key: str | TaskId, status: Status) -> Record:
+        """Set a status; returns the record to write."""
+        self._status[key] = status
+        self._ours.add(status_key(key))
+        return status_record(key, status)
+
+    def drop(self, key: str | TaskId) -> Record:
+        """Forget a status; returns the tombstone to write."""
+        self._status.pop(key, None)
+        self._ours.add(status_key(key))
+        return status_key(key), None
+
+    def see_topic(self, topic: ActiveTopic) -> Record | None:
+        """Note that a connector uses a topic; the record to write if that is news."""
+        of_connector = self._topics.setdefault(topic.connector, {})
+        if topic.topic in of_connector:
+            return None
+        of_connector[topic.topic] = topic
+        self._ours.add(topic_key(topic.connector, topic.topic))
+        return topic_record(topic)
+
+    def drop_topics(self, connector: str) -> list[Record]:
+        """Forget a connector's topics; returns the tombstones to write."""
+        keys = [topic_key(connector, t) for t in self._topics.pop(connector, {})]
+        self._ours.update(keys)
+        return [(key, None) for key in keys]
+
+
+def _status_target(key: str) -> str | TaskId | None:
+    if key.startswith(STATUS_TASK):
+        return task_of(key.removeprefix(STATUS_TASK))
+    return key.removeprefix(STATUS_CONNECTOR) if key.startswith(STATUS_CONNECTOR) else None
+
+
+def _parse_status(key: str, value: bytes) -> Status | None:
+    data = decode(key, value)
+    if data is None:
+        return None
+    state = data.get("state")
+    if not isinstance(state, str) or state not in State.__members__ or "worker_id" not in data:
+        log.error("ignoring record %s: no known state and worker_id", key)
+        return None
+    return Status(
+        state=State(state),
+        trace=data.get("trace"),
+        worker_id=str(data["worker_id"]),
+        generation=int(data.get("generation") or 0),
+        version=data.get("version"),
+    )
