@@ -1,4 +1,4 @@
-"""The dead letter topic of a sink (KIP-298): the records it could not use, as they were, with what went wrong.
+"""The dead letter topic of a task (KIP-298; here of sources, too): records that could not be used, with what went wrong.
 
 Written with a producer of its own. Invariant: what was sent here is acknowledged (`settle`) before offsets past it
 are committed, so a record is in the target, in the dead letter topic, or comes again. A dead letter that the broker
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
@@ -44,7 +45,10 @@ RawHeaders = list[tuple[str, bytes | None]]
 
 
 class Raw(NamedTuple):
-    """A record as it was in its topic; `timestamp` in epoch ms, None when it has none."""
+    """A record as it was in its topic; `timestamp` in epoch ms, None when it has none.
+
+    A source's was in none: its offset is -1, and `source` has the headers that say where it came from.
+    """
 
     topic: str
     partition: int
@@ -53,6 +57,7 @@ class Raw(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: RawHeaders
+    source: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -60,6 +65,22 @@ class KeptRecord(SinkRecord):
     """A SinkRecord that knows where it came from: what a sink reports goes to the dead letter topic as it was."""
 
     message: Message | None = field(default=None, repr=False, compare=False)
+
+    def copy(self) -> KeptRecord:
+        return KeptRecord(
+            self.topic,
+            self.partition,
+            self.key_schema,
+            self.key,
+            self.value_schema,
+            self.value,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.headers,
+            self.origin or (self.topic, self.partition, self.offset),
+            self.message,
+        )
 
 
 def raw_of(message: Message) -> Raw:
@@ -98,14 +119,31 @@ class DeadLetters:
         self._lock = threading.Lock()
         self._pending = 0
         self._failure: ConnectError | None = None
+        self._kept: deque[Callable[[], None]] = deque()  # to be called in the task's thread
+        self._figures = control.vitals.errors
 
-    def send(self, raw: Raw, error: Exception, *, stage: str, executing: str) -> None:
-        """Write one; `stage` and `executing` are Kafka's names of what was done, and by which class."""
+    def send(
+        self,
+        raw: Raw,
+        error: Exception,
+        *,
+        stage: str,
+        executing: str,
+        kept: Callable[[], None] | None = None,
+    ) -> None:
+        """Write one; `stage` and `executing` are Kafka's names of what was done, and by which class. `kept` is called
+        by `serve` or `settle` once the topic has it.
+        """
         headers = raw.headers
         if self._with_context:
             headers = [*headers, *self._context(raw, error, stage, executing)]
         with self._lock:
             self._pending += 1
+            self._figures.dead_letters += 1
+
+        def delivered(failure: KafkaError | None, _: object) -> None:
+            self._delivered(failure, kept)
+
         while True:
             try:
                 # 0 is librdkafka's "none": it takes the time of sending.
@@ -114,8 +152,8 @@ class DeadLetters:
                     raw.value,
                     raw.key,
                     -1,
-                    self._delivered,
-                    self._delivered,
+                    delivered,
+                    delivered,
                     raw.timestamp or 0,
                     headers,
                 )
@@ -124,6 +162,7 @@ class DeadLetters:
             except KafkaException as e:
                 with self._lock:
                     self._pending -= 1
+                    self._figures.dead_letter_failures += 1
                 raise self._refused(e.args[0]) from e
             else:
                 return
@@ -131,6 +170,8 @@ class DeadLetters:
     def serve(self) -> None:
         """Take acknowledgements. Raises the error of a dead letter that was refused."""
         self._producer.poll(0)
+        while self._kept:
+            self._kept.popleft()()
         if self._failure is not None:
             raise self._failure
 
@@ -149,10 +190,15 @@ class DeadLetters:
         if self._failure is not None:
             raise self._failure
 
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
+    def _delivered(self, error: KafkaError | None, kept: Callable[[], None] | None) -> None:
         with self._lock:
             self._pending -= 1
-            if error is not None and self._failure is None:
+            if error is None:
+                if kept is not None:
+                    self._kept.append(kept)
+                return
+            self._figures.dead_letter_failures += 1
+            if self._failure is None:
                 self._failure = self._refused(error)
 
     def _refused(self, error: KafkaError) -> ConnectError:
@@ -176,6 +222,7 @@ class DeadLetters:
             "exception.class.name": _KAFKA_NAMES.get(type(error)) or python_name(type(error)),
             "exception.message": said["message"],
             "exception.stacktrace": said["trace"],
+            **raw.source,
         }
         return [(_HEADER + name, str(value).encode("utf-8", "replace")) for name, value in facts.items()]
 

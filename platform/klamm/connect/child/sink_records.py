@@ -11,9 +11,9 @@ from typing import Final, cast
 
 from confluent_kafka import Message
 
-from klamm.connect.child.dead_letters import KeptRecord, Raw, raw_of
+from klamm.connect.child.dead_letters import KeptRecord, raw_of
 from klamm.connect.child.plugins import Converters
-from klamm.connect.child.tolerance import Bad, Tolerance
+from klamm.connect.child.tolerance import Bad, Stage, Tolerance
 from klamm_plugins.converter import SchemaAndValue
 from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord
 
@@ -101,34 +101,10 @@ class RecordConverter:
 class Reporter:
     """ErrantRecordReporter for the task."""
 
-    def __init__(self, converters: Converters, tolerance: Tolerance) -> None:
-        self._converters = converters
+    def __init__(self, tolerance: Tolerance) -> None:
         self._tolerance = tolerance
 
     def report(self, record: SinkRecord, error: Exception) -> None:
-        message = record.message if isinstance(record, KeptRecord) else None
-        bad = Bad(
-            error=error,
-            stage="TASK_PUT",
-            executing="org.apache.kafka.connect.sink.SinkTask",
-            where=f"topic {record.topic}, partition {record.partition}, offset {record.offset}",
-            record=record.value,
-            raw=self._made(record) if message is None else raw_of(message),
-        )
-        self._tolerance.judge(bad)
-
-    def _made(self, record: SinkRecord) -> Raw:
-        """Of a record that the task has made itself: as the converters write it."""
-        topic, converters = record.topic, self._converters
-        return Raw(
-            topic,
-            record.partition,
-            record.offset,
-            record.timestamp,
-            converters.key.from_connect_data(topic, record.key_schema, record.key),
-            converters.value.from_connect_data(topic, record.value_schema, record.value),
-            [
-                (h.name, converters.header.from_connect_header(topic, h.name, h.schema, h.value))
-                for h in record.headers
-            ],
+        self._tolerance.failed(
+            record, error, stage=Stage.TASK_PUT, executing="org.apache.kafka.connect.sink.SinkTask"
         )

@@ -19,6 +19,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters
+from klamm.connect.child.origins import SinkOrigin
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.sink_context import SinkContext
 from klamm.connect.child.sink_places import kafka, named, place_of
@@ -68,11 +69,17 @@ class SinkRunner:
         self._control = control
         self._vitals = control.vitals
         self._task = task
-        tolerance = Tolerance(spec.connector_config, vitals=control.vitals, dead_letters=dead_letters)
+        tolerance = Tolerance(
+            spec.connector_config,
+            control=control,
+            task=spec.id,
+            dead_letters=dead_letters,
+            origin=SinkOrigin(converters),
+        )
         self._dead_letters = dead_letters
         self._records = RecordConverter(converters, tolerance, keep=dead_letters is not None)
         if dead_letters is not None or tolerance.logs:
-            self.context.errant_record_reporter = Reporter(converters, tolerance)
+            self.context.errant_record_reporter = Reporter(tolerance)
         self._consumer = consumer
         self._assign = consumer.incremental_assign if cooperative else consumer.assign
         self._subscription = topics

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from klamm.connect.child.control import Control
 from klamm.connect.child.offset_tracker import OffsetTracker, Run
 from klamm.connect.child.offset_writer import OffsetWriter, Producer
+from klamm.connect.child.origins import SourceOrigin
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Bad, Tolerance
 from klamm.connect.model import TaskSpec
@@ -84,7 +85,9 @@ class SourceRunner:
         self._converters = converters
         self._producer = producer
         self._offset_producer = offset_producer
-        self._tolerance = Tolerance(spec.connector_config, vitals=control.vitals)
+        self._tolerance = Tolerance(
+            spec.connector_config, control=control, task=spec.id, origin=SourceOrigin(converters)
+        )
         self._tracker = OffsetTracker()
         self._offsets = OffsetWriter(
             offset_producer,

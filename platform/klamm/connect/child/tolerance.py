@@ -1,29 +1,68 @@
-"""Error tolerance of a task (KIP-298): what happens to a record that cannot be converted, written or sent.
+"""Error handling of a task (KIP-298, KIP-610, KIP-779): what happens to a record that cannot be used.
+
+The one door for sources, sinks and transforms:
+
+    tolerance.retry.call(stage, operation)   # RetriableError: again, as errors.retry.timeout says
+    tolerance.failed(record, error, stage=, executing=)   # returns: leave the record out; raises: the task fails
+    tolerance.settle(seconds)   # before offsets past failed records are committed: dead letters are acknowledged
 
 `errors.tolerance=none` (the default) fails the task, with Kafka's first line and the record's place in the
-cause. `all` leaves the record out. A sink's record goes to the dead letter topic first, if there is one, in either
+cause. `all` leaves the record out. It goes to the dead letter topic first, if there is one, in either
 case. `errors.log.enable` logs each with its trace, and with the record itself if `errors.log.include.messages` says
 so. Nothing is skipped in silence: without it, a line now and then says how many and which was the last, and the
-task's status counts them.
+task's status counts them. Except for `failed` and `judge`, all is for the task's thread.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, Protocol
 
+from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters, Raw
-from klamm.connect.child.vitals import Vitals
+from klamm.connect.child.retry import Retry
 from klamm.connect.definitions import SINK
+from klamm.connect.model import TaskId
 from klamm_base.configdef import parse_key
-from klamm_plugins.errors import ConnectError, DataError
+from klamm_plugins.errors import ConnectError, DataError, RetriableError
 
 log = logging.getLogger(__name__)
 
 _SUMMARY_INTERVAL_S: Final = 10.0
+
+
+class Stage(StrEnum):
+    """Kafka's names of what is done to a record."""
+
+    TASK_POLL = "TASK_POLL"
+    TASK_PUT = "TASK_PUT"
+    TRANSFORMATION = "TRANSFORMATION"
+    KEY_CONVERTER = "KEY_CONVERTER"
+    VALUE_CONVERTER = "VALUE_CONVERTER"
+    HEADER_CONVERTER = "HEADER_CONVERTER"
+    KAFKA_PRODUCE = "KAFKA_PRODUCE"
+    KAFKA_CONSUME = "KAFKA_CONSUME"
+
+
+# What a task reports itself is a failed operation that nobody has counted yet.
+_REPORTED: Final = frozenset({Stage.TASK_PUT, Stage.KAFKA_PRODUCE})
+
+
+class Origin(Protocol):
+    """What an error says of the record that it is about: `child.origins` has a sink's and a source's."""
+
+    def where(self, record: Any) -> str:
+        """Its place, in Kafka's words."""
+        ...
+
+    def raw(self, record: Any) -> Raw:
+        """What is kept of it in the dead letter topic."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +70,7 @@ class Bad:
     """A record that cannot be used, and why.
 
     `stage` is Kafka's name (VALUE_CONVERTER …), `executing` the class that could not do it, `where` the record's
-    place in words. `raw` is a sink's record as it was.
+    place in words. `raw` is the record as it was, or makes it when it is needed.
     """
 
     error: Exception
@@ -39,37 +78,126 @@ class Bad:
     executing: str
     where: str
     record: Any
-    raw: Raw | None = None
+    raw: Raw | Callable[[], Raw] | None = None
 
 
 class Tolerance:
-    """Judges bad records; `skipped` counts those left out, `all` says that some may be, `logs` what errors.log.enable says."""
+    """See the module. `all` says that bad records may be left out, `logs` what errors.log.enable says.
+
+    `origin` is needed by `failed`; `wait` sleeps between retries (default: sleeps, and shows signs of life).
+    """
 
     def __init__(
-        self, config: Mapping[str, str], *, vitals: Vitals, dead_letters: DeadLetters | None = None
+        self,
+        config: Mapping[str, str],
+        *,
+        control: Control,
+        task: TaskId | None = None,
+        dead_letters: DeadLetters | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.all: bool = parse_key(SINK["errors.tolerance"], config) == "all"
         self._include: bool = parse_key(SINK["errors.log.include.messages"], config)
         self.logs: bool = parse_key(SINK["errors.log.enable"], config)
-        self._vitals = vitals
+        self._control = control
+        self._task = task
+        self._figures = control.vitals.errors
         self._dead_letters = dead_letters
+        self.origin = origin
+        self.retry = Retry(config, stopping=control.stopping, wait=self._wait, figures=self._figures)
+        self._lock = threading.Lock()
         self._summary_due = 0.0
-        self.skipped = 0
 
-    def judge(self, bad: Bad) -> None:
-        """Return when the record is to be left out; raise when the task must fail."""
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a dead letter topic."""
+        return self._dead_letters is not None
+
+    @property
+    def skipped(self) -> int:
+        """How many records were left out."""
+        return self._figures.skipped
+
+    def failed(
+        self,
+        record: Any,
+        error: Exception,
+        *,
+        stage: str,
+        executing: str,
+        kept: Callable[[], None] | None = None,
+    ) -> None:
+        """`judge` for a record whose origin is known."""
+        assert self.origin is not None
+        origin = self.origin
+        bad = Bad(
+            error=error,
+            stage=stage,
+            executing=executing,
+            where=origin.where(record),
+            record=record,
+            raw=lambda: origin.raw(record),
+        )
+        self.judge(bad, kept=kept)
+
+    def judge(self, bad: Bad, *, kept: Callable[[], None] | None = None) -> None:
+        """Return when the record is to be left out; raise when the task must fail.
+
+        `kept` is called, in the task's thread, when the dead letter topic has it: then its offset may be committed.
+        Without such a topic that is at once.
+        """
         what = f"Error in stage {bad.stage} for {bad.where}: {bad.error}"
+        self._count(bad)
         if self._dead_letters is not None and bad.raw is not None:
-            self._dead_letters.send(bad.raw, bad.error, stage=bad.stage, executing=bad.executing)
-        if self.logs:
-            shown = f"; the record: {bad.record!r}" if self._include else ""
-            log.error("%s (class %s)%s", what, bad.executing, shown, exc_info=bad.error)
+            raw = bad.raw() if callable(bad.raw) else bad.raw
+            self._dead_letters.send(
+                raw, bad.error, stage=bad.stage, executing=bad.executing, kept=kept if self.all else None
+            )
+        elif kept is not None and self.all:
+            kept()
+        self._log(bad)
         if not self.all:
             cause = DataError(what)
             cause.__cause__ = bad.error
             raise ConnectError(f"Tolerance exceeded in error handler: {what}") from cause
-        self.skipped += 1
-        self._vitals.details = {"skipped": self.skipped}
-        if not self.logs and time.monotonic() >= self._summary_due:
+        self._skip(what)
+
+    def serve(self) -> None:
+        """Take acknowledgements of dead letters. Raises the error of one that was refused."""
+        if self._dead_letters is not None:
+            self._dead_letters.serve()
+
+    def settle(self, within_s: float) -> bool:
+        """Wait until all dead letters are acknowledged; False when that took too long. Raises as `serve` does."""
+        return self._dead_letters is None or self._dead_letters.settle(within_s)
+
+    def _count(self, bad: Bad) -> None:
+        with self._lock:
+            # A retried operation has counted its own failures.
+            if bad.stage in _REPORTED or not isinstance(bad.error, RetriableError):
+                self._figures.failures += 1
+            self._figures.failed()
+
+    def _log(self, bad: Bad) -> None:
+        if not self.logs:
+            return
+        shown = f"; the record: {bad.record!r}" if self._include else ""
+        log.error(
+            "Error encountered in task %s. Executing stage '%s' with class '%s', for %s: %s%s",
+            self._task, bad.stage, bad.executing, bad.where, bad.error, shown, exc_info=bad.error,
+        )  # fmt: skip
+        with self._lock:
+            self._figures.logged += 1
+
+    def _skip(self, what: str) -> None:
+        with self._lock:
+            self._figures.skipped += 1
+            skipped = self._figures.skipped
+            if self.logs or time.monotonic() < self._summary_due:
+                return
             self._summary_due = time.monotonic() + _SUMMARY_INTERVAL_S
-            log.warning("record skipped (%d so far): %s", self.skipped, what)
+        log.warning("record skipped (%d so far): %s", skipped, what)
+
+    def _wait(self, seconds: float) -> None:
+        self._control.vitals.beat()
+        self._control.stopping.wait(seconds)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+from klamm.connect.child.error_figures import ErrorFigures
+
 # A phase that lasts longer than this is what the task waits for.
 WAITING_AFTER_S: Final = 0.5
 
@@ -22,6 +24,8 @@ class Vitals:
         self.last_ack_ms: int | None = None
         self.lag: int | None = None
         self.details: dict[str, Any] = {}
+        self.errors = ErrorFigures()
+        self.figures: dict[str, float] = {}  # by Kafka's metric names (source-task, sink-task)
         self._phase: str | None = None
         self._since = time.monotonic()
 
@@ -64,5 +68,16 @@ class Vitals:
             "last_ack_ms": self.last_ack_ms,
             "lag": self.lag,
             "waiting_for": self._phase if waiting else None,
-            "details": self.details,
+            "details": self._all_details(),
         }
+
+    def _all_details(self) -> dict[str, Any]:
+        """The task's own, and what the runtime counts: shown once there is something to show."""
+        details = dict(self.details)
+        if self.errors.skipped:
+            details["skipped"] = self.errors.skipped
+        if self.errors.any:
+            details["errors"] = self.errors.report()
+        if self.figures:
+            details["figures"] = dict(self.figures)
+        return details
