@@ -6,6 +6,7 @@
 from klamm_broker.client.cluster import Address, Cluster, broker_error, parse_bootstrap
 from klamm_broker.client.connection import Connection
 from klamm_broker.client.errors import (
+    AuthenticationFailed,
     BrokerError,
     ClientError,
     ConnectionLost,
@@ -15,6 +16,7 @@ from klamm_broker.client.errors import (
 
 __all__ = [
     "Address",
+    "AuthenticationFailed",
     "BrokerError",
     "ClientError",
     "Cluster",

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from klamm_base.addresses import parse_addresses
+from klamm_base.security import ClientSecurity
 from klamm_broker.client.connection import Connection
-from klamm_broker.client.errors import BrokerError, ClientError, ConnectionLost
+from klamm_broker.client.errors import AuthenticationFailed, BrokerError, ClientError, ConnectionLost
+from klamm_broker.client.secure import Secure
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -41,10 +43,22 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 class Cluster:
-    """Use as `async with Cluster("127.0.0.1:9092") as cluster`. One event loop."""
+    """Use as `async with Cluster("127.0.0.1:9092") as cluster`. One event loop.
 
-    def __init__(self, bootstrap: str, *, client_id: str = "klamm", timeout_s: float = 10) -> None:
+    `security`: TLS and SASL, `ClientSecurity.from_properties(props)`; None is PLAINTEXT. Raises ConfigError for
+    certificates that OpenSSL refuses.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "klamm",
+        timeout_s: float = 10,
+        security: ClientSecurity | None = None,
+    ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
+        self._secure = Secure(security) if security is not None else None
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connections: dict[Address, Connection] = {}
@@ -86,6 +100,8 @@ class Cluster:
             for address in dict.fromkeys([*self._connections, *self.brokers.values(), *self._bootstrap]):
                 try:
                     return await self._connect(address)
+                except AuthenticationFailed:
+                    raise
                 except ClientError as e:
                     reasons.append(f"{address}: {e}")
             if loop.time() >= deadline:
@@ -140,7 +156,11 @@ class Cluster:
                     await connection.close()
                     self._connections.pop(address, None)
                 connection = await Connection.open(
-                    address.host, address.port, client_id=self._client_id, timeout_s=self._timeout_s
+                    address.host,
+                    address.port,
+                    client_id=self._client_id,
+                    timeout_s=self._timeout_s,
+                    secure=self._secure,
                 )
                 self._connections[address] = connection
             return connection

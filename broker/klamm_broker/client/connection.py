@@ -1,7 +1,8 @@
 """One connection to one broker: requests out, answers in the order of the requests.
 
 Knows which versions the broker speaks (ApiVersions is asked when it opens). Several requests may be under way at a
-time. Cancelling a request leaves the connection usable: its answer is dropped when it comes. Plain TCP; does not
+time. Cancelling a request leaves the connection usable: its answer is dropped when it comes. TLS and SASL are set up
+when it opens, and SASL again before a session that the broker has limited ends: requests wait meanwhile. Does not
 reconnect (`Cluster` does).
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections import deque
 from typing import Any, Final, Self
 
 from klamm_base.version import __version__
 from klamm_broker.client.errors import ClientError, ConnectionLost, RequestTimedOut, UnsupportedApi
+from klamm_broker.client.secure import Secure, tls_failure
 from klamm_broker.wire.api_keys import ApiKey, message_types
 from klamm_broker.wire.errors import ErrorCode, ProtocolError
 from klamm_broker.wire.headers import RequestHeader, decode_response_header, frame_request
@@ -24,6 +27,11 @@ from klamm_broker.wire.struct import Message
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """A larger size field is not an answer of a broker but of something else that listens there."""
 API_VERSIONS_VERSION: Final = 3  # brokers that do not have it answer in version 0, which says so
+
+TLS_SHUTDOWN_S: Final = 1.0
+"""How long the end of a TLS connection waits for the broker's: nothing is under way any more by then."""
+SESSION_USE: Final = 0.85
+"""Kafka's clients authenticate again after 85 to 95 percent of a session."""
 
 _SIZE: Final = struct.Struct(">i")
 _REFUSED_VERSION: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
@@ -36,7 +44,14 @@ class Connection:
     """Made with `open`. `api_versions` maps an API key to the broker's lowest and highest version."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client_id: str, timeout_s: float
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        client_id: str,
+        timeout_s: float,
+        secure: Secure | None = None,
+        where: str = "",
     ) -> None:
         self.api_versions: dict[int, tuple[int, int]] = {}
         self._reader = reader
@@ -46,21 +61,43 @@ class Connection:
         self._correlation_id = 0
         self._pending: deque[_Pending] = deque()
         self._lost: ClientError | None = None
+        self._secure = secure
+        self._where = where
+        self._authenticate_at: float | None = None  # of the loop's clock
+        self._authenticating = asyncio.Lock()
         self._receiver = asyncio.create_task(self._receive())
 
     @classmethod
-    async def open(cls, host: str, port: int, *, client_id: str = "klamm", timeout_s: float = 10) -> Self:
-        """Connect and ask what the broker speaks. Raises ConnectionLost, RequestTimedOut."""
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "klamm",
+        timeout_s: float = 10,
+        secure: Secure | None = None,
+    ) -> Self:
+        """Connect, ask what the broker speaks, and authenticate.
+
+        Raises ConnectionLost, RequestTimedOut, AuthenticationFailed.
+        """
+        where = f"{host}:{port}"
+        tls: dict[str, Any] = {} if secure is None else secure.tls_arguments(host)
+        if tls:
+            tls["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
         try:
             async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_connection(host, port)
+                reader, writer = await asyncio.open_connection(host, port, **tls)
         except TimeoutError:
-            raise RequestTimedOut(f"{host}:{port}: no connection within {timeout_s} s") from None
+            raise RequestTimedOut(f"{where}: no connection within {timeout_s} s") from None
+        except ssl.SSLError as e:
+            raise tls_failure(e, where) from e
         except OSError as e:
-            raise ConnectionLost(f"{host}:{port}: {e.strerror or e}") from e
-        connection = cls(reader, writer, client_id=client_id, timeout_s=timeout_s)
+            raise ConnectionLost(f"{where}: {e.strerror or e}") from e
+        connection = cls(reader, writer, client_id=client_id, timeout_s=timeout_s, secure=secure, where=where)
         try:
             await connection._negotiate()
+            await connection._authenticate()
         except BaseException:
             await connection.close()
             raise
@@ -91,6 +128,10 @@ class Connection:
         """
         if version is None:
             version = self.version_for(type(message))
+        await self._keep_session()
+        return await self._ask(message, version, timeout_s)
+
+    async def _ask(self, message: Message, version: int, timeout_s: float | None = None) -> Any:
         waiter = self._send(message, version)
         limit = self._timeout_s if timeout_s is None else timeout_s
         try:
@@ -105,6 +146,7 @@ class Connection:
         """Send a request that gets no answer (Produce with acks=0)."""
         if version is None:
             version = self.version_for(type(message))
+        await self._keep_session()
         self._write(message, version)
         await self._writer.drain()
 
@@ -126,12 +168,35 @@ class Connection:
 
     async def _negotiate(self) -> None:
         name = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
-        answer: ApiVersionsResponse = await self.request(name, API_VERSIONS_VERSION)
+        answer: ApiVersionsResponse = await self._ask(name, API_VERSIONS_VERSION)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = await self.request(ApiVersionsRequest(), 0)
+            answer = await self._ask(ApiVersionsRequest(), 0)
         if answer.error_code:
             raise UnsupportedApi(f"API_VERSIONS: {ErrorCode(answer.error_code).name}")
         self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+
+    async def _keep_session(self) -> None:
+        """Authenticate again if it is time; who comes meanwhile waits (KIP-368)."""
+        if self._authenticate_at is None:
+            return
+        async with self._authenticating:
+            if asyncio.get_running_loop().time() >= self._authenticate_at:
+                try:
+                    await self._authenticate()
+                except ClientError as e:
+                    self._fail(e)
+                    raise
+
+    async def _authenticate(self) -> None:
+        sasl = self._secure.authenticator if self._secure is not None else None
+        if sasl is None:
+            return
+        session_ms = await sasl.run(self._ask_newest, self._where)
+        loop = asyncio.get_running_loop()
+        self._authenticate_at = loop.time() + session_ms / 1000 * SESSION_USE if session_ms > 0 else None
+
+    async def _ask_newest(self, message: Message) -> Any:
+        return await self._ask(message, self.version_for(type(message)))
 
     def _send(self, message: Message, version: int) -> asyncio.Future[Any]:
         answer_type = message_types(message.API_KEY)[1]
@@ -156,6 +221,8 @@ class Connection:
                 if not 4 <= size <= RESPONSE_BYTES_MAX:
                     raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
                 self._deliver(await self._reader.readexactly(size))
+        except ssl.SSLError as e:  # with TLS 1.3 a client learns only now that its certificate was refused
+            error = tls_failure(e, self._where)
         except (asyncio.IncompleteReadError, OSError) as e:
             error = ConnectionLost(f"the broker closed the connection ({e})")
         except ProtocolError as e:

@@ -23,6 +23,10 @@ class RequestTimedOut(ClientError):
     retriable = True
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not believe who we are, or we do not believe who it is (TLS). Trying again does not help."""
+
+
 class UnsupportedApi(ClientError):
     """The broker does not serve this API, or no version of it that we speak."""
 
