@@ -55,10 +55,11 @@ class FakeMessage:
         return self._error
 
 
-# FakeMessage is grouped by `Message.topic`, which takes real messages only.
+# Batches go through `map(Message.topic, …)`, which takes real messages only.
 @pytest.fixture(autouse=True)
 def _messages(monkeypatch):
     monkeypatch.setattr("klamm.connect.child.sink_records.Message", FakeMessage)
+    monkeypatch.setattr("klamm.connect.child.sink_task.Message", FakeMessage)
 
 
 class Committed(dict):

@@ -24,18 +24,21 @@ class SinkOrigin:
         self._converters = converters
 
     def where(self, record: SinkRecord) -> str:
-        return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+        return (
+            f"topic {record.original_topic}, partition {record.original_kafka_partition}, "
+            f"offset {record.original_kafka_offset}"
+        )
 
     def raw(self, record: SinkRecord) -> Raw:
         message = record.message if isinstance(record, KeptRecord) else None
         return self._made(record) if message is None else raw_of(message)
 
     def _made(self, record: SinkRecord) -> Raw:
-        topic, converters = record.topic, self._converters
+        topic, converters = record.original_topic, self._converters
         return Raw(
             topic,
-            record.partition,
-            record.offset,
+            record.original_kafka_partition,
+            record.original_kafka_offset,
             record.timestamp,
             converters.key.from_connect_data(topic, record.key_schema, record.key),
             converters.value.from_connect_data(topic, record.value_schema, record.value),

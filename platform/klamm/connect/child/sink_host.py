@@ -11,6 +11,7 @@ from klamm.connect.child.plugins import converters
 from klamm.connect.child.setup import seconds
 from klamm.connect.child.sink_places import subscription
 from klamm.connect.child.sink_task import SinkRunner
+from klamm.connect.child.transform_chain import make_chain
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.discovery import PluginManager
@@ -32,6 +33,7 @@ def prepare(
         commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
         cooperative=clients.is_cooperative(consumer_config),
         dead_letters=open_dead_letters(control, spec, secrets),
+        chain=make_chain(plugins, spec.connector_config),
     )
     task.initialize(runner.context)
     return runner.run

@@ -1,46 +1,105 @@
-"""Messages of the consumer to the records that a sink task sees: converted in bulk, one by one on error.
+"""Messages of the consumer to the records that a sink task sees: converted and transformed in bulk.
 
-A record that cannot be converted is judged by the tolerance, with its topic, partition and offset. With `keep`,
-records know the message they were made of, for the day that the task reports one (`Reporter`, KIP-610).
+A batch goes through in columns, because what is done per record is what a sink costs. When a converter raises, the
+messages of that topic are converted one by one: what may be tried again is (`errors.retry.timeout`), and what is bad is
+judged, with its topic, partition and offset. With `keep`, records know the message they were made of, for the day that
+the task reports one (`Reporter`, KIP-610).
 """
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import Final, cast
+from collections.abc import Iterator
+from itertools import groupby, repeat
+from typing import Final, NamedTuple, cast
 
 from confluent_kafka import Message
 
 from klamm.connect.child.dead_letters import KeptRecord, raw_of
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Bad, Stage, Tolerance
+from klamm.connect.child.transform_chain import TransformChain
 from klamm_plugins.converter import SchemaAndValue
-from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord
+from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord, TopicPartition
 
 _TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
+_NO_CHAIN: Final = TransformChain()
+
+
+class Consumed(NamedTuple):
+    """Messages without errors, and where each was read from."""
+
+    messages: list[Message]
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+
+    @classmethod
+    def of(cls, messages: list[Message]) -> Consumed:
+        """A message that was consumed has a topic, a partition and an offset, whatever its type says."""
+        return cls(
+            messages,
+            cast("list[str]", list(map(Message.topic, messages))),
+            cast("list[int]", list(map(Message.partition, messages))),
+            cast("list[int]", list(map(Message.offset, messages))),
+        )
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The offset after the last message of each partition."""
+        last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
+        return {TopicPartition(*place): offset + 1 for place, offset in last.items()}
+
+    def starts(self) -> dict[TopicPartition, int]:
+        """The offset of the first message of each partition."""
+        places = zip(reversed(self.topics), reversed(self.partitions), strict=True)
+        first = dict(zip(places, reversed(self.offsets), strict=True))
+        return {TopicPartition(*place): offset for place, offset in first.items()}
+
+    def by_topic(self) -> Iterator[tuple[str, Consumed]]:
+        """Runs of messages of one topic."""
+        start = 0
+        for topic, run in groupby(self.topics):
+            end = start + sum(1 for _ in run)
+            yield (topic, self if end - start == len(self.topics) else self._cut(start, end))
+            start = end
+
+    def _cut(self, start: int, end: int) -> Consumed:
+        cut = slice(start, end)
+        return Consumed(self.messages[cut], self.topics[cut], self.partitions[cut], self.offsets[cut])
 
 
 class RecordConverter:
     """See the module. Order is kept."""
 
-    def __init__(self, converters: Converters, tolerance: Tolerance, *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        converters: Converters,
+        tolerance: Tolerance,
+        *,
+        chain: TransformChain = _NO_CHAIN,
+        keep: bool = False,
+    ) -> None:
         self._converters = converters
         self._tolerance = tolerance
+        self._chain = chain
         self._keep = keep
         self._new: type[SinkRecord] = KeptRecord if keep else SinkRecord
 
-    def convert(self, messages: list[Message]) -> list[SinkRecord]:
-        """The records of messages without errors; those that are tolerated are left out."""
+    def convert(self, consumed: Consumed) -> list[SinkRecord]:
+        """The records for the task; those that are tolerated or that a transform drops are left out."""
         records: list[SinkRecord] = []
-        for topic, group in groupby(messages, key=Message.topic):
-            records += self._convert_topic(topic or "", list(group))
+        for topic, run in consumed.by_topic():
+            records += self._convert_topic(topic, run)
+        if self._chain and records:
+            pairs = self._chain.apply(records, self._tolerance)
+            return [made for _, made in pairs if made is not None]
         return records
 
-    def _convert_topic(self, topic: str, messages: list[Message]) -> list[SinkRecord]:
+    def _convert_topic(self, topic: str, run: Consumed) -> list[SinkRecord]:
+        messages = run.messages
         try:
-            keys = self._converters.key.to_connect_data_many(topic, [m.key() for m in messages])
-            values = self._converters.value.to_connect_data_many(topic, [m.value() for m in messages])
-            records = [self._record(topic, m, k, v) for m, k, v in zip(messages, keys, values, strict=True)]
+            keys = self._converters.key.to_connect_data_many(topic, list(map(Message.key, messages)))
+            values = self._converters.value.to_connect_data_many(topic, list(map(Message.value, messages)))
+            records = self._records(topic, run, keys, values)
         except Exception:
             # Which message it was is found, and judged, one by one.
             found = (self._convert_one(topic, m) for m in messages)
@@ -50,44 +109,57 @@ class RecordConverter:
                 record.message = message
         return records
 
+    def _records(
+        self, topic: str, run: Consumed, keys: list[SchemaAndValue], values: list[SchemaAndValue]
+    ) -> list[SinkRecord]:
+        key_schemas, key_data = zip(*keys, strict=True)
+        value_schemas, value_data = zip(*values, strict=True)
+        kinds, times = zip(*map(Message.timestamp, run.messages), strict=True)
+        return list(
+            map(
+                self._new,
+                repeat(topic),
+                run.partitions,
+                key_schemas,
+                key_data,
+                value_schemas,
+                value_data,
+                run.offsets,
+                times if all(kinds) else [t if k else None for k, t in zip(kinds, times, strict=True)],
+                map(_TIMESTAMP_TYPES.__getitem__, kinds),
+                self._all_headers(topic, run.messages),
+            )
+        )
+
+    def _all_headers(self, topic: str, messages: list[Message]) -> list[Headers]:
+        raw = list(map(Message.headers, messages))
+        if not any(raw):
+            return [NO_HEADERS] * len(raw)
+        return [self._headers(topic, each) if isinstance(each, list) and each else NO_HEADERS for each in raw]
+
     def _convert_one(self, topic: str, message: Message) -> SinkRecord | None:
-        stage = "KEY_CONVERTER"
+        call, converters = self._tolerance.retry.call, self._converters
+        stage = Stage.KEY_CONVERTER
         try:
-            key = self._converters.key.to_connect_data(topic, message.key())
-            stage = "VALUE_CONVERTER"
-            value = self._converters.value.to_connect_data(topic, message.value())
-            stage = "HEADER_CONVERTER"
-            record = self._record(topic, message, key, value)
+            key = call(stage, lambda: converters.key.to_connect_data(topic, message.key()))
+            stage = Stage.VALUE_CONVERTER
+            value = call(stage, lambda: converters.value.to_connect_data(topic, message.value()))
+            stage = Stage.HEADER_CONVERTER
+            (record,) = call(stage, lambda: self._records(topic, Consumed.of([message]), [key], [value]))
         except Exception as e:
             bad = Bad(
                 error=e,
                 stage=stage,
-                executing=self._converters.class_name(stage),
+                executing=converters.class_name(stage),
                 where=f"topic {topic}, partition {message.partition()}, offset {message.offset()}",
                 record=message.value(),
-                raw=raw_of(message),
+                raw=lambda: raw_of(message),
             )
             self._tolerance.judge(bad)
             return None
         if isinstance(record, KeptRecord):
             record.message = message
         return record
-
-    def _record(self, topic: str, message: Message, key: SchemaAndValue, value: SchemaAndValue) -> SinkRecord:
-        kind, timestamp = message.timestamp()
-        raw = message.headers()
-        return self._new(
-            topic,
-            message.partition() or 0,
-            key[0],
-            key[1],
-            value[0],
-            value[1],
-            message.offset() or 0,
-            timestamp if kind else None,
-            _TIMESTAMP_TYPES[kind],
-            self._headers(topic, raw) if isinstance(raw, list) else NO_HEADERS,
-        )
 
     def _headers(self, topic: str, raw: list[tuple[str, str | bytes | None]]) -> Headers:
         convert = self._converters.header.to_connect_header

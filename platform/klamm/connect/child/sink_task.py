@@ -21,10 +21,14 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters
 from klamm.connect.child.origins import SinkOrigin
 from klamm.connect.child.plugins import Converters
+from klamm.connect.child.retry import Stopped
 from klamm.connect.child.sink_context import SinkContext
+from klamm.connect.child.sink_figures import SinkFigures
+from klamm.connect.child.sink_lag import Lag
 from klamm.connect.child.sink_places import kafka, named, place_of
-from klamm.connect.child.sink_records import RecordConverter, Reporter
+from klamm.connect.child.sink_records import Consumed, RecordConverter, Reporter
 from klamm.connect.child.tolerance import Tolerance
+from klamm.connect.child.transform_chain import TransformChain
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConnectError, RetriableError
@@ -39,7 +43,6 @@ _RETRY_POLL_S: Final = 0.1
 _RETRY_MIN_S: Final = 0.5
 _RETRY_MAX_S: Final = 30.0
 _LAG_INTERVAL_S: Final = 1.0
-_COMMITTED_S: Final = 1.0
 # How long a commit waits for dead letters; a stop may leave less.
 _SETTLE_S: Final = 5.0
 _IGNORED: Final = frozenset(
@@ -64,6 +67,7 @@ class SinkRunner:
         commit_interval_s: float,
         cooperative: bool = True,
         dead_letters: DeadLetters | None = None,
+        chain: TransformChain | None = None,
     ) -> None:
         self.context = SinkContext(control, spec.task_config)
         self._control = control
@@ -76,8 +80,14 @@ class SinkRunner:
             dead_letters=dead_letters,
             origin=SinkOrigin(converters),
         )
-        self._dead_letters = dead_letters
-        self._records = RecordConverter(converters, tolerance, keep=dead_letters is not None)
+        self._tolerance = tolerance
+        tolerance.retry.wait = self._wait_in_group
+        self._chain = chain or TransformChain()
+        self._records = RecordConverter(
+            converters, tolerance, chain=self._chain, keep=dead_letters is not None
+        )
+        self._figures = SinkFigures(control.vitals.figures)
+        self._behind = Lag(consumer)
         if dead_letters is not None or tolerance.logs:
             self.context.errant_record_reporter = Reporter(tolerance)
         self._consumer = consumer
@@ -87,7 +97,6 @@ class SinkRunner:
         self._commit_due = time.monotonic() + commit_interval_s
         self._delivered: dict[TopicPartition, int] = {}  # next offset after what put has taken
         self._safe: dict[TopicPartition, int] = {}  # where to go on after a failed flush
-        self._committed: dict[TopicPartition, int] = {}  # asked for once, for the lag before the first record
         self._batch: list[SinkRecord] = []
         self._after_batch: dict[TopicPartition, int] = {}
         self._seeks: dict[TopicPartition, int] = {}  # that came too early: nothing of these is delivered
@@ -110,12 +119,14 @@ class SinkRunner:
             )
             while not self._control.stopping.is_set():
                 self._step()
+        except Stopped:
+            log.info("stopped while a record was tried again; its batch comes again")
         finally:
             try:
                 self._give_up(list(self.context.assigned), commit=True)
-                if self._dead_letters is not None:  # also those whose offsets are not committed
-                    self._dead_letters.settle(self._settle_s())
+                self._tolerance.settle(self._settle_s())  # also those whose offsets are not committed
             finally:
+                self._chain.close()
                 self._leave_group()
 
     def _leave_group(self) -> None:
@@ -138,8 +149,7 @@ class SinkRunner:
             self._take(messages)
             self._deliver()
         self._apply_context()
-        if self._dead_letters is not None:
-            self._dead_letters.serve()
+        self._tolerance.serve()
         now = time.monotonic()
         if now >= self._commit_due or self.context.take_commit_request():
             self._commit_due = now + self._commit_interval_s
@@ -168,18 +178,33 @@ class SinkRunner:
 
     def _take(self, messages: list[Message]) -> None:
         """Convert into the batch; messages of partitions that went away meanwhile are another task's."""
-        good = [m for m in messages if self._usable(m)]
-        self._batch = self._records.convert(good)
-        # Also past records that were left out: they are dealt with.
-        self._after_batch = {
-            TopicPartition(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in good
-        }
-        for place in self._after_batch:
-            self._safe.setdefault(place, next(m.offset() or 0 for m in good if place_of(m) == place))
-        topics = {m.topic() or "" for m in good}
+        good = messages if self._all_usable(messages) else [m for m in messages if self._usable(m)]
+        if not good:
+            return
+        consumed = Consumed.of(good)
+        # Also past records that will be left out: they are dealt with.
+        ends = self._after_batch = consumed.ends()
+        if not ends.keys() <= self._safe.keys():
+            self._safe = consumed.starts() | self._safe
+        self._figures.read(len(good))
+        self._tell_topics({place.topic for place in ends})
+        self._batch = self._records.convert(consumed)
+        if self._parked and not self._held:  # a retry has waited in the group
+            self._resume()
+        if len(self._after_batch) < len(consumed.ends()):
+            self._batch = [r for r in self._batch if _read_from(r) in self._after_batch]
+
+    def _tell_topics(self, topics: set[str]) -> None:
         if not topics <= self._topics:
             self._topics |= topics
             self._control.notify("topics", topics=sorted(self._topics))
+
+    def _all_usable(self, messages: list[Message]) -> bool:
+        """The usual case, found out without a Python call for each message."""
+        if self._seeks or any(map(Message.error, messages)):
+            return False
+        places = set(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
+        return places <= self.context.assigned
 
     def _usable(self, message: Message) -> bool:
         error = message.error()
@@ -191,19 +216,30 @@ class SinkRunner:
             log.warning("%s", error.str())
         return False
 
+    def _wait_in_group(self, seconds: float) -> None:
+        """Between two tries of a record: as with a held batch, nothing else is fetched meanwhile."""
+        self._vitals.enter("retry")
+        self._park()
+        self._poll_parked(seconds)
+        self._tolerance.serve()
+
     def _deliver(self) -> None:
         self._vitals.enter("target")
         try:
+            began = time.monotonic()
             # A list of its own: one that the task empties must come again whole.
             self._task.put(list(self._batch))
         except RetriableError as e:
+            self._vitals.errors.failures += 1
             self._hold(e)
             return
+        self._figures.put(len(self._batch), time.monotonic() - began)
         self._taken += len(self._batch)
         self._vitals.acknowledged(self._taken)
         self._delivered |= self._after_batch
         self._batch, self._after_batch = [], {}
         if self._held:
+            self._vitals.errors.retries += 1
             self._retry_at = None
             self._retry_s = _RETRY_MIN_S
             self._resume()
@@ -220,13 +256,16 @@ class SinkRunner:
     def _stay_in_group(self) -> None:
         """Poll while nothing may be delivered (a batch is held, or the task is paused)."""
         self._vitals.enter("paused" if self._shown_paused else "target")
-        stray = self._consumer.poll(_RETRY_POLL_S)
+        self._poll_parked(_RETRY_POLL_S)
+        if self._held and not self._shown_paused and time.monotonic() >= (self._retry_at or 0):
+            self._deliver()
+
+    def _poll_parked(self, seconds: float) -> None:
+        stray = self._consumer.poll(seconds)
         self._park()  # what a rebalance has brought meanwhile
         if stray is not None and self._usable(stray):
             # Fetched between assignment and pause: it must come again when its partition is resumed.
             self._seek({place_of(stray): stray.offset() or 0})
-        if self._held and not self._shown_paused and time.monotonic() >= (self._retry_at or 0):
-            self._deliver()
 
     def _park(self) -> None:
         """Stop fetching for all partitions that are ours now."""
@@ -302,6 +341,7 @@ class SinkRunner:
         try:
             wanted = self._task.pre_commit(dict(delivered))
         except Exception:
+            self._figures.committed("failures")
             log.exception("flush failed, nothing is committed%s", "; rewinding" if rewind else "")
             if rewind:
                 # A held batch is given up with it, also of partitions that have delivered nothing yet.
@@ -313,7 +353,8 @@ class SinkRunner:
         offsets = {p: o for p, o in wanted.items() if self._committable(p, o, delivered)}
         if not offsets:
             return
-        if self._dead_letters is not None and not self._dead_letters.settle(self._settle_s()):
+        if not self._tolerance.settle(self._settle_s()):
+            self._figures.committed("skip")
             log.warning(
                 "dead letters are not acknowledged yet, nothing is committed; the next commit covers it"
             )
@@ -323,8 +364,10 @@ class SinkRunner:
             self._consumer.commit(offsets=kafka(offsets), asynchronous=False)
         except KafkaException as e:
             # Of a group that moves on, or a broker that is away: the next commit covers it.
+            self._figures.committed("failures")
             log.warning("offsets could not be committed: %s", e.args[0].str())
         else:
+            self._figures.committed("completion")
             self._safe |= offsets
 
     def _settle_s(self) -> float:
@@ -342,6 +385,7 @@ class SinkRunner:
     def _on_assign(self, _: object, partitions: list[KafkaPartition]) -> None:
         places = [named(p) for p in partitions]
         self.context.assigned |= set(places)
+        self._figures.assigned(len(self.context.assigned))
         self._task.open(places)
         pauses, resumes, rewinds = self.context.take_changes()
         # The client knows these partitions only once they are assigned: to seek or pause them comes too late or
@@ -366,39 +410,21 @@ class SinkRunner:
             self._commit(places, rewind=False)
         gone = set(places)
         self.context.assigned -= gone
+        self._figures.assigned(len(self.context.assigned))
         self.context.paused -= gone
         self._parked -= gone
-        self._batch = [r for r in self._batch if r.topic_partition not in gone]
+        self._batch = [r for r in self._batch if _read_from(r) not in gone]
         for place in gone:
-            for known in (self._delivered, self._safe, self._committed, self._after_batch, self._seeks):
+            for known in (self._delivered, self._safe, self._after_batch, self._seeks):
                 known.pop(place, None)
+            self._behind.forget(place)
         if places:
             self._task.close(places)
 
     def _lag(self) -> int | None:
-        """Records behind, from watermarks that the consumer has anyway; None while that is not known."""
-        if not self.context.assigned or not self._know_committed():
-            return None
-        total = 0
-        for place in self.context.assigned:
-            offset = self._delivered.get(place, self._safe.get(place, self._committed.get(place, -1)))
-            marks = self._consumer.get_watermark_offsets(
-                KafkaPartition(place.topic, place.partition), cached=True
-            )
-            if marks is None or marks[1] < 0:
-                return None
-            total += max(0, marks[1] - (marks[0] if offset < 0 else offset))
-        return total
+        return self._behind.of(self.context.assigned, self._safe | self._delivered)
 
-    def _know_committed(self) -> bool:
-        """Ask for the committed offsets of partitions that nothing was read from yet, once; False: no answer."""
-        known = self._delivered.keys() | self._safe.keys() | self._committed.keys()
-        asked = self.context.assigned - known
-        if asked:
-            try:
-                answer = self._consumer.committed(kafka(asked), timeout=_COMMITTED_S)
-            except KafkaException as e:
-                log.debug("committed offsets are not known: %s", e)
-                return False
-            self._committed |= {named(p): p.offset for p in answer}
-        return True
+
+def _read_from(record: SinkRecord) -> tuple[str, int]:
+    """Whatever a transform has made of its topic."""
+    return record.original_topic, record.original_kafka_partition
