@@ -96,6 +96,7 @@ def _definition() -> ConfigDef:
     _storage(d, "offset", "source offsets", 25)
     _storage(d, "status", "the states of connectors and tasks", 5)
     _timing(d)
+    _sources(d)
     _rest(d)
     _topic_tracking(d)
     return d.merged(POLICY_CONFIG).merged(HEARTBEAT_CONFIG)
@@ -180,6 +181,26 @@ def _timing(d: ConfigDef) -> None:
         validator=between(1),
         importance=Importance.HIGH,
         documentation="How long workers have to join again when one comes or goes.",
+    )
+
+
+def _sources(d: ConfigDef) -> None:
+    d.define(
+        "exactly.once.source.support",
+        Type.STRING,
+        "disabled",
+        validator=one_of("disabled", "preparing", "enabled"),
+        importance=Importance.HIGH,
+        documentation="Whether source tasks write records and offsets in transactions, and tasks of former "
+        "configurations are fenced. On a cluster that runs, set every worker to preparing first, then to enabled.",
+    )
+    d.define(
+        "topic.creation.enable",
+        Type.BOOLEAN,
+        True,
+        importance=Importance.LOW,
+        documentation="Whether source tasks create the topics that they write to, where their connector has "
+        "topic.creation.* settings.",
     )
 
 
@@ -273,7 +294,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "config.providers": "config providers come later; ${...} in configurations is not replaced",
     "connect.protocol": "one worker runs per group.id",
     "connector.client.config.override.policy": "every override is allowed, as with Kafka's default",
-    "exactly.once.source.support": "exactly-once sources come later",
     "header.converter.plugin.version": "there is one version of each plugin",
     "key.converter.plugin.version": "there is one version of each plugin",
     "value.converter.plugin.version": "there is one version of each plugin",
@@ -294,7 +314,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "rest.host.name": "use listeners",
     "rest.port": "use listeners",
     "scheduled.rebalance.max.delay.ms": "one worker runs per group.id",
-    "topic.creation.enable": "source tasks leave the creation of topics to the broker",
     "worker.sync.timeout.ms": "one worker runs per group.id",
     "worker.unsync.backoff.ms": "one worker runs per group.id",
     "client.id": "clients of the worker and its tasks are named after what they do",
@@ -328,6 +347,16 @@ class WorkerConfig:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether source tasks write in transactions."""
+        return bool(self["exactly.once.source.support"] == "enabled")
+
+    @property
+    def transactional_leader(self) -> bool:
+        """Whether the leader writes the config topic with a producer that its successor fences."""
+        return bool(self["exactly.once.source.support"] != "disabled")
 
     @property
     def client(self) -> dict[str, str]:

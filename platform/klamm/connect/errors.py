@@ -27,6 +27,12 @@ class AlreadyExists(RequestError):
     status = 409
 
 
+class Conflict(RequestError):
+    """Something else happens to it just now; it may be asked again."""
+
+    status = 409
+
+
 class Starting(RequestError):
     """The worker cannot answer yet."""
 

@@ -248,10 +248,7 @@ class Herder:
             if task is None:
                 found.tasks[i] = _Task(spec)
                 starts += [PutStatus(spec.id, State.UNASSIGNED, None, found.version), StartTask(spec)]
-            elif (task.spec.task_config, task.spec.connector_config) != (
-                spec.task_config,
-                spec.connector_config,
-            ):
+            elif _made_of(task.spec) != _made_of(spec):
                 task.spec = spec
                 stops.append(StopTask(spec.id))
                 starts.append(StartTask(spec))
@@ -268,6 +265,7 @@ class Herder:
         if config.target(name) is TargetState.STOPPED or found.plugin is None:
             return {}
         kind = Kind.SINK if found.plugin.type == Kind.SINK else Kind.SOURCE
+        fenced = self._worker.get("exactly.once.source.support") == "enabled"
         return {
             i: TaskSpec(
                 id=TaskId(name, i),
@@ -276,6 +274,7 @@ class Herder:
                 task_config=task_config,
                 worker=self._worker,
                 paused=config.target(name) is TargetState.PAUSED,
+                generation=config.generation(name) if fenced and kind is Kind.SOURCE else 0,
             )
             for i, task_config in enumerate(config.tasks(name))
         }
@@ -437,3 +436,8 @@ class Herder:
             ]
         self._connectors.clear()
         return out
+
+
+def _made_of(spec: TaskSpec) -> tuple[dict[str, str], dict[str, str], int]:
+    """What a task is started anew for. A new generation of an exactly-once source fences all tasks of the last one."""
+    return spec.task_config, spec.connector_config, spec.generation

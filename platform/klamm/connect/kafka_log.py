@@ -294,10 +294,13 @@ class KafkaBasedLog:
                 await asyncio.sleep(RETRY_S)
 
     def _ask_for_ends(self) -> dict[int, int]:
+        """The high watermarks, as Kafka: before an open transaction (where what is committed may be read to) there may be
+        less than what others have committed since.
+        """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(self.topic, p): latest for p in self._reached}
         futures = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ADMIN_TIMEOUT_S
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ADMIN_TIMEOUT_S
         )
         return {tp.partition: f.result(ADMIN_TIMEOUT_S).offset for tp, f in futures.items()}
 

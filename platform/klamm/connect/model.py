@@ -65,7 +65,8 @@ class TaskSpec:
 
     `connector_config` is the connector's raw config, `task_config` what the connector gave this task,
     `worker` the worker properties that a task needs (bootstrap.servers, converters, offset topic, producer.*
-    and consumer.* settings). `paused` starts the task paused.
+    and consumer.* settings). `paused` starts the task paused. `generation` counts the sets of task configs up to the
+    one that this is of: an exactly-once source does not start once there is a later one.
     """
 
     id: TaskId
@@ -74,6 +75,7 @@ class TaskSpec:
     task_config: dict[str, str]
     worker: dict[str, str]
     paused: bool = False
+    generation: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"id": list(self.id)}

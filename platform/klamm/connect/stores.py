@@ -35,7 +35,7 @@ from klamm.connect.topic_records import Record, decode, encode, task_of
 __all__ = [
     "STATUS_CONNECTOR", "STATUS_TASK", "STATUS_TOPIC", "ActiveTopic", "Command", "ConfigState", "LoggerLevel",
     "OffsetState", "Record", "RestartRequest", "SessionKey", "Status", "StatusState", "TargetState",
-    "connector_record", "delete_records", "logger_record", "offset_record", "restart_record", "session_key_record",
+    "connector_record", "delete_records", "fencing_record", "logger_record", "offset_record", "restart_record", "session_key_record",
     "status_key", "status_record", "target_state_record", "task_records", "topic_key", "topic_record",
 ]  # fmt: skip
 
@@ -87,6 +87,11 @@ def delete_records(name: str) -> list[Record]:
     tombstones are compacted away.
     """
     return [(COMMIT + name, encode({"tasks": 0})), (CONNECTOR + name, None), (TARGET_STATE + name, None)]
+
+
+def fencing_record(name: str, count: int) -> Record:
+    """How many tasks may have transactional producers: those are fenced before the next generation starts (KIP-618)."""
+    return TASK_COUNT + name, encode({"task-count": count})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +156,25 @@ class _Connector:
     inconsistent: bool = False
 
 
+@dataclass(slots=True)
+class _Fencing:
+    """Of a name, also after its connector is deleted: a later one of the same name fences the old one's tasks.
+
+    `count` is the newest task count record, None without one; `pending`: task configs were committed since.
+    `generation` counts commits.
+    """
+
+    count: int | None = None
+    pending: bool = False
+    generation: int = 0
+
+
 class ConfigState:
     """Connectors, their target states and their committed tasks, as the config topic tells."""
 
     def __init__(self) -> None:
         self._connectors: dict[str, _Connector] = {}
+        self._fencing: dict[str, _Fencing] = {}
         self._commands: list[Command] = []
         self.session_key: SessionKey | None = None
 
@@ -190,6 +209,18 @@ class ConfigState:
     def applied(self, name: str) -> dict[str, str] | None:
         """The connector config that the committed tasks were made from; None when the log does not tell."""
         return self._connectors[name].applied
+
+    def fenced_count(self, name: str) -> int | None:
+        """The newest task count record: how many transactional producers there may be; None when there is none."""
+        return self._fencing.get(name, _Fencing()).count
+
+    def pending_fencing(self, name: str) -> bool:
+        """Whether task configs were committed since the newest task count record."""
+        return self._fencing.get(name, _Fencing()).pending
+
+    def generation(self, name: str) -> int:
+        """How many sets of task configs were committed, as far as the log tells."""
+        return self._fencing.get(name, _Fencing()).generation
 
     def apply(self, key: str, value: bytes | None) -> str | None:
         """Take in the next record. Returns the name of the connector whose state has changed, if any."""
@@ -231,6 +262,19 @@ class ConfigState:
             return None
         self._commands.append(LoggerLevel(logger=name, level=level))
         return None
+
+    def _task_count(self, name: str, key: str, value: bytes | None) -> str | None:
+        data = decode(key, value) if value is not None else None
+        count = data.get("task-count") if data is not None else None
+        if not isinstance(count, int) or count < 0:
+            log.error("ignoring record %s: it does not say how many tasks there are", key)
+            return None
+        found = self._fencing_of(name)
+        found.count, found.pending = count, False
+        return None
+
+    def _fencing_of(self, name: str) -> _Fencing:
+        return self._fencing.setdefault(name, _Fencing())
 
     def _of(self, name: str) -> _Connector:
         return self._connectors.setdefault(name, _Connector())
@@ -283,6 +327,9 @@ class ConfigState:
         found.tasks = [] if found.inconsistent else [found.uncommitted[i] for i in range(count)]
         found.applied = None if found.inconsistent else found.config
         found.uncommitted = {}
+        fencing = self._fencing_of(name)
+        fencing.pending = True
+        fencing.generation += 1
         return name
 
 
@@ -290,7 +337,7 @@ _CONFIG_HANDLERS: Final = {
     TARGET_STATE: ConfigState._target,  # noqa: SLF001 - the class's own dispatch table
     CONNECTOR: ConfigState._connector,  # noqa: SLF001
     COMMIT: ConfigState._commit,  # noqa: SLF001
-    TASK_COUNT: lambda *_: None,
+    TASK_COUNT: ConfigState._task_count,  # noqa: SLF001
     RESTART: ConfigState._restart,  # noqa: SLF001
     LOGGER_CLUSTER: ConfigState._logger,  # noqa: SLF001
     TASK: ConfigState._task,  # noqa: SLF001

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, Any] | None]]]
 """(connector, source partitions) -> the stored offset of each, None where there is none."""
 
+Answer = Callable[[dict[str, Any]], Awaitable[Any]]
+"""What answers a child's request; raises KlammError with a sentence for the task."""
+
 HEARTBEAT_CONFIG: Final = ConfigDef().define(
     "task.heartbeat.timeout.ms",
     Type.LONG,
@@ -49,7 +52,7 @@ class Supervisor:
     """See the module. `clock` gives monotonic milliseconds.
 
     `on_event` and `on_progress` are called in the event loop and must not block. `read_offsets` reads the
-    offset topic to its end first. `on_task_configs_changed` gets the name of the connector that asked. A child that
+    offset topic to its end first; `requests` answer what else children ask. `on_task_configs_changed` gets the name of the connector that asked. A child that
     is stopped and does not end within `graceful_s` is killed.
     """
 
@@ -63,8 +66,10 @@ class Supervisor:
         policy: RestartPolicy,
         clock: Callable[[], int],
         graceful_s: float = GRACEFUL_S,
+        requests: Mapping[str, Answer] | None = None,
     ) -> None:
         self._graceful_s = graceful_s
+        self._requests = dict(requests or {})
         self._read_offsets = read_offsets
         self._clock = clock
         self._launcher = Launcher()
@@ -221,9 +226,12 @@ class Supervisor:
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         """A child's request."""
-        if method != "read_offsets":
+        if method == "read_offsets":
+            return await self._read_offsets(params["connector"], params["partitions"])
+        answer = self._requests.get(method)
+        if answer is None:
             raise KlammError(f"The worker does not answer {method}")
-        return await self._read_offsets(params["connector"], params["partitions"])
+        return await answer(params)
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

@@ -23,6 +23,7 @@ from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
 from klamm.connect.supervisor import Supervisor
+from klamm.connect.task_requests import TaskRequests
 from klamm_base.clientconfig import translate
 from klamm_base.errors import ConfigError, KlammError
 
@@ -46,6 +47,7 @@ def make_supervisor(runtime: Runtime) -> Children:
         policy=RestartPolicy.from_props(runtime.config.raw),
         clock=now_ms,
         graceful_s=runtime.config["task.shutdown.graceful.timeout.ms"] / 1000,
+        requests=TaskRequests(runtime).answers,
     )
 
 

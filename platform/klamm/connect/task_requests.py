@@ -1,0 +1,52 @@
+"""What exactly-once tasks ask of their worker while they start (KIP-618): fence what came before, and may I still start?
+
+A task asks to fence before it makes its transactional producer, which ends what its predecessor had open, and
+asks afterwards whether its configuration is still the newest one and still this worker's. So whoever starts last is
+the one that the configuration names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from klamm.connect.errors import RequestError
+from klamm.connect.fencing import ZombieFencing
+from klamm.connect.model import TaskId
+from klamm.connect.stores import TargetState
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+Answer = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class TaskRequests:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.fencing = ZombieFencing(runtime)
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """By the name of the request, for the supervisor."""
+        return {"fence_zombies": self._fence, "verify_task": self._verify}
+
+    async def _fence(self, params: dict[str, Any]) -> None:
+        await self.fencing.fence(params["connector"])
+
+    async def _verify(self, params: dict[str, Any]) -> None:
+        id = TaskId(params["connector"], params["task"])
+        await self._runtime.config_log.read_to_end()
+        configs = self._runtime.configs
+        if configs.generation(id.connector) != params["generation"]:
+            raise RequestError(
+                f"Cannot start source task {id} with exactly-once support as the connector has already generated a "
+                "new set of task configs"
+            )
+        gone = id.connector not in configs or configs.target(id.connector) is TargetState.STOPPED
+        if gone or id.task >= len(configs.tasks(id.connector)):
+            raise RequestError(
+                f"Cannot start source task {id} as it has already been revoked from this worker"
+            )
