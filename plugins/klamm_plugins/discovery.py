@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
@@ -63,12 +64,13 @@ _SUFFIX: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginDesc:
-    """One plugin class in one of its kinds. `location` is the entry point that brought it."""
+    """One plugin class in one of its kinds. `location` is the entry point that brought it, `module` what that names."""
 
     cls: type[Plugin]
     type: PluginType
     version: str
     location: str
+    module: str = ""
 
     @property
     def class_name(self) -> str:
@@ -105,10 +107,11 @@ class PluginDesc:
 
 
 class BrokenPlugin(NamedTuple):
-    """A plugin package that could not be used: its entry point and what went wrong."""
+    """A plugin package that could not be used: its entry point, what went wrong, and where (a traceback)."""
 
     name: str
     error: str
+    trace: str = ""
 
 
 def kafka_name(cls: type) -> str | None:
@@ -122,31 +125,57 @@ def python_name(cls: type, sep: str = ".") -> str:
 
 
 class PluginManager:
-    """The plugins of this process. Made once per process by `load`; not changed afterwards."""
+    """The plugins of this process. Made once per process by `load`."""
 
     def __init__(self) -> None:
+        self._all = True  # False: there may be more, which are loaded when a name is not found
+        self._loaded: set[tuple[str, str]] = set()
         self._pluggy = pluggy.PluginManager(hookspecs.PROJECT)
         self._pluggy.add_hookspecs(hookspecs)
         self._plugins: list[PluginDesc] = []
         self.broken: list[BrokenPlugin] = []
 
     @classmethod
-    def load(cls) -> PluginManager:
-        """Everything that is installed now, packages of a moment ago included."""
+    def load(cls, first: Sequence[Sequence[str]] | None = None) -> PluginManager:
+        """Everything that is installed now, packages of a moment ago included.
+
+        `first` are entry points (name, module) that are known to be enough: the others wait until a name is not found.
+        """
         importlib.invalidate_caches()
         manager = cls()
-        for entry_point in sorted(_unique(entry_points(group=GROUP)), key=_order):
+        if first is None:
+            manager._load_all()
+            return manager
+        manager._all = False
+        for name, value in first:
+            manager._load_entry_point(EntryPoint(name, value, GROUP))
+        return manager
+
+    @classmethod
+    def of(cls, found: Iterable[EntryPoint]) -> PluginManager:
+        """The plugins of these entry points alone."""
+        manager = cls()
+        for entry_point in sorted(_unique(found), key=_order):
             manager._load_entry_point(entry_point)
         return manager
 
-    def register(self, module: ModuleType | Any, name: str) -> None:
+    def _load_all(self) -> None:
+        self._all = True
+        for entry_point in sorted(_unique(entry_points(group=GROUP)), key=_order):
+            if (entry_point.name, entry_point.value) not in self._loaded:
+                self._load_entry_point(entry_point)
+
+    def register(self, module: ModuleType | Any, name: str, value: str = "") -> None:
         """Add one module's plugins; what is wrong with it goes to `broken`."""
         try:
             self._pluggy.register(module, name)
             found = [
-                desc for hook in _HOOKS for cls in self._call(hook, name) for desc in _describe(cls, name)
+                desc
+                for hook in _HOOKS
+                for cls in self._call(hook, name)
+                for desc in _describe(cls, name, value)
             ]
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             self._break(name, e)
             return
         known = {(d.cls, d.type) for d in self._plugins}
@@ -176,8 +205,7 @@ class PluginManager:
 
         PluginNotFoundError, in Kafka's words and with what is available, when there is none or more than one.
         """
-        known = self.connectors()
-        found = _match(name, known)
+        known, found = self._known(name, PluginType.SOURCE, PluginType.SINK)
         if not found:
             raise PluginNotFoundError(
                 f"Failed to find any class that implements Connector and which name matches {name}, "
@@ -208,7 +236,7 @@ class PluginManager:
 
     def find_plugin(self, name: str) -> PluginDesc:
         """A plugin of any kind, as GET /connector-plugins/{name}/config wants it. PluginNotFoundError."""
-        found = _match(name, self.plugins())
+        _, found = self._known(name)
         if not found:
             raise PluginNotFoundError(f"Unknown plugin {name}.{self._hint()}")
         if len(found) > 1:
@@ -216,13 +244,22 @@ class PluginManager:
         return found[0]
 
     def _find_one(self, name: str, type: PluginType) -> type[Plugin]:
-        known = self.plugins(type)
-        found = _match(name, known)
+        known, found = self._known(name, type)
         if len(found) == 1:
             return found[0].cls
         names = ", ".join(d.class_name for d in found or known)
         problem = "is ambiguous" if found else "could not be found"
         raise PluginNotFoundError(f"Class {name} {problem}. Available are: {names}{self._hint()}")
+
+    def _known(self, name: str, *types: PluginType) -> tuple[list[PluginDesc], list[PluginDesc]]:
+        """All plugins of these kinds, and those that are called `name`."""
+        known = self.plugins(*types)
+        found = _match(name, known)
+        if not found and not self._all:
+            self._load_all()
+            known = self.plugins(*types)
+            found = _match(name, known)
+        return known, found
 
     def _hint(self) -> str:
         if not self.broken:
@@ -232,12 +269,13 @@ class PluginManager:
         )
 
     def _load_entry_point(self, entry_point: EntryPoint) -> None:
+        self._loaded.add((entry_point.name, entry_point.value))
         try:
             module = entry_point.load()
-        except Exception as e:
+        except (Exception, SystemExit) as e:  # a module that ends the interpreter is broken, too
             self._break(entry_point.name, e)
         else:
-            self.register(module, entry_point.name)
+            self.register(module, entry_point.name, entry_point.value)
 
     def _call(self, hook: str, name: str) -> Iterable[type[Plugin]]:
         """The answer of one plugin: calling all at once would let one that raises silence the rest."""
@@ -245,9 +283,10 @@ class PluginManager:
             if impl.plugin_name == name:
                 yield from impl.function()
 
-    def _break(self, name: str, error: Exception) -> None:
+    def _break(self, name: str, error: BaseException) -> None:
         log.warning("plugin package %s cannot be used", name, exc_info=error)
-        self.broken.append(BrokenPlugin(name, f"{type(error).__name__}: {error}"))
+        trace = "".join(traceback.format_exception(error))
+        self.broken.append(BrokenPlugin(name, f"{type(error).__name__}: {error}", trace))
 
 
 def _order(entry_point: EntryPoint) -> tuple[bool, str]:
@@ -261,7 +300,7 @@ def _unique(found: Iterable[EntryPoint]) -> list[EntryPoint]:
     return list({(e.name, e.value): e for e in found}.values())
 
 
-def _describe(cls: type[Plugin], location: str) -> list[PluginDesc]:
+def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]:
     """The class in each of its kinds. Raises ConnectError when it is of none or is not complete."""
     kinds = [kind for kind, base in _BASES.items() if inspect.isclass(cls) and issubclass(cls, base)]
     if not kinds:
@@ -270,7 +309,9 @@ def _describe(cls: type[Plugin], location: str) -> list[PluginDesc]:
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise ConnectError(f"{python_name(cls)} does not implement {missing}")
     version = cls.version()
-    return [PluginDesc(cls=cls, type=kind, version=version, location=location) for kind in kinds]
+    return [
+        PluginDesc(cls=cls, type=kind, version=version, location=location, module=module) for kind in kinds
+    ]
 
 
 def _match(name: str, plugins: list[PluginDesc]) -> list[PluginDesc]:

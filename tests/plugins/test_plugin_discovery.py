@@ -139,7 +139,7 @@ def raises():
     ("broken", "error"),
     [
         (SimpleNamespace(register_connectors=hookimpl(raises)), "RuntimeError: no licence"),
-        (package([int]), "ConnectError: <class 'int'> is not a connector or converter class"),
+        (package([int]), "ConnectError: <class 'int'> is not a connector, converter, transform or predicate class"),
         (package(["not a class"]), "is not a connector or converter class"),
         (
             package([type("Half", (SourceConnector,), {"__module__": "m"})]),

@@ -1,0 +1,43 @@
+"""Runs a module with an environment laid over the worker's packages.
+
+`python -m klamm.environments.overlay SITE MODULE ARG…`: the folder SITE goes onto the import path before the
+interpreter's site-packages (and after the standard library, as site-packages do), then MODULE runs as `__main__`.
+The process, and what it forks, holds a shared lock on the environment, so that nobody removes it meanwhile.
+Imports nothing of Klamm: what is imported here would not come from the environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import runpy
+import site
+import sys
+import sysconfig
+
+IN_USE = "in-use"
+
+
+def lay_over(path: str) -> None:
+    """Put `path` before the first folder of installed packages."""
+    installed = {*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")}
+    places = [i for i, entry in enumerate(sys.path) if entry in installed]
+    sys.path.insert(min(places, default=len(sys.path)), path)
+
+
+def hold(path: str) -> None:
+    """Lock the environment of this site folder until this process and its forks have ended."""
+    marker = os.open(os.path.join(os.path.dirname(path), IN_USE), os.O_RDWR | os.O_CREAT, 0o644)  # noqa: PTH118, PTH120
+    fcntl.flock(marker, fcntl.LOCK_SH)
+
+
+def main(argv: list[str]) -> None:
+    path, module, *arguments = argv
+    hold(path)
+    lay_over(path)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

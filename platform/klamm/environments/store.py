@@ -1,0 +1,424 @@
+"""The plugin directory of a machine: installed packages, their locked environments, and the wheels they came from.
+
+    installed/NAME-VERSION.json   what was asked for, and its lock: a package is installed when this file is there
+    sets/ID.json                  locks of several packages together, where a resolver had to find them
+    environments/ID/              an environment, built whole and never changed: site/, lock.json, contents.json, in-use
+    wheels/SHA256/FILE.whl        wheels that no index has (from files and folders)
+    lock                          held by whoever changes something
+
+Invariant: an environment's folder has its final name only when it is complete. Commands and workers may use one
+directory at the same time. An environment that a process uses (`overlay`) is removed later, by `collect`. Blocks; for a
+thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from klamm.environments import inspection, runtime
+from klamm.environments.errors import EnvironmentFailure, NoPlugins, NotInstalled, ToolFailure, Unresolvable
+from klamm.environments.inspection import Contents
+from klamm.environments.lock import Lock, LockedPackage, make_lock, merged, roots_of, wheel_path
+from klamm.environments.names import canonical, requirement, wheel_name
+from klamm.environments.overlay import IN_USE
+from klamm.environments.tools import Resolved, Sources, Tool, find_tool
+from klamm.environments.versions import sort_key
+from klamm_base.version import __version__
+
+log = logging.getLogger(__name__)
+
+_COPY_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One installed package: `request` is what was asked for, `lock` what that is."""
+
+    name: str
+    version: str
+    request: str
+    lock: Lock
+    installed_ms: int
+
+    @property
+    def root(self) -> str:
+        return f"{self.name}=={self.version}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "version": self.version,
+            "request": self.request,
+            "installed_ms": self.installed_ms,
+            "lock": self.lock.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            name=str(data["name"]),
+            version=str(data["version"]),
+            request=str(data["request"]),
+            lock=Lock.from_json(data["lock"]),
+            installed_ms=int(data["installed_ms"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """A built environment: `site` is what is laid over the worker's packages."""
+
+    id: str
+    lock: Lock
+    site: Path
+    contents: Contents
+
+
+class Store:
+    """See the module."""
+
+    def __init__(self, directory: Path, *, sources: Sources | None = None, tool: Tool | None = None) -> None:
+        self.directory = directory.absolute()
+        self._sources = sources or Sources()
+        self._tool = tool
+        self._platform = runtime.platform_tag()
+        self._loaded: dict[str, Environment] = {}
+
+    @property
+    def wheels(self) -> Path:
+        return self.directory / "wheels"
+
+    # What is there
+
+    def stamp(self) -> tuple[int, int]:
+        """Changes whenever a package is installed or removed. Cheap."""
+        with contextlib.suppress(FileNotFoundError):
+            found = (self.directory / "installed").stat()
+            return found.st_mtime_ns, found.st_nlink
+        return 0, 0
+
+    def records(self) -> list[Record]:
+        """The installed packages by name, the newest version last."""
+        found = []
+        for path in (self.directory / "installed").glob("*.json"):
+            try:
+                found.append(Record.from_json(json.loads(path.read_text(encoding="utf-8"))))
+            except FileNotFoundError:
+                continue  # removed a moment ago
+            except (ValueError, KeyError, TypeError) as e:
+                log.error("%s cannot be read (%s); remove it and install the package again", path, e)  # noqa: TRY400
+        return sorted(found, key=lambda r: (r.name, sort_key(r.version)))
+
+    def record(self, name: str, version: str | None = None) -> Record:
+        """One installed package. Raises NotInstalled; without a version there must be one only."""
+        found = [r for r in self.records() if r.name == canonical(name)]
+        fitting = [r for r in found if version is None or r.version == version]
+        if not fitting:
+            there = ", ".join(r.version for r in found)
+            what = f"version {version} of the plugin package {name}" if found else f"plugin package {name}"
+            raise NotInstalled(f"There is no {what} here" + (f"; there is {there}" if found else ""))
+        if len(fitting) > 1:
+            versions = ", ".join(r.version for r in fitting)
+            raise EnvironmentFailure(f"There are several versions of {name}: {versions}; say which one")
+        return fitting[0]
+
+    def environment(self, lock: Lock) -> Environment | None:
+        """The environment of a lock if it is built here."""
+        number = lock.id(self._platform)
+        known = self._loaded.get(number)
+        folder = self.directory / "environments" / number
+        if known is not None and known.site.is_dir():
+            return known
+        try:
+            data = json.loads((folder / "contents.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        site = folder / "site"
+        if data.pop("klamm") != __version__:  # another Klamm may understand other plugins
+            contents = inspection.inspect(site)
+            _write_json(folder / "contents.json", contents.to_json() | {"klamm": __version__})
+        else:
+            contents = Contents.from_json(data)
+        found = Environment(id=number, lock=lock, site=site, contents=contents)
+        self._loaded[number] = found
+        return found
+
+    # Changes
+
+    def install(self, request: str, sources: Sources | None = None) -> tuple[Record, Environment]:
+        """Install a package by requirement, wheel or folder; what is there in that version already is replaced.
+
+        Raises EnvironmentFailure: nothing has changed then.
+        """
+        sources = sources or self._sources
+        with self._changing(), self._work() as work:
+            name, wanted = self._root(request, sources, work)
+            lock = self._resolve([name], [wanted], sources, work)
+            environment = self._build(lock, sources, work)
+            if not environment.contents.entry_points:
+                self._forget(environment)
+                raise NoPlugins(
+                    f"{lock.key} has no plugins: none of its packages has an entry point in the group klamm"
+                )
+            root = next(p for p in lock.packages if p.name == name)
+            record = Record(
+                name=name,
+                version=root.version,
+                request=request,
+                lock=lock,
+                installed_ms=time.time_ns() // 1_000_000,
+            )
+            self._note(record)
+        return record, environment
+
+    def adopt(self, record: Record, sources: Sources | None = None) -> Environment:
+        """Install what another worker has locked. The wheels that no index has must be there (`keep_wheel`)."""
+        with self._changing(), self._work() as work:
+            environment = self._build(record.lock, sources or self._sources, work)
+            self._note(record)
+        return environment
+
+    def ensure(self, lock: Lock, sources: Sources | None = None) -> Environment:
+        """The environment of a lock, built when it is not there."""
+        known = self.environment(lock)
+        if known is not None:
+            return known
+        with self._changing(), self._work() as work:
+            return self._build(lock, sources or self._sources, work)
+
+    def lock_of(self, roots: Iterable[str], sources: Sources | None = None) -> Lock:
+        """One lock for several installed packages together. Raises Unresolvable when they do not go together."""
+        wanted = set(roots)
+        records = [r for r in self.records() if r.root in wanted]
+        missing = wanted - {r.root for r in records}
+        if missing:
+            raise NotInstalled(f"There is no plugin package {', '.join(sorted(missing))} here")
+        locks = [r.lock for r in records]
+        union = merged(locks)
+        if union is not None:
+            return union
+        path = self.directory / "sets" / f"{_digest([lock.to_json() for lock in locks])}.json"
+        with contextlib.suppress(FileNotFoundError):
+            return Lock.from_json(json.loads(path.read_text(encoding="utf-8")))
+        with self._changing(), self._work() as work:
+            lock = self._resolve_together(locks, sources or self._sources, work)
+            _write_json(path, lock.to_json())
+        return lock
+
+    def remove(self, name: str, version: str | None = None) -> Record:
+        """Remove an installed package. Raises NotInstalled. Its environment goes when nobody uses it."""
+        with self._changing():
+            record = self.record(name, version)
+            self._record_path(record).unlink()
+            self._collect()
+        return record
+
+    def collect(self) -> None:
+        """Remove environments and wheels that no installed package needs and no process uses."""
+        with self._changing():
+            self._collect()
+
+    def keep_wheel(self, file: str, data: bytes) -> str:
+        """Keep a wheel; its sha256."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.wheels / digest / Path(file).name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_bytes(data)
+            part.replace(path)
+        return digest
+
+    def missing_wheels(self, lock: Lock) -> list[LockedPackage]:
+        """Packages of a lock whose wheels are neither here nor in an index."""
+        return [p for p in lock.packages if p.file is not None and not wheel_path(self.wheels, p).exists()]
+
+    # How
+
+    def _root(self, request: str, sources: Sources, work: Path) -> tuple[str, str]:
+        """Name and requirement of what was asked for; a folder is built, a wheel is kept."""
+        path = Path(request).expanduser()
+        if not _is_path(request):
+            need = requirement(request)
+            return need.name, request
+        if path.is_dir():
+            wheel = self._the_tool().build_wheel(path.absolute(), work / "built", sources)
+        elif path.suffix == ".whl" and path.is_file():
+            wheel = path
+        else:
+            raise ToolFailure(f"{path} is neither a folder with a Python project nor a wheel (.whl)")
+        name = wheel_name(wheel).name
+        kept = self.wheels / self.keep_wheel(wheel.name, wheel.read_bytes()) / wheel.name
+        return name, f"{name} @ {kept.as_uri()}"
+
+    def _resolve(
+        self, roots: Sequence[str], requirements: Sequence[str], sources: Sources, work: Path
+    ) -> Lock:
+        here = runtime.current()
+        stubs = work / "runtime"
+        here.write_stubs(stubs)
+        seen = Sources(
+            index_url=sources.index_url,
+            find_links=(*sources.find_links, str(stubs)),
+            offline=sources.offline,
+        )
+        tool = self._the_tool()
+        try:
+            found = tool.resolve(requirements, seen, constraints=here.exact(), work=work)
+        except Unresolvable:
+            found = tool.resolve(requirements, seen, constraints=here.allowed(), work=work)
+        return make_lock(roots, [self._locked(r) for r in found if not here.provides(r.version)])
+
+    def _resolve_together(self, locks: Sequence[Lock], sources: Sources, work: Path) -> Lock:
+        """A resolver's answer for packages whose own locks differ: of versions that are locked already, if that can be."""
+        wanted = roots_of(locks)
+        packages = {p.pin: p for lock in locks for p in lock.packages}
+        names = [root.partition("==")[0] for root in wanted]
+        requirements = [self._requirement(packages[root]) for root in wanted]
+        links = {str(wheel_path(self.wheels, p).parent) for p in packages.values() if p.file is not None}
+        seen = Sources(
+            index_url=sources.index_url,
+            find_links=(*sources.find_links, *sorted(links)),
+            offline=sources.offline,
+        )
+        return self._resolve(names, requirements, seen, work)
+
+    def _requirement(self, package: LockedPackage) -> str:
+        if package.file is None:
+            return package.pin
+        return f"{package.name} @ {wheel_path(self.wheels, package).as_uri()}"
+
+    def _locked(self, found: Resolved) -> LockedPackage:
+        if found.path is None:
+            return LockedPackage(name=found.name, version=found.version, hashes=found.hashes)
+        digest = self.keep_wheel(found.path.name, found.path.read_bytes())
+        return LockedPackage(name=found.name, version=found.version, hashes=(digest,), file=found.path.name)
+
+    def _build(self, lock: Lock, sources: Sources, work: Path) -> Environment:
+        known = self.environment(lock)
+        if known is not None:
+            return known
+        missing = self.missing_wheels(lock)
+        if missing:
+            raise ToolFailure(f"The wheels of {', '.join(p.pin for p in missing)} are not here")
+        number = lock.id(self._platform)
+        folder = work / number
+        (folder / "site").mkdir(parents=True)
+        self._the_tool().install(lock.requirements(self.wheels), folder / "site", sources, work=work)
+        _write_json(folder / "lock.json", lock.to_json())
+        (folder / IN_USE).touch()
+        final = self.directory / "environments" / number
+        final.parent.mkdir(parents=True, exist_ok=True)
+        # Only contents.json makes it complete: it is inspected where it will be used.
+        shutil.rmtree(final, ignore_errors=True)
+        folder.rename(final)
+        contents = inspection.inspect(final / "site")
+        _write_json(final / "contents.json", contents.to_json() | {"klamm": __version__})
+        environment = Environment(id=number, lock=lock, site=final / "site", contents=contents)
+        self._loaded[number] = environment
+        return environment
+
+    def _note(self, record: Record) -> None:
+        _write_json(self._record_path(record), record.to_json())
+        os.utime(self.directory / "installed")
+
+    def _record_path(self, record: Record) -> Path:
+        return self.directory / "installed" / f"{record.name}-{record.version}.json"
+
+    def _forget(self, environment: Environment) -> None:
+        self._loaded.pop(environment.id, None)
+        shutil.rmtree(environment.site.parent, ignore_errors=True)
+
+    def _collect(self) -> None:
+        locks = [r.lock for r in self.records()]
+        installed = {root for lock in locks for root in lock.roots}
+        wanted = {lock.id(self._platform) for lock in locks}
+        kept: set[str] = {h for lock in locks for p in lock.packages for h in p.hashes}
+        for folder in _folders(self.directory / "environments"):
+            lock = _lock_in(folder)
+            joint = lock is not None and len(lock.roots) > 1 and set(lock.roots) <= installed
+            if folder.name in wanted or joint or not _unused(folder):
+                kept |= {h for p in (lock.packages if lock else ()) for h in p.hashes}
+                continue
+            self._loaded.pop(folder.name, None)
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in _folders(self.wheels):
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _the_tool(self) -> Tool:
+        if self._tool is None:
+            self._tool = find_tool()
+        return self._tool
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time, of all processes."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _work(self) -> Iterator[Path]:
+        """A folder for what is under way, on the same file system."""
+        folder = self.directory / "work"
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as path:
+            yield Path(path)
+
+
+def _is_path(request: str) -> bool:
+    return (
+        request.startswith((".", "/", "~")) or request.endswith(".whl") or os.sep in request.partition("@")[0]
+    )
+
+
+def _folders(parent: Path) -> list[Path]:
+    return [p for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
+
+
+def _lock_in(folder: Path) -> Lock | None:
+    try:
+        return Lock.from_json(json.loads((folder / "lock.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _unused(folder: Path) -> bool:
+    """Whether no process holds the environment."""
+    try:
+        with (folder / IN_USE).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True
+    return True
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _write_json(path: Path, data: Any) -> None:
+    """Whole or not at all, forced to the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
