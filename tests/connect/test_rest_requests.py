@@ -78,7 +78,7 @@ WRONG: list[tuple[str, str, str | None, int, str]] = [
     ("PUT", "/admin/loggers/root", '{"level": "LOUD"}', 404, "invalid log level 'LOUD'"),
     ("GET", "/connectors/a/b/c", None, 404, "HTTP 404 Not Found"),
     ("PUT", "/connectors/x/restart", "{}", 405, "HTTP 405 Method Not Allowed"),
-    ("GET", "/metrics", None, 404, "HTTP 404 Not Found"),
+    ("GET", "/metric", None, 404, "HTTP 404 Not Found"),
 ]
 
 
@@ -190,7 +190,6 @@ def test_rest_accept(worker: WorkerProcess, accept: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("errors.retry.timeout", "1000", "Klamm does not retry failed conversions yet"),
         ("exactly.once.support", "required", "Klamm does not write exactly once yet"),
         ("topic.creation.groups", "g", "Klamm does not create topics with settings yet"),
         (

@@ -16,7 +16,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from klamm.connect import herder as do
+from klamm.connect.announcer import Announcer
 from klamm.connect.config import WorkerConfig
+from klamm.connect.events import EventBus
 from klamm.connect.herder import Action, Herder, Target
 from klamm.connect.kafka_log import (
     KafkaBasedLog,
@@ -30,6 +32,7 @@ from klamm.connect.kafka_log import (
 )
 from klamm.connect.model import ConnectorSpec, PluginInfo, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.plugins import PluginRegistry, check_converters
+from klamm.connect.status_state import status_target
 from klamm.connect.stores import (
     ActiveTopic,
     ConfigState,
@@ -62,6 +65,7 @@ class Children(Protocol):
     async def stop_task(self, task: TaskId) -> None: ...
     async def set_paused(self, target: TaskId | str, paused: bool) -> None: ...
     def progress(self, task: TaskId) -> Progress | None: ...
+    def pid(self, target: TaskId | str) -> int | None: ...
 
 
 MakeChildren = Callable[["Runtime"], Children]
@@ -80,9 +84,11 @@ class Runtime:
         self.config = config
         self.worker_id = worker_id
         self.generation = 1
+        self.events = EventBus()
         self.configs = ConfigState()
         self.offsets = OffsetState()
         self.statuses = StatusState(worker_id)
+        self.announcer = Announcer(self.events, self.configs, self.statuses)
         self.plugins = PluginRegistry()
         self.children = make_children(self)
         self.admin = make_admin(client)
@@ -122,6 +128,7 @@ class Runtime:
     def herd(self) -> None:
         """From now on what should run does run (the worker is the only member of its group)."""
         self._herding = True
+        self.announcer.begin()
         self._job(self._write_statuses())
         self.perform(self.herder.clean_up(self.configs, self.statuses))
         self.reconcile()
@@ -239,8 +246,10 @@ class Runtime:
         )
 
     def _on_config(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
-        news = self.configs.apply(key, value) is not None
-        if news and self._herding and not self._reconcile_soon and not self._writing_config:
+        name = self.configs.apply(key, value)
+        if name is not None:
+            self.announcer.config(name)
+        if name is not None and self._herding and not self._reconcile_soon and not self._writing_config:
             self._reconcile_soon = True
             asyncio.get_running_loop().call_soon(self.reconcile)
 
@@ -399,6 +408,8 @@ class Runtime:
 
     def _on_status(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         self.statuses.apply(key, value)
+        if (target := status_target(key)) is not None:
+            self.announcer.status(target)
 
     def _put_status(self, action: do.PutStatus) -> None:
         status = Status(
@@ -409,6 +420,7 @@ class Runtime:
             version=action.version,
         )
         self._write_status(self.statuses.put(action.target, status))
+        self.announcer.status(action.target)
 
     def _see_topic(self, action: do.SeeTopic) -> None:
         if not self.config["topic.tracking.enable"]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, NAME
 from klamm.connect.errors import AlreadyExists, BadRequest, Forbidden, NotFound, RequestError, Starting
+from klamm.connect.events import EventBus
 from klamm.connect.kafka_log import LogError
 from klamm.connect.model import PluginInfo, State, TaskId
 from klamm.connect.offsets import ConnectorOffsets
@@ -52,6 +53,15 @@ class ConnectService:
         self.offsets = ConnectorOffsets(runtime)
         self._converter_keys: dict[str, list[dict[str, Any]]] = {}
         self.ready = False
+
+    @property
+    def runtime(self) -> Runtime:
+        """What it asks, for those who read figures."""
+        return self._runtime
+
+    @property
+    def events(self) -> EventBus:
+        return self._runtime.events
 
     @property
     def _plugins(self) -> PluginRegistry:
@@ -154,13 +164,13 @@ class ConnectService:
                 records = [*task_records(name, []), *records]
             await self._runtime.write_config(records)
 
-    def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+    async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
         """Restart; returns the connector's state, with RESTARTING for what is restarted."""
         if name not in self._runtime.configs:
             raise NotFound(f"Unknown connector: {name}")
         herder = self._runtime.herder
         self._runtime.perform(herder.restart(name, include_tasks=include_tasks, only_failed=only_failed))
-        return self.status(name)
+        return await self.status(name)
 
     def restart_task(self, id: TaskId) -> None:
         if id.connector not in self._runtime.configs:
@@ -172,7 +182,7 @@ class ConnectService:
 
     # State
 
-    def status(self, name: str) -> dict[str, Any]:
+    async def status(self, name: str) -> dict[str, Any]:
         status = self._runtime.statuses.get(name)
         if status is None:
             raise NotFound(f"No status found for connector {name}")
@@ -184,7 +194,7 @@ class ConnectService:
             "type": self._type(config),
         }
 
-    def task_status(self, id: TaskId) -> dict[str, Any]:
+    async def task_status(self, id: TaskId) -> dict[str, Any]:
         if self._runtime.statuses.get(id) is None:
             raise NotFound(f"No status found for task {id}")
         return self._task_state(id)

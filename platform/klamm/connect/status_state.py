@@ -92,7 +92,7 @@ class StatusState:
         if key.startswith(STATUS_TOPIC):
             self._apply_topic(key, value)
             return
-        target = _status_target(key)
+        target = status_target(key)
         if target is None:
             log.warning("ignoring record with unknown key %s in the status topic", key)
             return
@@ -170,7 +170,8 @@ class StatusState:
         return [(key, None) for key in keys]
 
 
-def _status_target(key: str) -> str | TaskId | None:
+def status_target(key: str) -> str | TaskId | None:
+    """Whose status a record of this key is: a connector's (by name) or a task's."""
     if key.startswith(STATUS_TASK):
         return task_of(key.removeprefix(STATUS_TASK))
     return key.removeprefix(STATUS_CONNECTOR) if key.startswith(STATUS_CONNECTOR) else None

@@ -1,76 +1,169 @@
-"""The application: which path goes to which handler. Reading `ROUTES` is reading the API."""
+"""The application: which path goes to which handler, for whom, with what answer. Reading `ENDPOINTS` is reading the API."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
-from klamm.connect.rest import connectors, loggers, root
+from klamm.connect.rest import connectors, loggers, openapi, progress, root, shapes, watching
+from klamm.connect.rest.endpoint import BOOLEAN, Access, Endpoint, Handler, Query
 from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
-from klamm.connect.rest.keys import ADVERTISED, SERVICE
+from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, SERVICE
 from klamm.connect.service import ConnectService
-
-Endpoint = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CONNECTOR: Final = "/connectors/{connector}"
 TASK: Final = CONNECTOR + r"/tasks/{task:\d+}"
 PLUGIN: Final = "/connector-plugins/{plugin}"
+LOGGER: Final = "/admin/loggers/{logger}"
 
-ROUTES: Final[dict[str, dict[str, Endpoint]]] = {
-    "/": {"GET": root.get_root},
-    "/health": {"GET": root.get_health},
-    "/connectors": {"GET": connectors.list_connectors, "POST": connectors.create_connector},
-    CONNECTOR: {"GET": connectors.get_connector, "DELETE": connectors.delete_connector},
-    CONNECTOR + "/config": {
-        "GET": connectors.get_config,
-        "PUT": connectors.put_config,
-        "PATCH": connectors.patch_config,
-    },
-    CONNECTOR + "/status": {"GET": connectors.get_status},
-    CONNECTOR + "/tasks": {"GET": connectors.get_tasks, "POST": connectors.internal},
-    CONNECTOR + "/fence": {"PUT": connectors.internal},
-    TASK + "/status": {"GET": connectors.get_task_status},
-    TASK + "/restart": {"POST": connectors.restart_task},
-    CONNECTOR + "/restart": {"POST": connectors.restart_connector},
-    CONNECTOR + "/pause": {"PUT": connectors.pause},
-    CONNECTOR + "/resume": {"PUT": connectors.resume},
-    CONNECTOR + "/stop": {"PUT": connectors.stop},
-    CONNECTOR + "/topics": {"GET": connectors.get_topics},
-    CONNECTOR + "/topics/reset": {"PUT": connectors.reset_topics},
-    CONNECTOR + "/offsets": {
-        "GET": connectors.get_offsets,
-        "PATCH": connectors.alter_offsets,
-        "DELETE": connectors.reset_offsets,
-    },
-    "/connector-plugins": {"GET": root.list_plugins},
-    PLUGIN + "/config": {"GET": root.plugin_config},
-    PLUGIN + "/config/validate": {"PUT": root.validate},
-    "/admin/loggers": {"GET": loggers.list_loggers},
-    "/admin/loggers/{logger}": {"GET": loggers.get_logger, "PUT": loggers.put_logger},
-}
+EXPAND: Final = Query(
+    name="expand", about="Answer an object by name with these parts.", values=("info", "status"), many=True
+)
+CONNECTORS_ONLY: Final = Query(
+    name="connectorsOnly", about="false: converters and all others, too.", values=BOOLEAN
+)
+INCLUDE_TASKS: Final = Query(name="includeTasks", about="Restart the tasks, too.", values=BOOLEAN)
+ONLY_FAILED: Final = Query(name="onlyFailed", about="Restart only what has failed.", values=BOOLEAN)
+SCOPE: Final = Query(name="scope", about="cluster: on every worker.", values=("worker", "cluster"))
+FORWARD: Final = Query(name="forward", about="Of workers, for requests that they pass on.", values=BOOLEAN)
+KIND: Final = Query(name="kind", about="Only events of these kinds.", many=True)
+ONLY_OF: Final = Query(name="connector", about="Only events of connectors that match (orders-*).", many=True)
+AFTER: Final = Query(name="after", about="Begin after the event of this id; as the header Last-Event-ID.")
+VERSION: Final = Query(name="version", about="Of which version, where several are installed (KIP-891).")
 
 
-def make_app(service: ConnectService, advertised: str) -> web.Application:
-    """The API of one worker. `advertised` is its own URL."""
-    app = web.Application(middlewares=[errors, negotiation, readiness], client_max_size=MAX_BODY_BYTES)
+def _row(
+    method: str,
+    path: str,
+    handler: Handler,
+    access: Access,
+    answers: dict[int, Any],
+    *errors: int,
+    **more: Any,
+) -> Endpoint:
+    return Endpoint(
+        method=method, path=path, handler=handler, access=access, answers=answers, errors=errors, **more
+    )
+
+
+VIEW, OPERATE, ADMINISTER, ANY, NAMED, OPEN, WORKER = (
+    Access.VIEW, Access.OPERATE, Access.ADMINISTER, Access.ANY, Access.NAMED, Access.OPEN, Access.WORKER,
+)  # fmt: skip
+
+ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
+    _row("GET", "/", root.get_root, ANY, {200: shapes.Server}),
+    _row("GET", "/health", root.get_health, OPEN, {200: shapes.Health, 500: shapes.Health, 503: shapes.Health}),
+    _row("GET", "/openapi.json", openapi.get_openapi, ANY, {200: dict[str, Any]}),
+    _row("GET", "/metrics", watching.get_metrics, VIEW, {200: str}, produces="text/plain"),
+    _row(
+        "GET", "/events", watching.get_events, ANY, {200: str}, 400,
+        query=(KIND, ONLY_OF, AFTER), produces="text/event-stream",
+    ),
+    _row(
+        "GET", "/connectors", connectors.list_connectors, ANY,
+        {200: list[str] | dict[str, shapes.Expanded]}, query=(EXPAND,),
+    ),
+    _row(
+        "POST", "/connectors", connectors.create_connector, NAMED, {201: shapes.ConnectorInfo}, 409,
+        body=shapes.CreateConnector, query=(FORWARD,),
+    ),
+    _row("GET", CONNECTOR, connectors.get_connector, VIEW, {200: shapes.ConnectorInfo}),
+    _row("DELETE", CONNECTOR, connectors.delete_connector, ADMINISTER, {204: None}, 409, query=(FORWARD,)),
+    _row("GET", CONNECTOR + "/config", connectors.get_config, VIEW, {200: shapes.Config}),
+    _row(
+        "PUT", CONNECTOR + "/config", connectors.put_config, ADMINISTER,
+        {200: shapes.ConnectorInfo, 201: shapes.ConnectorInfo}, 409, body=shapes.ConfigGiven, query=(FORWARD,),
+    ),
+    _row(
+        "PATCH", CONNECTOR + "/config", connectors.patch_config, ADMINISTER, {200: shapes.ConnectorInfo}, 409,
+        body=shapes.ConfigGiven, query=(FORWARD,),
+    ),
+    _row("GET", CONNECTOR + "/status", connectors.get_status, VIEW, {200: shapes.ConnectorStatus}),
+    _row("GET", CONNECTOR + "/progress", progress.get_progress, VIEW, {200: shapes.ConnectorProgress}),
+    _row("GET", CONNECTOR + "/tasks", connectors.get_tasks, VIEW, {200: list[shapes.TaskInfo]}),
+    _row("POST", CONNECTOR + "/tasks", connectors.internal, WORKER, {200: None}, 400),
+    _row("PUT", CONNECTOR + "/fence", connectors.internal, WORKER, {200: None}, 400),
+    _row("GET", TASK + "/status", connectors.get_task_status, VIEW, {200: shapes.TaskState}),
+    _row("POST", TASK + "/restart", connectors.restart_task, OPERATE, {204: None}, 409, query=(FORWARD,)),
+    _row(
+        "POST", CONNECTOR + "/restart", connectors.restart_connector, OPERATE,
+        {202: shapes.ConnectorStatus, 204: None}, 409, query=(INCLUDE_TASKS, ONLY_FAILED, FORWARD),
+    ),
+    _row("PUT", CONNECTOR + "/pause", connectors.pause, OPERATE, {202: None}),
+    _row("PUT", CONNECTOR + "/resume", connectors.resume, OPERATE, {202: None}),
+    _row("PUT", CONNECTOR + "/stop", connectors.stop, OPERATE, {204: None}, 409, query=(FORWARD,)),
+    _row("GET", CONNECTOR + "/topics", connectors.get_topics, VIEW, {200: dict[str, shapes.Topics]}, 403),
+    _row("PUT", CONNECTOR + "/topics/reset", connectors.reset_topics, OPERATE, {202: None}, 403),
+    _row("GET", CONNECTOR + "/offsets", connectors.get_offsets, VIEW, {200: shapes.Offsets}),
+    _row(
+        "PATCH", CONNECTOR + "/offsets", connectors.alter_offsets, OPERATE, {200: shapes.Message}, 409,
+        body=shapes.Offsets, query=(FORWARD,),
+    ),
+    _row(
+        "DELETE", CONNECTOR + "/offsets", connectors.reset_offsets, OPERATE, {200: shapes.Message}, 400, 409,
+        query=(FORWARD,),
+    ),
+    _row(
+        "GET", "/connector-plugins", root.list_plugins, ANY, {200: list[shapes.PluginRow]},
+        query=(CONNECTORS_ONLY,),
+    ),
+    _row("GET", PLUGIN + "/config", root.plugin_config, ANY, {200: list[shapes.ConfigKeyInfo]}, query=(VERSION,)),
+    _row(
+        "PUT", PLUGIN + "/config/validate", root.validate, NAMED, {200: shapes.ConfigInfos},
+        body=shapes.ConfigGiven,
+    ),
+    _row(
+        "GET", "/admin/loggers", loggers.list_loggers, ANY, {200: dict[str, shapes.LoggerLevel]}, admin=True
+    ),
+    _row("GET", LOGGER, loggers.get_logger, ANY, {200: shapes.LoggerLevel}, admin=True),
+    _row(
+        "PUT", LOGGER, loggers.put_logger, ADMINISTER, {200: list[str], 204: None},
+        body=shapes.SetLevel, query=(SCOPE,), admin=True,
+    ),
+)  # fmt: skip
+
+
+def make_app(
+    service: ConnectService,
+    advertised: str,
+    *,
+    endpoints: Iterable[Endpoint] = ENDPOINTS_OF_WORKERS,
+    outer: Sequence[Middleware] = (),
+    inner: Sequence[Middleware] = (),
+) -> web.Application:
+    """The API of one worker. `advertised` is its own URL.
+
+    `outer` see requests first and every answer, errors included; `inner` see those that may be handled.
+    """
+    middlewares = [*outer, errors, negotiation, readiness, *inner]
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[SERVICE] = service
     app[ADVERTISED] = advertised
+    app[ENDPOINTS] = tuple(endpoints)
     app[loggers.LAST_MODIFIED] = {}
-    for path, methods in ROUTES.items():
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in app[ENDPOINTS]:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    for path, found in by_path.items():
         # JAX-RS, and so Kafka, takes every path with and without a slash at its end.
         for spelling in {path, path.rstrip("/") + "/"}:
-            resource = app.router.add_resource(spelling)
-            for method, handler in methods.items():
-                resource.add_route(method, handler)
-            if "GET" in methods:
-                resource.add_route("HEAD", methods["GET"])
-            resource.add_route("OPTIONS", _options([*methods, "OPTIONS"]))
+            _add(app.router.add_resource(spelling), found)
     return app
 
 
-def _options(methods: list[str]) -> Endpoint:
+def _add(resource: web.Resource, endpoints: Sequence[Endpoint]) -> None:
+    for endpoint in endpoints:
+        resource.add_route(endpoint.method, endpoint.handler)
+        if endpoint.method == "GET":
+            resource.add_route("HEAD", endpoint.handler)
+    methods = [endpoint.method for endpoint in endpoints]
+    resource.add_route("OPTIONS", _options([*methods, "OPTIONS"]))
+
+
+def _options(methods: list[str]) -> Handler:
     allowed = (["HEAD"] if "GET" in methods else []) + methods
 
     async def options(_request: web.Request) -> web.StreamResponse:

@@ -42,7 +42,7 @@ def _created(request: web.Request, body: dict[str, Any]) -> web.Response:
 
 
 async def list_connectors(request: web.Request) -> web.Response:
-    """GET /connectors, with ?expand=info and ?expand=status as an object by name."""
+    """List connectors: their names, or with `expand` an object by name."""
     service = request.app[SERVICE]
     names = service.connectors()
     expand = request.query.getall("expand", [])
@@ -53,13 +53,14 @@ async def list_connectors(request: web.Request) -> web.Response:
         answer[name] = {}
         with suppress(NotFound):  # deleted meanwhile; Kafka, too, answers for the others
             if "status" in expand:
-                answer[name]["status"] = service.status(name)
+                answer[name]["status"] = await service.status(name)
             if "info" in expand:
                 answer[name]["info"] = service.info(name)
     return json_response(answer)
 
 
 async def create_connector(request: web.Request) -> web.Response:
+    """Make a connector; 201 with what it is."""
     body = await read_json(request, exact_numbers=True)
     if not isinstance(body, dict):
         raise BadRequest(
@@ -89,83 +90,102 @@ def _initial_state(value: Any) -> TargetState | None:
 
 
 async def get_connector(request: web.Request) -> web.Response:
+    """Show a connector: its config, its type, and which tasks it has."""
     return json_response(request.app[SERVICE].info(_name(request)))
 
 
 async def delete_connector(request: web.Request) -> web.Response:
+    """Delete a connector; its offsets stay."""
     await request.app[SERVICE].delete(_name(request))
     return empty(204)
 
 
 async def get_config(request: web.Request) -> web.Response:
+    """Show a connector's configuration."""
     return json_response(request.app[SERVICE].config(_name(request)))
 
 
 async def put_config(request: web.Request) -> web.Response:
+    """Set a connector's configuration; 201 when that makes it."""
     config = as_config(await read_json(request, exact_numbers=True), "The body")
     created, info = await request.app[SERVICE].put_config(_name(request), config)
     return _created(request, info) if created else json_response(info)
 
 
 async def patch_config(request: web.Request) -> web.Response:
+    """Set some keys of a configuration, or remove them with null."""
     patch = as_config(await read_json(request, exact_numbers=True), "The body")
     return json_response(await request.app[SERVICE].patch_config(_name(request), patch))
 
 
 async def get_status(request: web.Request) -> web.Response:
-    return json_response(request.app[SERVICE].status(_name(request)))
+    """Show the states of a connector and its tasks, and how far they are."""
+    return json_response(await request.app[SERVICE].status(_name(request)))
 
 
 async def get_tasks(request: web.Request) -> web.Response:
+    """List a connector's tasks with their configurations."""
     return json_response(request.app[SERVICE].tasks(_name(request)))
 
 
 async def get_task_status(request: web.Request) -> web.Response:
-    return json_response(request.app[SERVICE].task_status(_task(request)))
+    """Show a task's state."""
+    return json_response(await request.app[SERVICE].task_status(_task(request)))
 
 
 async def restart_connector(request: web.Request) -> web.Response:
-    """204 for the connector alone; 202 with the state when tasks or only failed ones were asked for."""
+    """Restart a connector.
+
+    204 for the connector alone; 202 with the states when tasks, or only what failed, was asked for.
+    """
     include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
     service = request.app[SERVICE]
-    state = service.restart(_name(request), include_tasks=include_tasks, only_failed=only_failed)
+    state = await service.restart(_name(request), include_tasks=include_tasks, only_failed=only_failed)
     return json_response(state, 202) if include_tasks or only_failed else empty(204)
 
 
 async def restart_task(request: web.Request) -> web.Response:
+    """Restart a task."""
     request.app[SERVICE].restart_task(_task(request))
     return empty(204)
 
 
 async def pause(request: web.Request) -> web.Response:
+    """Pause a connector: its tasks stay and do nothing."""
     await request.app[SERVICE].set_target(_name(request), TargetState.PAUSED)
     return empty(202)
 
 
 async def resume(request: web.Request) -> web.Response:
+    """Let a paused or stopped connector run."""
     await request.app[SERVICE].set_target(_name(request), TargetState.STARTED)
     return empty(202)
 
 
 async def stop(request: web.Request) -> web.Response:
+    """Stop a connector: its tasks end, its configuration stays."""
     await request.app[SERVICE].set_target(_name(request), TargetState.STOPPED)
     return empty(204)
 
 
 async def get_topics(request: web.Request) -> web.Response:
+    """List the topics that a connector has used."""
     return json_response(request.app[SERVICE].topics(_name(request)))
 
 
 async def reset_topics(request: web.Request) -> web.Response:
+    """Forget the topics that a connector has used."""
     request.app[SERVICE].reset_topics(_name(request))
     return empty(202)
 
 
 async def get_offsets(request: web.Request) -> web.Response:
+    """Show where a connector is: offsets by source partition, or of a sink's group."""
     return json_response(await request.app[SERVICE].offsets.get(_name(request)))
 
 
 async def alter_offsets(request: web.Request) -> web.Response:
+    """Set offsets of a stopped connector."""
     body = await read_json(request)
     entries = body.get("offsets", []) if isinstance(body, dict) else None
     if entries is not None and not isinstance(entries, list):
@@ -191,6 +211,7 @@ def _offset(index: int, entry: Any) -> tuple[dict[str, Any] | None, dict[str, An
 
 
 async def reset_offsets(request: web.Request) -> web.Response:
+    """Reset all offsets of a stopped connector."""
     return json_response({"message": await request.app[SERVICE].offsets.reset(_name(request))})
 
 

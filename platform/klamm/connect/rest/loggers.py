@@ -39,10 +39,12 @@ def _shown(request: web.Request, name: str, logger: logging.Logger) -> dict[str,
 
 
 async def list_loggers(request: web.Request) -> web.Response:
+    """List the worker's loggers with their levels."""
     return json_response({name: _shown(request, name, x) for name, x in sorted(_known().items())})
 
 
 async def get_logger(request: web.Request) -> web.Response:
+    """Show a logger's level."""
     name = request.match_info["logger"]
     logger = _known().get(name)
     if logger is None:
@@ -51,7 +53,10 @@ async def get_logger(request: web.Request) -> web.Response:
 
 
 async def put_logger(request: web.Request) -> web.Response:
-    """Set a level for a logger and all below it; answers with their names (scope=cluster: without a body)."""
+    """Set the level of a logger and of all below it.
+
+    Answers with their names (scope=cluster: without a body).
+    """
     body = await read_json(request)
     level = body.get("level") if isinstance(body, dict) else None
     if level is None:

@@ -1,0 +1,65 @@
+"""What an endpoint is: a row of the table in `app`, from which routes, access control and the OpenAPI document come."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Access(StrEnum):
+    """What a caller must be allowed to do. The first three hold for the connector in the path, and without one for
+    the worker, that is for every connector.
+    """
+
+    VIEW = "view"
+    OPERATE = "operate"
+    ADMINISTER = "administer"
+    ANY = "any"  # whoever has a role; the handler shows what that role may see
+    NAMED = "named"  # the connector is named in the body: the handler asks
+    OPEN = "open"  # nobody is asked who they are
+    WORKER = "worker"  # other workers, who sign their requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query parameter. `values` are those that mean something; others mean the default."""
+
+    name: str
+    about: str
+    values: Sequence[str] = ()
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One method of one path.
+
+    `answers` gives the shape (a TypedDict or another type; None: no body) of each success, `errors` the statuses
+    that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `admin`: served by
+    `admin.listeners`. `produces` is the answer's content type. `text` handlers ignore the Accept header.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    access: Access
+    answers: Mapping[int, Any]
+    errors: Sequence[int] = ()
+    body: Any = None
+    query: Sequence[Query] = field(default=())
+    produces: str = "application/json"
+    admin: bool = False
+
+    @property
+    def template(self) -> str:
+        """The path as OpenAPI writes it: without the pattern of a parameter."""
+        return self.path.replace(r":\d+", "")
+
+
+BOOLEAN: Final = ("true", "false")

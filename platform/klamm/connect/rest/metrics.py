@@ -1,0 +1,236 @@
+"""A worker's metrics as Prometheus families, under the names that dashboards of Kafka Connect ask for.
+
+Names are those of jmx_exporter's lower-case rules (Strimzi's boards); what is ours alone is `klamm_connect_*`. Everything
+is read from the objects at the moment of asking: what this worker runs, as Kafka's workers tell of their own only.
+Task figures are those that the tasks report with their progress, under Kafka's names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.connect.model import State, TaskId
+from klamm.connect.rest.process_metrics import process_families, usage
+from klamm_base.metrics_text import Family, Number, Sample
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+STARTED_S: Final = time.time()
+
+_STATES: Final = (
+    State.RUNNING, State.FAILED, State.PAUSED, State.UNASSIGNED, State.RESTARTING, State.STOPPED,
+)  # fmt: skip
+_STATE_COUNTS: Final = ("running", "failed", "paused", "unassigned", "restarting", "destroyed", "total")
+_COUNTERS_OF_ERRORS: Final = ("deadletterqueue-produce-failures", "deadletterqueue-produce-requests")
+
+
+def families(runtime: Runtime) -> Iterator[Family]:
+    """Everything, in order of kind."""
+    yield from process_families(STARTED_S)
+    local = _local(runtime)
+    yield from _worker(runtime, local)
+    yield from _group(runtime)
+    yield from _connectors(runtime, local)
+    yield from _tasks(runtime, local)
+    yield from _progress(runtime, local)
+    yield from _events(runtime)
+
+
+def gauge(name: str, help: str, value: Number, **labels: str | int) -> Family:
+    return Family(name, "gauge", help, [Sample(labels, value)])
+
+
+def counter(name: str, help: str, value: Number, **labels: str | int) -> Family:
+    return Family(name, "counter", help, [Sample(labels, value)])
+
+
+class _Local:
+    """What this worker runs: connectors, and tasks with their states."""
+
+    def __init__(self) -> None:
+        self.connectors: dict[str, str] = {}
+        self.tasks: dict[TaskId, str] = {}
+
+
+def _local(runtime: Runtime) -> _Local:
+    found = _Local()
+    statuses = runtime.statuses
+    for name in sorted(runtime.configs.connectors):
+        status = statuses.get(name)
+        if status is not None and status.worker_id == runtime.worker_id:
+            found.connectors[name] = status.state.value
+        for task in statuses.tasks(name):
+            state = statuses.get(task)
+            if state is not None and state.worker_id == runtime.worker_id:
+                found.tasks[task] = state.state.value
+    return found
+
+
+def _worker(runtime: Runtime, local: _Local) -> Iterator[Family]:
+    running = [n for n, state in local.connectors.items() if state != State.UNASSIGNED]
+    tasks = [t for t, state in local.tasks.items() if state != State.UNASSIGNED]
+    yield gauge("kafka_connect_worker_connector_count", "Connectors that this worker runs.", len(running))
+    yield gauge("kafka_connect_worker_task_count", "Tasks that this worker runs.", len(tasks))
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for task, state in local.tasks.items():
+        counts[task.connector][state.lower()] += 1
+        counts[task.connector]["total"] += 1
+    for kind in _STATE_COUNTS:
+        yield Family(
+            f"kafka_connect_worker_connector_{kind}_task_count",
+            "gauge",
+            f"Tasks of a connector on this worker: {kind}.",
+            [Sample({"connector": name}, counts[name][kind]) for name in sorted(counts)],
+        )
+
+
+def _group(runtime: Runtime) -> Iterator[Family]:
+    """What the worker's place in its group is; a worker without a group (standalone) has none."""
+    membership: Any = getattr(runtime, "membership", None)
+    if membership is None:
+        return
+    prefix = "kafka_connect_coordinator"
+    for name, about in (
+        ("assigned_connectors", "Connectors that are assigned to this worker."),
+        ("assigned_tasks", "Tasks that are assigned to this worker."),
+    ):
+        value = getattr(membership, name, None)
+        if value is not None:
+            yield gauge(f"{prefix}_{name}", about, int(value))
+    prefix = "kafka_connect_worker_rebalance"
+    attributes: tuple[tuple[str, str, str, str], ...] = (
+        ("rebalancing", "rebalancing", "gauge", "1 while the worker rebalances."),
+        ("completed_rebalances_total", "rebalances", "counter", "Rebalances since the start."),
+        ("klamm_failed", "failed_rebalances", "counter", "Attempts to rebalance that failed."),
+        ("epoch", "generation", "gauge", "Generation of the group."),
+        ("rebalance_max_time_ms", "rebalance_max_ms", "gauge", "The longest rebalance, ms."),
+        ("rebalance_avg_time_ms", "rebalance_avg_ms", "gauge", "A rebalance on average, ms."),
+        ("time_since_last_rebalance_ms", "since_rebalance_ms", "gauge", "Since the last rebalance, ms."),
+    )
+    for name, attribute, kind, about in attributes:
+        value = getattr(membership, attribute, None)
+        if value is None or callable(value):
+            continue
+        full = "klamm_connect_failed_rebalances_total" if name == "klamm_failed" else f"{prefix}_{name}"
+        yield counter(full, about, value) if kind == "counter" else gauge(full, about, _number(value))
+    leader = getattr(membership, "leader_url", None)
+    if leader:
+        yield gauge(f"{prefix}_leader_name", "The leader, as a label.", 1, leader_name=str(leader))
+
+
+def _connectors(runtime: Runtime, local: _Local) -> Iterator[Family]:
+    infos: dict[str, list[Sample]] = {
+        "connector_class": [], "connector_type": [], "connector_version": [], "status": [],
+    }  # fmt: skip
+    for name, state in local.connectors.items():
+        config = runtime.configs.config(name) or {}
+        plugin = runtime.plugins.connector(config.get("connector.class", ""))
+        status = runtime.statuses.get(name)
+        values = {
+            "connector_class": config.get("connector.class", ""),
+            "connector_type": plugin.type if plugin else "unknown",
+            "connector_version": (status.version if status else None) or "unknown",
+            "status": state.lower(),
+        }
+        for key, value in values.items():
+            infos[key].append(Sample({"connector": name, key: value}, 1))
+    for key, samples in infos.items():
+        about = key.replace("_", " ")
+        yield Family(
+            f"kafka_connect_connector_{key}", "gauge", f"The connector's {about}, as a label.", samples
+        )
+
+
+def _tasks(runtime: Runtime, local: _Local) -> Iterator[Family]:
+    yield Family(
+        "kafka_connect_connector_task_status",
+        "gauge",
+        "The task's state, as a label.",
+        [Sample({**_task(task), "status": state.lower()}, 1) for task, state in local.tasks.items()],
+    )
+    cpu, memory = [], []
+    for task in local.tasks:
+        pid = runtime.children.pid(task)
+        figures = usage(pid) if pid is not None else None
+        if figures is not None:
+            cpu.append(Sample(_task(task), figures[0]))
+            memory.append(Sample(_task(task), figures[1]))
+    yield Family("klamm_connect_task_cpu_seconds_total", "counter", "CPU time of the task's process, s.", cpu)
+    yield Family("klamm_connect_task_resident_bytes", "gauge", "Resident memory of its process.", memory)
+
+
+def _progress(runtime: Runtime, local: _Local) -> Iterator[Family]:
+    """The tasks' own figures: ours by what Progress has, Kafka's by the names under which tasks report them."""
+    found: defaultdict[tuple[str, str, str], list[Sample]] = defaultdict(list)
+
+    def add(name: str, kind: str, help: str, task: TaskId, value: Any) -> None:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[name, kind, help].append(Sample(_task(task), value))
+
+    for task in local.tasks:
+        progress = runtime.children.progress(task)
+        if progress is None:
+            continue
+        ours = "klamm_connect_task"
+        add(
+            f"{ours}_records_total",
+            "counter",
+            "Records acknowledged since it started.",
+            task,
+            progress.records,
+        )
+        add(f"{ours}_lag", "gauge", "Records or bytes behind.", task, progress.lag)
+        if progress.last_ack_ms is not None:
+            seconds = progress.last_ack_ms / 1000
+            add(f"{ours}_last_ack_timestamp_seconds", "gauge", "Last acknowledgement.", task, seconds)
+        details = progress.details
+        add(
+            f"{ours}_bytes_total",
+            "counter",
+            "Bytes acknowledged since it started.",
+            task,
+            details.get("bytes"),
+        )
+        for key, value in _mapping(details.get("errors")).items():
+            name = "kafka_connect_task_error_" + key.replace("-", "_")
+            counts = key.startswith("total-") or key in _COUNTERS_OF_ERRORS
+            add(name, "counter" if counts else "gauge", f"Kafka's task-error metric {key}.", task, value)
+        prefix = f"kafka_connect_{_kind(runtime, task)}_task_"
+        for key, value in _mapping(details.get("figures")).items():
+            kind = "counter" if key.endswith("-total") else "gauge"
+            add(prefix + key.replace("-", "_"), kind, f"Kafka's task metric {key}.", task, value)
+    for (name, kind, about), samples in sorted(found.items(), key=lambda item: item[0]):
+        yield Family(name, "counter" if kind == "counter" else "gauge", about, samples)
+
+
+def _kind(runtime: Runtime, task: TaskId) -> str:
+    config = runtime.configs.config(task.connector) or {}
+    plugin = runtime.plugins.connector(config.get("connector.class", ""))
+    return plugin.type if plugin else "source"
+
+
+def _events(runtime: Runtime) -> Iterator[Family]:
+    bus = runtime.events
+    yield Family(
+        "klamm_connect_events_total",
+        "counter",
+        "Events of GET /events since the start, by kind.",
+        [Sample({"kind": kind}, count) for kind, count in sorted(bus.published.items())],
+    )
+    yield gauge("klamm_connect_event_listeners", "Clients of GET /events.", bus.listeners)
+
+
+def _task(task: TaskId) -> dict[str, str | int]:
+    return {"connector": task.connector, "task": task.task}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Number) -> Number:
+    return int(value) if isinstance(value, bool) else value

@@ -1,0 +1,303 @@
+"""The JSON of requests and answers, as types. The OpenAPI document is made of them; tests hold answers against it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+ConnectorType = Literal["source", "sink", "unknown"]
+ConnectorState = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+TargetName = Literal["RUNNING", "PAUSED", "STOPPED"]
+Config = Annotated[dict[str, str], "Settings of a connector by their names."]
+ConfigGiven = Annotated[
+    dict[str, str | int | float | bool | None],
+    "Settings by their names; numbers and booleans count as their text.",
+]
+
+
+class Error(TypedDict):
+    """What went wrong: every answer from 400 on."""
+
+    error_code: Annotated[int, "The HTTP status."]
+    message: Annotated[str, "A sentence that says what is wrong and where."]
+
+
+class Server(TypedDict):
+    """The worker."""
+
+    version: str
+    commit: str
+    kafka_cluster_id: Annotated[str | None, "Null until the broker has answered."]
+
+
+class Health(TypedDict):
+    """Whether the worker works."""
+
+    status: Literal["healthy", "starting", "unhealthy"]
+    message: str
+
+
+class TaskName(TypedDict):
+    """Which task."""
+
+    connector: str
+    task: int
+
+
+class ConnectorInfo(TypedDict):
+    """A connector and its tasks."""
+
+    name: str
+    config: Config
+    tasks: list[TaskName]
+    type: ConnectorType
+
+
+class TaskInfo(TypedDict):
+    """A task and its settings."""
+
+    id: TaskName
+    config: dict[str, str]
+
+
+class ConnectorStateInfo(TypedDict):
+    """The state of the connector itself."""
+
+    state: ConnectorState
+    worker_id: str
+    version: NotRequired[Annotated[str | None, "The plugin's version."]]
+    trace: NotRequired[Annotated[str, "What failed."]]
+
+
+class Progress(TypedDict):
+    """How far a task is."""
+
+    records: Annotated[int, "Records acknowledged since the task started."]
+    last_ack_ms: Annotated[int | None, "When the last record was acknowledged, epoch ms."]
+    lag: Annotated[int | None, "Records (a sink) or bytes (the file source) behind; null when unknown."]
+    waiting_for: Annotated[
+        str | None, "What a task that does not move waits for: input, broker, target, paused, …"
+    ]
+    details: NotRequired[Annotated[dict[str, Any], "Further figures of the task."]]
+
+
+class TaskState(TypedDict):
+    """The state of a task."""
+
+    id: int
+    state: ConnectorState
+    worker_id: str
+    version: NotRequired[str | None]
+    trace: NotRequired[str]
+    progress: NotRequired[Progress]
+
+
+class ConnectorStatus(TypedDict):
+    """States of a connector and its tasks."""
+
+    name: str
+    connector: ConnectorStateInfo
+    tasks: list[TaskState]
+    type: ConnectorType
+
+
+class Expanded(TypedDict, total=False):
+    """What was asked for of one connector."""
+
+    info: ConnectorInfo
+    status: ConnectorStatus
+
+
+class CreateConnector(TypedDict):
+    """A connector to make."""
+
+    name: NotRequired[Annotated[str | None, "May be left out when the config holds it."]]
+    config: ConfigGiven
+    initial_state: NotRequired[Annotated[TargetName | None, "RUNNING when nothing is said."]]
+
+
+class Offset(TypedDict):
+    """A source partition, or {kafka_topic, kafka_partition}, and the offset in it."""
+
+    partition: NotRequired[dict[str, Any] | None]
+    offset: NotRequired[Annotated[dict[str, Any] | None, "Null resets it. A sink's is {kafka_offset}."]]
+
+
+class Offsets(TypedDict):
+    """Where a connector is."""
+
+    offsets: list[Offset]
+
+
+class Message(TypedDict):
+    """What was done, in words."""
+
+    message: str
+
+
+class Topics(TypedDict):
+    """Topics that a connector has used."""
+
+    topics: list[str]
+
+
+PluginRow = TypedDict("PluginRow", {"class": str, "type": str, "version": str | None})
+PluginRow.__doc__ = "An installed plugin class."
+
+
+class ConfigKeyInfo(TypedDict):
+    """A setting that a plugin takes."""
+
+    name: str
+    type: str
+    required: bool
+    default_value: str | None
+    importance: str
+    documentation: str
+    group: str | None
+    order_in_group: int
+    width: str
+    display_name: str
+    dependents: list[str]
+    order: NotRequired[int]
+
+
+class ConfigValueInfo(TypedDict):
+    """The value that a setting has, and what is wrong with it."""
+
+    name: str
+    value: str | None
+    recommended_values: list[str | None]
+    errors: list[str]
+    visible: bool
+
+
+class ConfigInfo(TypedDict):
+    """A setting with its value."""
+
+    definition: ConfigKeyInfo | None
+    value: ConfigValueInfo
+
+
+class ConfigInfos(TypedDict):
+    """A configuration that was checked."""
+
+    name: str
+    error_count: int
+    groups: list[str]
+    configs: list[ConfigInfo]
+
+
+class LoggerLevel(TypedDict):
+    """A logger's level, and when it was set here (epoch ms)."""
+
+    level: str | None
+    last_modified: int | None
+
+
+class SetLevel(TypedDict):
+    """A level to set."""
+
+    level: Literal["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
+
+
+class TaskProgress(TypedDict):
+    """How far a task is, in one flat row."""
+
+    id: int
+    state: ConnectorState
+    worker_id: str
+    records: int | None
+    bytes: Annotated[
+        int | None, "Bytes acknowledged since the task started; null when it does not count them."
+    ]
+    lag: int | None
+    last_ack_ms: int | None
+    idle_ms: Annotated[int | None, "Since the last acknowledgement."]
+    waiting_for: str | None
+    details: dict[str, Any]
+
+
+class ProgressTotal(TypedDict):
+    """Over all tasks. A figure that one running task does not know is null."""
+
+    records: int | None
+    bytes: int | None
+    lag: int | None
+    last_ack_ms: int | None
+
+
+class ConnectorProgress(TypedDict):
+    """How far a connector is."""
+
+    name: str
+    type: ConnectorType
+    state: ConnectorState
+    at_ms: Annotated[int, "When this was said, epoch ms."]
+    tasks: list[TaskProgress]
+    total: ProgressTotal
+
+
+class SampleRecord(TypedDict):
+    """A record to try. Of a sink: what the topic holds. Of a source: what its task gives."""
+
+    topic: NotRequired[Annotated[str, "Default: the first of `topics`, or `topic`, of the config."]]
+    partition: NotRequired[int | None]
+    offset: NotRequired[Annotated[int, "Of a sink's record."]]
+    timestamp: NotRequired[Annotated[int | None, "Epoch ms."]]
+    key: NotRequired[Annotated[Any, 'Of a sink: text, JSON, or {"base64": …}. Of a source: a value.']]
+    value: NotRequired[Any]
+    key_schema: NotRequired[Annotated[Any, "Of a source: a schema as JsonConverter writes it."]]
+    value_schema: NotRequired[Any]
+    headers: NotRequired[Annotated[dict[str, Any], "By name."]]
+
+
+class DryRun(TypedDict):
+    """Records to send through a connector's converters and transforms; nothing is read or written."""
+
+    records: list[SampleRecord]
+    config: NotRequired[Annotated[ConfigGiven, "Instead of the connector's own, which need not exist then."]]
+
+
+class DryRunRecord(TypedDict):
+    """A record after one step."""
+
+    topic: str
+    partition: int | None
+    timestamp: int | None
+    key: Any
+    value: Any
+    key_schema: Any
+    value_schema: Any
+    headers: list[dict[str, Any]]
+
+
+class DryRunStep(TypedDict):
+    """One step of a record's way."""
+
+    step: Annotated[str, "converter, a transform's alias, or the converters at the end of a source's way."]
+    plugin: Annotated[str, "Its class."]
+    applied: Annotated[bool, "Whether its predicate let it."]
+    record: DryRunRecord | None
+    changed: bool
+    error: str | None
+
+
+class DryRunResult(TypedDict):
+    """What became of one record."""
+
+    outcome: Literal["delivered", "dropped", "failed"]
+    steps: list[DryRunStep]
+
+
+class DryRunAnswer(TypedDict):
+    """What became of the records."""
+
+    connector: str
+    type: ConnectorType
+    results: list[DryRunResult]
+
+
+class InstallPlugin(TypedDict):
+    """A plugin package to install."""
+
+    package: Annotated[str, "What pip takes: name==1.2, a path or URL of a wheel, a folder."]

@@ -1,0 +1,98 @@
+"""GET /events and GET /metrics: what happens on this worker, and its figures."""
+
+from __future__ import annotations
+
+import asyncio
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from klamm.connect.errors import BadRequest
+from klamm.connect.events import KINDS, Event
+from klamm.connect.rest.callers import may_view
+from klamm.connect.rest.keys import SERVICE
+from klamm.connect.rest.metrics import families
+from klamm_base.metrics_text import CONTENT_TYPE, lines
+
+KEEP_ALIVE_S: Final = 15.0
+"""A comment is sent after so long without an event: proxies close what is silent, and a dead peer shows."""
+LISTENERS_MAX: Final = 100
+_LINES_A_SLICE: Final = 250
+_COMMENT: Final = b":\n\n"
+
+
+async def get_events(request: web.Request) -> web.StreamResponse:
+    """What happens on this worker, as server-sent events, until the client goes away.
+
+    Each event has an id; a client that comes back with it in `Last-Event-ID` (browsers do) gets what it missed. Events of
+    connectors that the caller may not see are left out.
+    """
+    bus = request.app[SERVICE].events
+    if bus.listeners >= LISTENERS_MAX:
+        raise web.HTTPServiceUnavailable
+    after = _last_id(request)
+    kinds = set(request.query.getall("kind", []))
+    if unknown := kinds - KINDS.keys():
+        raise BadRequest(f"kind={min(unknown)} is no kind of event; there are: {', '.join(KINDS)}")
+    connectors = request.query.getall("connector", [])
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    listener = bus.listen(after)
+    try:
+        await response.prepare(request)
+        await response.write(_COMMENT)
+        events = aiter(listener)
+        upcoming = asyncio.ensure_future(anext(events))
+        while True:
+            done, _ = await asyncio.wait({upcoming}, timeout=KEEP_ALIVE_S)
+            if not done:
+                await response.write(_COMMENT)
+                continue
+            try:
+                event = upcoming.result()
+            except StopAsyncIteration:
+                return response
+            upcoming = asyncio.ensure_future(anext(events))
+            if _wanted(request, event, kinds, connectors):
+                await response.write(_frame(event))
+    except ConnectionResetError:
+        return response
+    finally:
+        listener.close()
+
+
+def _last_id(request: web.Request) -> int | None:
+    text = request.headers.get("Last-Event-ID", request.query.get("after"))
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadRequest(f"The id of the last event must be a number, not {text!r}")
+    return int(text)
+
+
+def _wanted(request: web.Request, event: Event, kinds: set[str], connectors: list[str]) -> bool:
+    if kinds and event.kind not in kinds:
+        return False
+    name = event.data.get("connector")
+    if name is None:
+        return True
+    chosen = not connectors or any(fnmatchcase(name, pattern) for pattern in connectors)
+    return chosen and may_view(request, name)
+
+
+def _frame(event: Event) -> bytes:
+    data = orjson.dumps({"at_ms": event.at_ms, **event.data})
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)
+
+
+async def get_metrics(request: web.Request) -> web.StreamResponse:
+    """The worker's figures in Prometheus' text format."""
+    response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+    await response.prepare(request)
+    text = lines(families(request.app[SERVICE].runtime))
+    while part := "".join(islice(text, _LINES_A_SLICE)):
+        await response.write(part.encode())
+        await asyncio.sleep(0)  # a long answer holds nobody up
+    return response
