@@ -210,7 +210,8 @@ def _errors() -> list[ConfigKey]:
             order_in_group=1,
             width=Width.MEDIUM,
             display_name="Retry Timeout for Errors",
-            documentation=f"For how many ms a failed conversion is tried again; -1 for ever, 0 never. {_LATER}",
+            documentation="For how many ms a failed conversion or transform is tried again, if its error may pass "
+            "(RetriableError); -1 for ever, 0 never. The wait begins at 300 ms and doubles.",
         ),
         _key(
             "errors.retry.delay.max.ms",
@@ -220,7 +221,7 @@ def _errors() -> list[ConfigKey]:
             order_in_group=2,
             width=Width.MEDIUM,
             display_name="Maximum Delay Between Retries for Errors",
-            documentation=f"The longest wait in ms between two such tries. {_LATER}",
+            documentation="The longest wait in ms between two such tries.",
         ),
         _key(
             "errors.tolerance",
@@ -329,31 +330,8 @@ def _topic_name(name: str, value: Any) -> None:
         raise invalid(name, value, "String must be non-empty")
 
 
-def _sink() -> list[ConfigKey]:
+def _dead_letters() -> list[ConfigKey]:
     return [
-        _key(
-            TOPICS,
-            Type.LIST,
-            [],
-            importance=Importance.HIGH,
-            group=COMMON,
-            order_in_group=4,
-            width=Width.LONG,
-            display_name="Topics",
-            documentation="The topics to read, separated by commas. Give either this or topics.regex.",
-        ),
-        _key(
-            TOPICS_REGEX,
-            Type.STRING,
-            "",
-            importance=Importance.HIGH,
-            group=COMMON,
-            order_in_group=4,
-            width=Width.LONG,
-            display_name="Topics regex",
-            documentation="A regular expression; every topic whose whole name it matches is read, also one that "
-            "is created later. Give either this or topics.",
-        ),
         _key(
             DEAD_LETTERS,
             Type.STRING,
@@ -362,8 +340,8 @@ def _sink() -> list[ConfigKey]:
             order_in_group=6,
             width=Width.MEDIUM,
             display_name="Dead Letter Queue Topic Name",
-            documentation="The topic that takes records which could not be converted, or which the sink reports "
-            "as bad, as they were. It is created, with one partition, when it is not there. Without errors.tolerance=all "
+            documentation="The topic that takes records which could not be converted or transformed, or which the "
+            "sink reports as bad, as they were. It is created, with one partition, when it is not there. Without errors.tolerance=all "
             "the task fails all the same.",
         ),
         _key(
@@ -389,6 +367,35 @@ def _sink() -> list[ConfigKey]:
     ]
 
 
+def _sink() -> list[ConfigKey]:
+    return [
+        _key(
+            TOPICS,
+            Type.LIST,
+            [],
+            importance=Importance.HIGH,
+            group=COMMON,
+            order_in_group=4,
+            width=Width.LONG,
+            display_name="Topics",
+            documentation="The topics to read, separated by commas. Give either this or topics.regex.",
+        ),
+        _key(
+            TOPICS_REGEX,
+            Type.STRING,
+            "",
+            importance=Importance.HIGH,
+            group=COMMON,
+            order_in_group=4,
+            width=Width.LONG,
+            display_name="Topics regex",
+            documentation="A regular expression; every topic whose whole name it matches is read, also one that "
+            "is created later. Give either this or topics.",
+        ),
+        *_dead_letters(),
+    ]
+
+
 def _ordered(keys: list[ConfigKey]) -> list[ConfigKey]:
     """Number the keys of the first part as Kafka does: one count over Common, Transforms and Predicates."""
     numbers = iter(range(1, len(keys) + 1))
@@ -402,10 +409,12 @@ SOURCE: Final = ConfigDef([*_SHARED, *_source()])
 SINK: Final = ConfigDef([*_SHARED, *_sink()])
 """The keys of every sink connector, in Kafka's order."""
 
+SOURCE_DEAD_LETTERS: Final = ConfigDef(_dead_letters())
+"""A source may have a dead letter topic, which Kafka's cannot: keys that its answers show only where they are given."""
+
 NOT_YET: Final[Mapping[str, str]] = {
     "transforms": "Klamm does not run transforms yet",
     "predicates": "Klamm does not run predicates yet",
-    "errors.retry.timeout": "Klamm does not retry failed conversions yet",
     "topic.creation.groups": "Klamm does not create topics with settings yet; create the topic beforehand",
     "exactly.once.support": "Klamm does not write exactly once yet",
     "transaction.boundary": "Klamm does not write exactly once yet",

@@ -63,6 +63,8 @@ def common_keys(
 ) -> ConfigDef:
     """The keys of every connector of this kind, with the defaults and choices that this worker has."""
     base = definitions.SINK if plugin.type == "sink" else definitions.SOURCE
+    if plugin.type != "sink" and any(key in config for key in definitions.SOURCE_DEAD_LETTERS.names):
+        base = base.merged(definitions.SOURCE_DEAD_LETTERS)
     changed: dict[str, dict[str, Any]] = {
         "connector.plugin.version": {"default": plugin.version, "recommended": _choices([plugin.version])}
     }
