@@ -182,6 +182,44 @@ def _timing(d: ConfigDef) -> None:
         importance=Importance.HIGH,
         documentation="How long workers have to join again when one comes or goes.",
     )
+    _sharing(d)
+
+
+def _sharing(d: ConfigDef) -> None:
+    d.define(
+        "connect.protocol",
+        Type.STRING,
+        "sessioned",
+        validator=lambda name, value: one_of("eager", "compatible", "sessioned")(name, value.lower()),
+        importance=Importance.LOW,
+        documentation="How the workers of the group share the work: eager (everything stops at each change), compatible "
+        "(only what moves), or sessioned (the same, and requests between workers are signed). A group speaks what all "
+        "its workers know.",
+    )
+    d.define(
+        "scheduled.rebalance.max.delay.ms",
+        Type.INT,
+        0,
+        validator=between(0),
+        importance=Importance.LOW,
+        documentation="How long the work of a worker that is gone waits for it to come back before others take it over.",
+    )
+    d.define(
+        "worker.sync.timeout.ms",
+        Type.INT,
+        3_000,
+        validator=between(1),
+        importance=Importance.MEDIUM,
+        documentation="How long a worker that is behind has to read the config topic to its end before it leaves the group.",
+    )
+    d.define(
+        "worker.unsync.backoff.ms",
+        Type.INT,
+        300_000,
+        validator=between(1),
+        importance=Importance.MEDIUM,
+        documentation="How long it stays away then, at most.",
+    )
 
 
 def _sources(d: ConfigDef) -> None:
@@ -292,7 +330,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "access.control.allow.methods": "the REST API sends no CORS headers yet",
     "admin.listeners": "/admin is served with the other endpoints",
     "config.providers": "config providers come later; ${...} in configurations is not replaced",
-    "connect.protocol": "one worker runs per group.id",
     "connector.client.config.override.policy": "every override is allowed, as with Kafka's default",
     "header.converter.plugin.version": "there is one version of each plugin",
     "key.converter.plugin.version": "there is one version of each plugin",
@@ -313,9 +350,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "rest.extension.classes": "REST extensions come later",
     "rest.host.name": "use listeners",
     "rest.port": "use listeners",
-    "scheduled.rebalance.max.delay.ms": "one worker runs per group.id",
-    "worker.sync.timeout.ms": "one worker runs per group.id",
-    "worker.unsync.backoff.ms": "one worker runs per group.id",
     "client.id": "clients of the worker and its tasks are named after what they do",
     "request.timeout.ms": "the client library decides",
     "send.buffer.bytes": "the client library decides",

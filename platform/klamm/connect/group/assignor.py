@@ -1,0 +1,312 @@
+"""Who runs what: the decisions of a worker group's leader. Pure, deterministic; time is passed in.
+
+`share_eagerly` deals everything out anew (protocol `default`). `Sharing.share` is incremental cooperative (KIP-415):
+what runs stays where it is, what nobody runs is given to whom has least to do, and what has to move for balance is
+revoked first and given out in the next round, once its worker has stopped it. Nothing is ever given to a worker
+while another one says that it runs it.
+
+The leader's memory is small: `Sharing.owners`, who ran what after its last round. It is needed only for
+`scheduled.rebalance.max.delay.ms`: what a worker that is gone ran waits that long for it to come back, and goes back to it
+if it does. Without a delay, or with a new leader, what nobody runs is given out at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from klamm.connect.group.weights import IDLE, Weights
+from klamm.connect.model import TaskId
+
+Item: TypeAlias = str | TaskId
+"""A connector's name, or a task."""
+
+# With measured loads tasks move only if that takes a tenth off the busiest worker, or gives the idlest a tenth of the mean.
+HYSTERESIS: Final = 0.1
+_SAME: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Connectors and tasks."""
+
+    connectors: frozenset[str] = frozenset()
+    tasks: frozenset[TaskId] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.connectors or self.tasks)
+
+    def __or__(self, other: Work) -> Work:
+        return Work(connectors=self.connectors | other.connectors, tasks=self.tasks | other.tasks)
+
+    def __and__(self, other: Work) -> Work:
+        return Work(connectors=self.connectors & other.connectors, tasks=self.tasks & other.tasks)
+
+    def __sub__(self, other: Work) -> Work:
+        return Work(connectors=self.connectors - other.connectors, tasks=self.tasks - other.tasks)
+
+    @classmethod
+    def of(cls, configured: Mapping[str, int]) -> Work:
+        """All that is configured: connectors and how many tasks each has."""
+        return cls(
+            connectors=frozenset(configured),
+            tasks=frozenset(TaskId(name, i) for name, count in configured.items() for i in range(count)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a member said when it joined: where it is, what it runs, what its tasks take."""
+
+    url: str
+    work: Work = Work()
+    loads: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a member is to do: start what is `new`, stop what is `revoked`. `all` is what it has afterwards."""
+
+    new: Work = Work()
+    revoked: Work = Work()
+    all: Work = Work()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A round's outcome. `delay_ms` > 0: something waits, and the group is to meet again after that."""
+
+    shares: Mapping[str, Share]
+    delay_ms: int = 0
+
+
+def share_eagerly(configured: Mapping[str, int], members: Iterable[str]) -> Plan:
+    """Everything in turn, as Kafka's EagerAssignor: all connectors first, then all tasks."""
+    names = sorted(members)
+    connectors: dict[str, set[str]] = {m: set() for m in names}
+    tasks: dict[str, set[TaskId]] = {m: set() for m in names}
+    work = Work.of(configured)
+    ordered = sorted(work.connectors)
+    for i, connector in enumerate(ordered):
+        connectors[names[i % len(names)]].add(connector)
+    for i, task in enumerate(sorted(work.tasks), start=len(ordered)):
+        tasks[names[i % len(names)]].add(task)
+    shares = {}
+    for m in names:
+        mine = Work(connectors=frozenset(connectors[m]), tasks=frozenset(tasks[m]))
+        shares[m] = Share(new=mine, all=mine)
+    return Plan(shares=shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """The cooperative assignor with a leader's memory.
+
+    `owners`: url by item after the last round, those that wait for their worker included. `urls`: the members then.
+    `due_ms`: when the waiting ends; None when nothing waits.
+    """
+
+    max_delay_ms: int = 0
+    owners: Mapping[Item, str] = field(default_factory=dict)
+    urls: frozenset[str] = frozenset()
+    due_ms: int | None = None
+
+    def share(
+        self, configured: Mapping[str, int], claims: Mapping[str, Claim], now_ms: int
+    ) -> tuple[Plan, Sharing]:
+        """The plan for these members, and the memory to keep once the group has taken it."""
+        wanted = Work.of(configured)
+        loads = _Loads(claims, wanted)
+        unowned = wanted - loads.everything()
+        waiting, due_ms = self._wait_for(unowned, claims, now_ms)
+        self._give_back(loads, unowned - waiting, claims)
+        loads.place(wanted - loads.everything() - waiting)
+        if due_ms is None:
+            loads.balance()
+        plan = Plan(shares=loads.shares(), delay_ms=0 if due_ms is None else max(1, due_ms - now_ms))
+        return plan, self._remember(plan, claims, waiting, due_ms)
+
+    def _wait_for(self, unowned: Work, claims: Mapping[str, Claim], now_ms: int) -> tuple[Work, int | None]:
+        """What is kept for workers that are away, and until when."""
+        if self.max_delay_ms == 0:
+            return Work(), None
+        here = {claim.url for claim in claims.values()}
+        away = Work(
+            connectors=frozenset(c for c in unowned.connectors if self.owners.get(c, "") not in {"", *here}),
+            tasks=frozenset(t for t in unowned.tasks if self.owners.get(t, "") not in {"", *here}),
+        )
+        if not away:
+            return Work(), None
+        due_ms = now_ms + self.max_delay_ms if self.due_ms is None else self.due_ms
+        return (away, due_ms) if due_ms > now_ms else (Work(), None)
+
+    def _give_back(self, loads: _Loads, unowned: Work, claims: Mapping[str, Claim]) -> None:
+        """A worker that came back with nothing to do gets what it had, if it was waited for."""
+        if self.due_ms is None:
+            return
+        for member, claim in sorted(claims.items()):
+            if claim.work or claim.url in self.urls:
+                continue
+            for connector in sorted(unowned.connectors):
+                if self.owners.get(connector) == claim.url:
+                    loads.give(member, connector)
+            for task in sorted(unowned.tasks):
+                if self.owners.get(task) == claim.url:
+                    loads.give(member, task)
+
+    def _remember(
+        self, plan: Plan, claims: Mapping[str, Claim], waiting: Work, due_ms: int | None
+    ) -> Sharing:
+        owners: dict[Item, str] = {c: self.owners[c] for c in waiting.connectors}
+        owners |= {t: self.owners[t] for t in waiting.tasks}
+        for member, share in plan.shares.items():
+            owners |= dict.fromkeys(share.all.connectors, claims[member].url)
+            owners |= dict.fromkeys(share.all.tasks, claims[member].url)
+        return Sharing(
+            max_delay_ms=self.max_delay_ms,
+            owners=owners,
+            urls=frozenset(claim.url for claim in claims.values()),
+            due_ms=due_ms,
+        )
+
+
+class _Loads:
+    """The members' work while a round is made up: starts as they claim it, without what is to be revoked anyway."""
+
+    def __init__(self, claims: Mapping[str, Claim], wanted: Work) -> None:
+        self._claims = claims
+        self._members = sorted(claims)
+        told = {task: load for claim in claims.values() for task, load in claim.loads.items()}
+        self._weights = Weights(wanted.tasks, told)
+        self._connectors: dict[str, set[str]] = {m: set() for m in claims}
+        self._tasks: dict[str, set[TaskId]] = {m: set() for m in claims}
+        self._load = dict.fromkeys(claims, 0.0)
+        for m in self._members:
+            for connector in claims[m].work.connectors & wanted.connectors:
+                self._connectors[m].add(connector)
+            for task in claims[m].work.tasks & wanted.tasks:
+                self._add(m, task)
+        self._keep_one_of_each()
+
+    def _add(self, member: str, task: TaskId) -> None:
+        self._tasks[member].add(task)
+        self._load[member] += self._weights[task]
+
+    def _drop(self, member: str, task: TaskId) -> None:
+        self._tasks[member].discard(task)
+        self._load[member] -= self._weights[task]
+
+    def _keep_one_of_each(self) -> None:
+        """What two run stays with the one that has less to do."""
+        times = Counter(t for tasks in self._tasks.values() for t in tasks)
+        for task in sorted(t for t, n in times.items() if n > 1):
+            having = [m for m in self._members if task in self._tasks[m]]
+            for m in sorted(having, key=self._task_rank)[1:]:
+                self._drop(m, task)
+        counts = Counter(c for connectors in self._connectors.values() for c in connectors)
+        for connector in sorted(c for c, n in counts.items() if n > 1):
+            owners = [m for m in self._members if connector in self._connectors[m]]
+            for m in sorted(owners, key=self._connector_rank)[1:]:
+                self._connectors[m].discard(connector)
+
+    def everything(self) -> Work:
+        return Work(
+            connectors=frozenset().union(*self._connectors.values()),
+            tasks=frozenset().union(*self._tasks.values()),
+        )
+
+    def give(self, member: str, item: Item) -> None:
+        if isinstance(item, TaskId):
+            self._add(member, item)
+        else:
+            self._connectors[member].add(item)
+
+    def place(self, work: Work) -> None:
+        """Everything to whom has least, the heaviest tasks first."""
+        for connector in sorted(work.connectors):
+            self.give(min(self._members, key=self._connector_rank), connector)
+        for task in sorted(work.tasks, key=lambda t: (-self._weights[t], t)):
+            ranks = [(self._place_rank(m, task), m) for m in self._members]
+            self.give(min(ranks)[1], task)
+
+    def _connector_rank(self, member: str) -> tuple[int, float, str]:
+        return len(self._connectors[member]), round(self._load[member], 9), member
+
+    def _task_rank(self, member: str) -> tuple[float, int, str]:
+        return round(self._load[member], 9), len(self._tasks[member]), member
+
+    def _place_rank(self, member: str, task: TaskId) -> tuple[float, int, int, str]:
+        """A connector's tasks are spread where that costs nothing."""
+        siblings = sum(1 for t in self._tasks[member] if t.connector == task.connector)
+        load, count, name = self._task_rank(member)
+        return load, count, siblings, name
+
+    def balance(self) -> None:
+        """Move connectors until their numbers differ by one at most, and tasks while that makes the busiest less busy."""
+        while True:
+            low = min(self._members, key=self._connector_rank)
+            high = max(self._members, key=self._connector_rank)
+            if len(self._connectors[high]) - len(self._connectors[low]) < 2:
+                break
+            self._move_connector(high, low)
+        before = {m: set(tasks) for m, tasks in self._tasks.items()}
+        loads = dict(self._load)
+        while self._move_a_task():
+            pass
+        if self._weights.measured and not self._worth_it(loads):
+            self._tasks, self._load = before, loads
+
+    def _move_connector(self, high: str, low: str) -> None:
+        """One that has not started yet if there is one."""
+        chosen = max(self._connectors[high], key=lambda c: (c not in self._claims[high].work.connectors, c))
+        self._connectors[high].discard(chosen)
+        self._connectors[low].add(chosen)
+
+    def _move_a_task(self) -> bool:
+        """Move one task to the idlest worker from the busiest that has a fitting one: the one that levels them best.
+
+        False when none makes it better (or, with measured loads, when they are level enough).
+        """
+        ranked = sorted(self._members, key=self._task_rank)
+        low = ranked[0]
+        enough = HYSTERESIS * sum(self._load.values()) / len(ranked) if self._weights.measured else 0.0
+        for high in reversed(ranked):
+            gap = self._load[high] - self._load[low]
+            if gap <= enough + _SAME:
+                return False
+            fitting = [
+                (self._move_rank(high, t, gap), t)
+                for t in self._tasks[high]
+                if self._weights[t] < gap - _SAME
+            ]
+            if fitting:
+                task = min(fitting)[1]
+                self._drop(high, task)
+                self._add(low, task)
+                return True
+        return False
+
+    def _move_rank(self, high: str, task: TaskId, gap: float) -> tuple[float, bool]:
+        """How far from level afterwards; what has not started yet is moved rather than what runs."""
+        return round(abs(gap / 2 - self._weights[task]), 9), task in self._claims[high].work.tasks
+
+    def _worth_it(self, before: Mapping[str, float]) -> bool:
+        mean = sum(before.values()) / len(before)
+        relieved = max(before.values()) - max(self._load.values())
+        used = min(self._load.values()) - min(before.values())
+        return relieved > HYSTERESIS * max(before.values()) or used > max(HYSTERESIS * mean, IDLE / 2)
+
+    def shares(self) -> dict[str, Share]:
+        """What was given to somebody while another one still runs it is not given yet: it is only revoked."""
+        running = Work()
+        for claim in self._claims.values():
+            running |= claim.work
+        out = {}
+        for m in self._members:
+            target = Work(connectors=frozenset(self._connectors[m]), tasks=frozenset(self._tasks[m]))
+            had = self._claims[m].work
+            new = target - had - running
+            out[m] = Share(new=new, revoked=had - target, all=(had & target) | new)
+        return out

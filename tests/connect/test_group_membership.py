@@ -1,0 +1,66 @@
+"""Worker groups on a real broker: who runs what as workers come, go, hang and are cut off."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from support.worker_group import worker_group
+
+from klamm.connect.model import TaskId
+
+
+@pytest.fixture
+def name() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+async def test_group_two_workers_share_the_work(bootstrap: str, name: str) -> None:
+    async with worker_group(bootstrap, name) as group:
+        group.topic.put(a=3, b=1)
+        (one,) = await group.start("one")
+        assert one.items == group.topic.items
+        assert one.membership.is_leader
+        assert one.membership.leader_url == "http://one:8083"
+        assert one.membership.protocol_version == 2
+        (two,) = await group.start("two")
+        await group.until()
+        assert len(one.tasks) == len(two.tasks) == 2
+        assert len(one.items) == len(two.items) == 3
+        assert group.arena.clashes == []
+        assert group.arena.moves == 6 + 3
+        assert two.membership.leader_url == "http://one:8083"
+        assert sorted((await two.membership.members()).values()) == ["http://one:8083", "http://two:8083"]
+        for item in group.topic.items:
+            owner = next(m for m in (one, two) if item in m.items)
+            assert one.membership.owner_url(item) == f"http://{owner.listener.name}:8083"
+        assert one.membership.owner_url(TaskId("a", 7)) is None
+        assert two.membership.owner_url("a") is None
+
+
+async def test_group_what_leaves_runs_elsewhere_and_the_rest_stays(bootstrap: str, name: str) -> None:
+    async with worker_group(bootstrap, name) as group:
+        group.topic.put(a=6)
+        one, two, three = await group.start("one", "two", "three")
+        await group.until()
+        kept = {m.listener.name: set(m.items) for m in (one, three)}
+        moves = group.arena.moves
+        moved = len(two.items)
+        await group.leave("two")
+        assert two.items == set()
+        await group.until()
+        assert all(kept[m.listener.name] <= m.items for m in (one, three))
+        assert group.arena.moves == moves + moved
+        assert group.arena.clashes == []
+
+
+async def test_group_follows_the_configuration(bootstrap: str, name: str) -> None:
+    async with worker_group(bootstrap, name) as group:
+        await group.start("one", "two")
+        await group.change(a=4, b=2)
+        await group.until()
+        await group.change(a=1, b=-1)
+        await group.until()
+        await group.change(c=3)
+        await group.until()
+        assert group.arena.clashes == []
