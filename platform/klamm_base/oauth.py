@@ -107,6 +107,7 @@ class TokenSource:
         self._lock = threading.Lock()
         self._token = ""
         self._refresh_at = 0.0
+        self.expires_at = 0.0
 
     def token(self) -> str:
         """Raises TokenRefused."""
@@ -114,7 +115,7 @@ class TokenSource:
             now = time.time()
             if not self._token or now >= self._refresh_at:
                 self._token, life_s = self._fetch(now)
-                self._refresh_at = now + life_s * REFRESH_AT
+                self._refresh_at, self.expires_at = now + life_s * REFRESH_AT, now + life_s
             return self._token
 
     def _fetch(self, now: float) -> tuple[str, float]:

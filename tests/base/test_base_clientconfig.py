@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 import confluent_kafka
 import pytest
+from support.secure_kafka import KEY_PASSWORD, STORE_PASSWORD, STORES, key
 
-from klamm_base.clientconfig import translate
+from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+SSL = {"security.protocol": "SSL"}
+OAUTH = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.jaas.config": 'x.OAuthBearerLoginModule required clientId="c" clientSecret="x" extension_tenant="t";',
+}
+CA, JKS, PEM = (str(STORES / name) for name in ("ca.pem", "trust.jks", "client.pem"))
 
 # kind, Java's properties, librdkafka's
 CASES = [
@@ -22,22 +34,58 @@ CASES = [
         {"partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"},
         {"partition.assignment.strategy": "range"},
     ),
+    ("producer", {"linger.ms": " 5 "}, {"linger.ms": "5"}),
+    ("consumer", {"max.poll.interval.ms": "500"}, {"max.poll.interval.ms": "500"}),
+    ("consumer", {"send.buffer.bytes": "-1"}, {"socket.send.buffer.bytes": "0"}),
     (
         "admin",
-        {"sasl.jaas.config": f'{PLAIN} username="ann" password="a\\"b;c";'},
-        {"sasl.username": "ann", "sasl.password": 'a"b;c'},
-    ),
-    ("admin", {"ssl.truststore.location": "/etc/ca.pem"}, {"ssl.ca.location": "/etc/ca.pem"}),
-    ("admin", {"ssl.keystore.location": "/k.p12"}, {"ssl.keystore.location": "/k.p12"}),
-    (
-        "admin",
-        {"ssl.keystore.location": "/k.pem"},
-        {"ssl.key.location": "/k.pem", "ssl.certificate.location": "/k.pem"},
+        {**SASL, "sasl.jaas.config": f'{PLAIN} username="ann" password="a\\"b;c";'},
+        {"sasl.username": "ann", "sasl.password": 'a"b;c', "sasl.mechanism": "PLAIN"},
     ),
     (
         "admin",
-        {"ssl.endpoint.identification.algorithm": ""},
+        {**SASL, "sasl.username": "ann", "sasl.password": "x"},
+        {"sasl.username": "ann", "sasl.password": "x"},
+    ),
+    ("admin", {**SSL, "ssl.truststore.location": CA}, {"ssl.ca.location": CA}),
+    ("admin", {"ssl.truststore.location": "/not/there"}, {}),
+    (
+        "admin",
+        {**SSL, "ssl.truststore.location": JKS, "ssl.truststore.password": STORE_PASSWORD},
+        {"ssl.ca.pem": Path(CA).read_text()},
+    ),
+    (
+        "admin",
+        {**SSL, "ssl.truststore.certificates": Path(CA).read_text()},
+        {"ssl.ca.pem": Path(CA).read_text()},
+    ),
+    (
+        "admin",
+        {**SSL, **key("client", "pem")},
+        {"ssl.key.location": PEM, "ssl.certificate.location": PEM},
+    ),
+    ("admin", {**SSL, **key("client", "encrypted")}, {"ssl.key.password": KEY_PASSWORD}),
+    ("admin", {**SSL, "ssl.ca.location": "/ca.pem"}, {"ssl.ca.location": "/ca.pem"}),
+    (
+        "admin",
+        {**SSL, "ssl.endpoint.identification.algorithm": ""},
         {"ssl.endpoint.identification.algorithm": "none"},
+    ),
+    (
+        "admin",
+        {**SSL, "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"},
+        {"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"},
+    ),
+    (
+        "admin",
+        {**OAUTH, "sasl.oauthbearer.token.endpoint.url": "https://tokens/", "sasl.oauthbearer.scope": "s"},
+        {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "c",
+            "sasl.oauthbearer.client.secret": "x",
+            "sasl.oauthbearer.scope": "s",
+            "sasl.oauthbearer.extensions": "tenant=t",
+        },
     ),
     ("producer", {"batch.size": "0"}, {"batch.num.messages": "1"}),
     (
@@ -69,6 +117,9 @@ def test_names_and_values(kind, java, rdkafka):
         ("producer", "compression.gzip.level"),
         ("consumer", "compression.gzip.level"),
         ("producer", "metadata.max.idle.ms"),
+        ("producer", "ssl.protocol"),
+        ("producer", "sasl.login.class"),
+        ("producer", "confluent.monitoring.interceptor.topic"),
     ],
 )
 def test_what_has_no_effect_is_named_with_a_reason(kind, name):
@@ -80,12 +131,27 @@ def test_what_has_no_effect_is_named_with_a_reason(kind, name):
 @pytest.mark.parametrize(
     ("props", "said"),
     [
-        ({"ssl.truststore.location": "/etc/ca.jks"}, "reads PEM files"),
-        ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
-        ({"sasl.jaas.config": f'{PLAIN} username="ann";'}, "has no password"),
+        (
+            {**SSL, "ssl.truststore.location": "/not/there"},
+            "ssl.truststore.location=/not/there: cannot be read",
+        ),
+        (
+            {**SSL, "ssl.truststore.location": JKS, "ssl.truststore.password": "no"},
+            "the password of the store is wrong",
+        ),
+        ({**SSL, "ssl.keystore.location": CA}, "has 0 private keys"),
+        (
+            {**SASL, "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"},
+            "Krb5LoginModule",
+        ),
+        ({**SASL, "sasl.jaas.config": f'{PLAIN} username="ann";'}, "has no password"),
+        (
+            {**SASL, "sasl.jaas.config": f'{PLAIN} username="ann" password="x"'},
+            "does not end with a semicolon",
+        ),
+        ({"security.protocol": "SASL_SSL"}, "GSSAPI .the default. cannot be used"),
+        ({"security.protocol": "TLS"}, "use one of PLAINTEXT, SSL"),
         ({"buffer.memory": "much"}, "buffer.memory"),
-        ({"ssl.keystore.type": "JKS"}, "use PEM"),
-        ({"ssl.keystore.location": "/k.jks"}, "convert it with keytool"),
     ],
 )
 def test_what_cannot_work_is_refused(props, said):
@@ -95,7 +161,7 @@ def test_what_cannot_work_is_refused(props, said):
 
 def test_a_secret_is_not_in_the_error():
     with pytest.raises(ConfigError) as e:
-        translate({"sasl.jaas.config": f'{PLAIN} password="s3cret";'}, "producer")
+        translate({**SASL, "sasl.jaas.config": f'{PLAIN} password="s3cret";'}, "producer")
     assert "s3cret" not in str(e.value)
 
 
@@ -134,3 +200,27 @@ def test_librdkafka_takes_what_comes_out(kind, client):
         "metadata.max.age.ms": "60000",
     }
     client(translate(java, kind).config | {"log_level": 0})
+
+
+def test_a_number_that_librdkafka_does_not_take_becomes_the_nearest_and_is_told():
+    result = translate({"max.poll.interval.ms": str(2**31 - 1)}, "consumer")
+    assert result.config["max.poll.interval.ms"] == "86400000"
+    assert result.ignored == [("max.poll.interval.ms", "librdkafka takes 1 to 86400000; 86400000 is used")]
+
+
+def test_a_warning_comes_once(caplog):
+    ignored = translate({"interceptor.classes": "x"}, "producer").ignored
+    with caplog.at_level(logging.WARNING):
+        warn_once(ignored, prefix="test-only.")
+        warn_once(ignored, prefix="test-only.")
+    assert [r.message for r in caplog.records] == [
+        "test-only.interceptor.classes has no effect: Java classes cannot run here"
+    ]
+
+
+@pytest.mark.parametrize("store", ["jks", "p12"])
+def test_librdkafka_takes_the_keys_of_javas_stores(store):
+    props = {**SSL, "ssl.truststore.location": CA, **key("client", store)}
+    config = translate(props, "producer").config
+    assert config["ssl.certificate.pem"].count("BEGIN CERTIFICATE") == 3
+    confluent_kafka.Producer(config | {"log_level": 0})

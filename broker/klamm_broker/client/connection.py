@@ -35,6 +35,7 @@ SESSION_USE: Final = 0.85
 
 _SIZE: Final = struct.Struct(">i")
 _REFUSED_VERSION: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
+_TLS_ALERT: Final = 0x1503  # how TLS begins to say that it understands nothing
 _Pending = tuple[
     int, type[Message], int, "asyncio.Future[Any]"
 ]  # correlation id, answer's type, version, waiter
@@ -93,7 +94,10 @@ class Connection:
         except ssl.SSLError as e:
             raise tls_failure(e, where) from e
         except OSError as e:
-            raise ConnectionLost(f"{where}: {e.strerror or e}") from e
+            tls_hint = " during the TLS handshake; look at security.protocol" if tls else ""
+            raise ConnectionLost(
+                f"{where}: {e.strerror or str(e) or 'the connection ended'}{tls_hint}"
+            ) from e
         connection = cls(reader, writer, client_id=client_id, timeout_s=timeout_s, secure=secure, where=where)
         try:
             await connection._negotiate()
@@ -218,6 +222,8 @@ class Connection:
         try:
             while True:
                 (size,) = _SIZE.unpack(await self._reader.readexactly(4))
+                if size >> 16 == _TLS_ALERT:
+                    raise ConnectionLost("TLS is spoken there: security.protocol must be SSL or SASL_SSL")
                 if not 4 <= size <= RESPONSE_BYTES_MAX:
                     raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
                 self._deliver(await self._reader.readexactly(size))

@@ -41,6 +41,8 @@ class Authenticator:
             raise AuthenticationFailed(
                 f"{where}: the broker does not take sasl.mechanism={mechanism}; it has {has}"
             )
+        if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationFailed(f"{where}: the listener does no SASL; look at security.protocol")
         if shaken.error_code:
             raise AuthenticationFailed(f"{where}: SaslHandshake: {_name(shaken.error_code)}")
         try:
