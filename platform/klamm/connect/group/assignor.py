@@ -5,9 +5,10 @@ what runs stays where it is, what nobody runs is given to whom has least to do, 
 revoked first and given out in the next round, once its worker has stopped it. Nothing is ever given to a worker
 while another one says that it runs it.
 
-The leader's memory is small: `Sharing.owners`, who ran what after its last round. It is needed only for
-`scheduled.rebalance.max.delay.ms`: what a worker that is gone ran waits that long for it to come back, and goes back to it
-if it does. Without a delay, or with a new leader, what nobody runs is given out at once.
+What a leader remembers of its last round (`Sharing`): where everything is or is to be, by url, and what each task was
+measured to take. So what was revoked for a worker's sake comes to that worker, and a worker that starts again gets back what it
+had, after `scheduled.rebalance.max.delay.ms` at the latest: so long what a worker that is gone ran waits for it. A new leader
+knows none of this and gives out at once what nobody runs.
 """
 
 from __future__ import annotations
@@ -104,13 +105,13 @@ def share_eagerly(configured: Mapping[str, int], members: Iterable[str]) -> Plan
 class Sharing:
     """The cooperative assignor with a leader's memory.
 
-    `owners`: url by item after the last round, those that wait for their worker included. `urls`: the members then.
-    `due_ms`: when the waiting ends; None when nothing waits.
+    `owners`: url by item, of what runs, what was promised and what waits. `loads`: as last told. `due_ms`: when the waiting ends;
+    None when nothing waits.
     """
 
     max_delay_ms: int = 0
     owners: Mapping[Item, str] = field(default_factory=dict)
-    urls: frozenset[str] = frozenset()
+    loads: Mapping[str, float] = field(default_factory=dict)
     due_ms: int | None = None
 
     def share(
@@ -118,24 +119,39 @@ class Sharing:
     ) -> tuple[Plan, Sharing]:
         """The plan for these members, and the memory to keep once the group has taken it."""
         wanted = Work.of(configured)
-        loads = _Loads(claims, wanted)
+        told = self._loads(wanted, claims)
+        loads = _Loads(claims, wanted, told)
         unowned = wanted - loads.everything()
         waiting, due_ms = self._wait_for(unowned, claims, now_ms)
-        self._give_back(loads, unowned - waiting, claims)
+        self._give_back(loads, unowned, claims)
         loads.place(wanted - loads.everything() - waiting)
         if due_ms is None:
             loads.balance()
         plan = Plan(shares=loads.shares(), delay_ms=0 if due_ms is None else max(1, due_ms - now_ms))
-        return plan, self._remember(plan, claims, waiting, due_ms)
+        owners: dict[Item, str] = {c: self.owners[c] for c in waiting.connectors}
+        owners |= {t: self.owners[t] for t in waiting.tasks}
+        for member, work in loads.targets().items():
+            owners |= dict.fromkeys(work.connectors, claims[member].url)
+            owners |= dict.fromkeys(work.tasks, claims[member].url)
+        memory = Sharing(max_delay_ms=self.max_delay_ms, owners=owners, loads=told, due_ms=due_ms)
+        return plan, memory
+
+    def _loads(self, wanted: Work, claims: Mapping[str, Claim]) -> dict[str, float]:
+        """What tasks take; of those that nobody runs just now what was told last."""
+        told = dict(self.loads)
+        for claim in claims.values():
+            told.update(claim.loads)
+        names = {str(task) for task in wanted.tasks}
+        return {name: load for name, load in told.items() if name in names}
 
     def _wait_for(self, unowned: Work, claims: Mapping[str, Claim], now_ms: int) -> tuple[Work, int | None]:
         """What is kept for workers that are away, and until when."""
         if self.max_delay_ms == 0:
             return Work(), None
-        here = {claim.url for claim in claims.values()}
+        here = {"", *(claim.url for claim in claims.values())}
         away = Work(
-            connectors=frozenset(c for c in unowned.connectors if self.owners.get(c, "") not in {"", *here}),
-            tasks=frozenset(t for t in unowned.tasks if self.owners.get(t, "") not in {"", *here}),
+            connectors=frozenset(c for c in unowned.connectors if self.owners.get(c, "") not in here),
+            tasks=frozenset(t for t in unowned.tasks if self.owners.get(t, "") not in here),
         )
         if not away:
             return Work(), None
@@ -143,42 +159,22 @@ class Sharing:
         return (away, due_ms) if due_ms > now_ms else (Work(), None)
 
     def _give_back(self, loads: _Loads, unowned: Work, claims: Mapping[str, Claim]) -> None:
-        """A worker that came back with nothing to do gets what it had, if it was waited for."""
-        if self.due_ms is None:
-            return
-        for member, claim in sorted(claims.items()):
-            if claim.work or claim.url in self.urls:
-                continue
-            for connector in sorted(unowned.connectors):
-                if self.owners.get(connector) == claim.url:
-                    loads.give(member, connector)
-            for task in sorted(unowned.tasks):
-                if self.owners.get(task) == claim.url:
-                    loads.give(member, task)
-
-    def _remember(
-        self, plan: Plan, claims: Mapping[str, Claim], waiting: Work, due_ms: int | None
-    ) -> Sharing:
-        owners: dict[Item, str] = {c: self.owners[c] for c in waiting.connectors}
-        owners |= {t: self.owners[t] for t in waiting.tasks}
-        for member, share in plan.shares.items():
-            owners |= dict.fromkeys(share.all.connectors, claims[member].url)
-            owners |= dict.fromkeys(share.all.tasks, claims[member].url)
-        return Sharing(
-            max_delay_ms=self.max_delay_ms,
-            owners=owners,
-            urls=frozenset(claim.url for claim in claims.values()),
-            due_ms=due_ms,
-        )
+        """To each what it had, or was promised, and nobody runs now."""
+        members = {claims[m].url: m for m in sorted(claims, reverse=True)}
+        items: list[Item] = [*sorted(unowned.connectors)]
+        items += sorted(unowned.tasks)
+        for item in items:
+            member = members.get(self.owners.get(item, ""))
+            if member is not None:
+                loads.give(member, item)
 
 
 class _Loads:
     """The members' work while a round is made up: starts as they claim it, without what is to be revoked anyway."""
 
-    def __init__(self, claims: Mapping[str, Claim], wanted: Work) -> None:
+    def __init__(self, claims: Mapping[str, Claim], wanted: Work, told: Mapping[str, float]) -> None:
         self._claims = claims
         self._members = sorted(claims)
-        told = {task: load for claim in claims.values() for task, load in claim.loads.items()}
         self._weights = Weights(wanted.tasks, told)
         self._connectors: dict[str, set[str]] = {m: set() for m in claims}
         self._tasks: dict[str, set[TaskId]] = {m: set() for m in claims}
@@ -298,14 +294,20 @@ class _Loads:
         used = min(self._load.values()) - min(before.values())
         return relieved > HYSTERESIS * max(before.values()) or used > max(HYSTERESIS * mean, IDLE / 2)
 
+    def targets(self) -> dict[str, Work]:
+        """What each is to have once all that moves has moved."""
+        return {
+            m: Work(connectors=frozenset(self._connectors[m]), tasks=frozenset(self._tasks[m]))
+            for m in self._members
+        }
+
     def shares(self) -> dict[str, Share]:
-        """What was given to somebody while another one still runs it is not given yet: it is only revoked."""
+        """What is to move and still runs is only revoked: it is given out once nobody runs it."""
         running = Work()
         for claim in self._claims.values():
             running |= claim.work
         out = {}
-        for m in self._members:
-            target = Work(connectors=frozenset(self._connectors[m]), tasks=frozenset(self._tasks[m]))
+        for m, target in self.targets().items():
             had = self._claims[m].work
             new = target - had - running
             out[m] = Share(new=new, revoked=had - target, all=(had & target) | new)
