@@ -30,7 +30,8 @@ def install_plugins(directory: Path) -> str:
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: runtime-test-plugins\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[klamm]\nruntime-test = support.runtime_plugins\n")
-    return os.pathsep.join([str(directory), str(TESTS)])
+    # What is there already stays: the tests may run on another checkout than the installed one.
+    return os.pathsep.join(filter(None, [str(directory), str(TESTS), os.environ.get("PYTHONPATH")]))
 
 
 def worker_props(bootstrap: str = NO_BROKER, **more: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from klamm.connect.limits import LIMITS_CONFIG
 from klamm.connect.restart_policy import POLICY_CONFIG
-from klamm.connect.supervisor import HEARTBEAT_CONFIG
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.properties import Properties, parse, suggestion
 
@@ -99,7 +99,7 @@ def _definition() -> ConfigDef:
     _sources(d)
     _rest(d)
     _topic_tracking(d)
-    return d.merged(POLICY_CONFIG).merged(HEARTBEAT_CONFIG)
+    return d.merged(POLICY_CONFIG).merged(LIMITS_CONFIG)
 
 
 def _cluster(d: ConfigDef) -> None:

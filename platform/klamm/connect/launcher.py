@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 FORK_TIMEOUT_S: Final = 10.0
 START_TIMEOUT_S: Final = 30.0
 _LINGER_S: Final = 2.0
+_DUMP_STEP_S: Final = 0.1
 _RECEIVE_BYTES: Final = 64 << 10
 
 
@@ -71,6 +72,7 @@ class Child:
         self.forked: asyncio.Future[int] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self.channel: AsyncChannel | None = None
+        self.output: OutputLog | None = None
         self._kill = kill
 
     def send(self, message: Message) -> None:
@@ -81,6 +83,27 @@ class Child:
     def kill(self) -> None:
         """SIGKILL for its whole process group, now."""
         self._kill(self.id)
+
+    async def stacks(self, within_s: float) -> str:
+        """Where its threads are now, as `faulthandler` writes it; empty when it does not say in time."""
+        if self.pid is None or self.output is None or self.exited.done():
+            return ""
+        self.output.keep()
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGQUIT)
+        until = asyncio.get_running_loop().time() + within_s
+        said = -1
+        # It is all there when nothing more comes; the lines are written one by one.
+        while said < len(self.output.kept or ()) or not said:
+            said = len(self.output.kept or ())
+            if asyncio.get_running_loop().time() > until:
+                break
+            await asyncio.sleep(_DUMP_STEP_S)
+        return self.last_words()
+
+    def last_words(self) -> str:
+        """The stack dump that it wrote, asked for or in a crash."""
+        return "\n".join(self.output.kept or ()) if self.output is not None else ""
 
     def on_closed(self, reason: Exception | None) -> None:
         """The control channel ended: a child without one is of no use."""
@@ -214,7 +237,7 @@ class _Server:
             theirs.close()
             raise
         output_r, output_w = os.pipe()
-        output = OutputLog(child.label, output_r)
+        output = child.output = OutputLog(child.label, output_r)
         child.exited.add_done_callback(lambda _: output.finish())
         self._children[child.id] = child
         try:

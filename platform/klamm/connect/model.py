@@ -104,12 +104,31 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartNote:
+    """The restart policy's word on the last failure of a connector or task, for its status.
+
+    `error` is the class of the error, `failed_ms` when it was; `attempt` counts restarts since it was last healthy (0: it
+    is not restarted, `why` says why), `next_try_ms` when the next one is or was. `left` of `budget` restarts within
+    `window_ms` may still be made. Times are epoch ms.
+    """
+
+    error: str
+    failed_ms: int
+    budget: int
+    window_ms: int
+    left: int
+    attempt: int = 0
+    next_try_ms: int | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateEvent:
     """The supervisor's word on one child. `task` is None for the connector itself.
 
     `trace` is the error text of FAILED and RESTARTING (no secrets), `attempt` the restart number of
     RESTARTING, `version` the plugin's version. `topics` are the topics that the task has used since it
-    started; a RUNNING event is repeated when a new one appears.
+    started; a RUNNING event is repeated when a new one appears. `restart` is there once it has failed.
     """
 
     connector: str
@@ -119,15 +138,19 @@ class StateEvent:
     attempt: int = 0
     version: str | None = None
     topics: list[str] = field(default_factory=list)
+    restart: RestartNote | None = None
 
 
 class PluginInfo(NamedTuple):
     """One row of GET /connector-plugins: class name, kind (source, sink, converter, …) and version.
 
-    `names` are all that it can be called by; short ones may mean other plugins as well.
+    `names` are all that it can be called by; short ones may mean other plugins as well. `entry_point` is the name and
+    module that bring it, `package` the installed package that it is in (`name==version`; empty: beside the worker).
     """
 
     plugin_class: str
     type: str
     version: str
     names: Sequence[str] = ()
+    entry_point: Sequence[str] = ()
+    package: str = ""

@@ -20,6 +20,10 @@ _READ_BYTES: Final = 4 << 10
 _WORK_S: Final = 0.005
 _REST: Final = 9
 LINE_BYTES_MAX: Final = 16 << 10
+# A stack dump is some lines per thread; more of them tell nobody anything.
+_KEPT_LINES_MAX: Final = 400
+# With this the C level of the interpreter begins to say where a crashing process was.
+_FATAL: Final = "Fatal Python error"
 _LEVEL = re.compile(r"<(\d\d)>([\w.]+): (.*)", re.DOTALL)
 
 
@@ -30,9 +34,16 @@ class OutputLog:
         self._label = label
         self._fd: int | None = fd
         self._rest = b""
+        self.kept: list[str] | None = None
         os.set_blocking(fd, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._readable)
+
+    def keep(self) -> None:
+        """From now on keep the lines in `kept`, too: a stack dump is about to come. Nobody need say so of one that
+        a crash makes.
+        """
+        self.kept = []
 
     def finish(self) -> None:
         """The child is gone: log what is left. A grandchild that holds the pipe is not waited for."""
@@ -83,6 +94,10 @@ class OutputLog:
         text = line.decode(errors="replace").rstrip()
         if not text:
             return
+        if self.kept is None and text.startswith(_FATAL):
+            self.keep()
+        if self.kept is not None and len(self.kept) < _KEPT_LINES_MAX:
+            self.kept.append(text)
         match = _LEVEL.fullmatch(text)
         if match is None:
             log.info("[%s] %s", self._label, text)

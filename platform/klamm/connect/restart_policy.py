@@ -26,6 +26,7 @@ class ErrorClass(StrEnum):
     UNKNOWN = "unknown"  # any other exception
     CRASH = "crash"  # a signal or an exit without a word
     HANG = "hang"  # no heartbeat of the main loop
+    MEMORY = "memory"  # more than task.memory.max.bytes
     LOST = "lost"  # the fork server or the lease ended: not the child's doing
 
 
@@ -59,7 +60,7 @@ POLICY_CONFIG: Final = (
     .define(
         "task.restart.max",
         Type.INT,
-        5,
+        10,
         validator=between(0),
         importance=Importance.LOW,
         documentation="How often a failed connector or task is restarted within task.restart.window.ms "
@@ -68,7 +69,7 @@ POLICY_CONFIG: Final = (
     .define(
         "task.restart.window.ms",
         Type.LONG,
-        600_000,
+        3_600_000,
         validator=between(1),
         importance=Importance.LOW,
         documentation="The window of task.restart.max.",
@@ -104,8 +105,8 @@ POLICY_CONFIG: Final = (
 class RestartPolicy:
     """The settings; `decide` is the whole rule."""
 
-    max_restarts: int = 5
-    window_ms: int = 600_000
+    max_restarts: int = 10
+    window_ms: int = 3_600_000
     backoff_ms: int = 1_000
     backoff_max_ms: int = 60_000
     healthy_after_ms: int = 300_000
@@ -139,6 +140,10 @@ class RestartPolicy:
         history.restarts_ms.append(now_ms)
         attempt = len(history.restarts_ms)
         return Restart(attempt=attempt, delay_ms=self.delay_ms(attempt, random))
+
+    def left(self, history: History) -> int:
+        """How many restarts the budget still has, as of the last decision."""
+        return max(0, self.max_restarts - len(history.restarts_ms))
 
     def delay_ms(self, attempt: int, random: float) -> int:
         """Exponential backoff: within `jitter` (20 %) below the doubled wait, never above the maximum."""

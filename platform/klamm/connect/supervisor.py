@@ -15,13 +15,23 @@ from typing import Any, Final
 
 from klamm.connect.channel import Message
 from klamm.connect.launcher import Launcher, LaunchError
-from klamm.connect.model import ConnectorSpec, Kind, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.limits import Limits
+from klamm.connect.model import (
+    ConnectorSpec,
+    Kind,
+    Progress,
+    RestartNote,
+    State,
+    StateEvent,
+    TaskId,
+    TaskSpec,
+)
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.unit import PluginCallError, Surroundings, Unit
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm.connect.usage import Usage
 from klamm_base.errors import ConfigError, KlammError
 
-__all__ = ["HEARTBEAT_CONFIG", "OffsetReader", "PluginCallError", "Supervisor"]
+__all__ = ["OffsetReader", "PluginCallError", "Supervisor"]
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +41,6 @@ OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, An
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 """What answers a child's request; raises KlammError with a sentence for the task."""
 
-HEARTBEAT_CONFIG: Final = ConfigDef().define(
-    "task.heartbeat.timeout.ms",
-    Type.LONG,
-    300_000,
-    validator=between(1_000),
-    importance=Importance.LOW,
-    documentation="A connector or task whose main loop does not come round for this long (its plugin hangs in "
-    "poll or put) is killed and restarted. May be set in a worker's and in a connector's configuration.",
-)
 GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
 # One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
@@ -182,11 +183,21 @@ class Supervisor:
         unit = self._units.get(task)
         return unit.progress if unit else None
 
+    def restarts(self, target: TaskId | str) -> RestartNote | None:
+        """The restart policy's word on the last failure of a task or, by name, a connector; None without one."""
+        unit = self._units.get(target)
+        return unit.restart if unit else None
+
+    def usage(self, target: TaskId | str) -> Usage | None:
+        """CPU seconds and memory of its process, half a second old at most; None while it has none."""
+        unit = self._units.get(target)
+        return unit.usage if unit else None
+
     async def _start(
         self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
     ) -> None:
         try:
-            heartbeat = HEARTBEAT_CONFIG.parse({**worker, **config})["task.heartbeat.timeout.ms"]
+            limits = Limits.of(worker, config)
         except ConfigError as e:
             name, number = key if isinstance(key, TaskId) else (key, None)
             self._around.on_event(
@@ -196,7 +207,7 @@ class Supervisor:
         async with self._lock(key):
             if (running := self._units.get(key)) is not None:
                 await self._end(running, self._graceful_s)
-            self._begin(Unit(key, order, self._around, heartbeat_timeout_ms=heartbeat))
+            self._begin(Unit(key, order, self._around, limits))
 
     def _lock(self, key: TaskId | str) -> asyncio.Lock:
         """Starts and stops of one target follow each other: two processes of one task would write twice."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.connect.channel import Message
 from klamm.connect.launcher import Child, Exit, Launcher, LaunchError
-from klamm.connect.model import Progress, State, StateEvent, TaskId
+from klamm.connect.limits import Limits
+from klamm.connect.model import Progress, RestartNote, State, StateEvent, TaskId
 from klamm.connect.restart_policy import ErrorClass, GiveUp, History, Restart, RestartPolicy
+from klamm.connect.usage import Usage, size_text, usage_of
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -26,6 +29,8 @@ log = logging.getLogger(__name__)
 REPORT_OVERDUE_MS: Final = 3_000
 # After SIGKILL a process is gone within milliseconds, unless it sits in the kernel (a dead NFS mount).
 _KILL_TIMEOUT_S: Final = 5.0
+# How long a hung process may take to say where it hangs, before it is killed.
+_STACKS_S: Final = 2.0
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 """What answers a child's request: (method, params) -> result; raises KlammError."""
@@ -77,14 +82,14 @@ class Surroundings:
 class Unit:
     """See the module. `order` is the child's first message; `key` names it: a task, or a connector."""
 
-    def __init__(
-        self, key: TaskId | str, order: Message, around: Surroundings, *, heartbeat_timeout_ms: int
-    ) -> None:
+    def __init__(self, key: TaskId | str, order: Message, around: Surroundings, limits: Limits) -> None:
         self.key = key
         self.progress: Progress | None = None
+        self.restart: RestartNote | None = None  # of its last failure
+        self.usage: Usage | None = None  # of its process
         self._order = order
         self._around = around
-        self._heartbeat_timeout_ms = heartbeat_timeout_ms
+        self._limits = limits
         self._history = History()
         self._state: State | None = None
         self._version: str | None = None
@@ -99,6 +104,7 @@ class Unit:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._next_call = 0
         self._asked: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None  # of a process that hangs
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -110,7 +116,7 @@ class Unit:
 
     def renewed(self) -> Unit:
         """The same, with no past."""
-        return Unit(self.key, self._order, self._around, heartbeat_timeout_ms=self._heartbeat_timeout_ms)
+        return Unit(self.key, self._order, self._around, self._limits)
 
     async def stop(self, timeout_s: float) -> None:
         """Gracefully, then by force; returns when the process is gone."""
@@ -155,22 +161,38 @@ class Unit:
             ) from None
 
     def watch(self, now_ms: int) -> None:
-        """Called now and then: see whether the main loop still comes round."""
+        """Called now and then: see whether the main loop still comes round, and how much memory it has taken."""
         child = self._child
-        if child is None:
+        if child is None or self._ending is not None:
             return
-        if now_ms - self._beat_ms > self._heartbeat_timeout_ms:
-            text = f"No sign of life for {self._heartbeat_timeout_ms / 1000:g} s (task.heartbeat.timeout.ms)"
-            waiting = self.progress.waiting_for if self.progress else None
-            if waiting:
-                text += f", while waiting for {waiting}"
-            log.error("[%s] %s, killing it", self.key, text)
-            self._failure = Failure.of(ErrorClass.HANG, text)
-            self._beat_ms = now_ms
-            child.kill()
+        self.usage = usage_of(child.pid) if child.pid else None
+        limit = self._limits.memory_bytes
+        if limit and self.usage and self.usage.memory_bytes > limit:
+            self._end_greedy(child, self.usage.memory_bytes, limit)
+        elif now_ms - self._beat_ms > self._limits.heartbeat_ms:
+            self._ending = asyncio.create_task(self._end_hung(child))
         elif now_ms - self._report_ms > REPORT_OVERDUE_MS:
             last = self.progress or Progress()
             self._progressed(replace(last, waiting_for="plugin"))
+
+    def _end_greedy(self, child: Child, used: int, limit: int) -> None:
+        text = f"{size_text(used)} of memory are more than task.memory.max.bytes={limit} ({size_text(limit)}) allows"
+        log.error("[%s] %s, killing it", self.key, text)
+        self._failure = Failure.of(ErrorClass.MEMORY, text)
+        child.kill()
+
+    async def _end_hung(self, child: Child) -> None:
+        """Ask where it hangs, then kill it."""
+        text = f"No sign of life for {self._limits.heartbeat_ms / 1000:g} s (task.heartbeat.timeout.ms)"
+        waiting = self.progress.waiting_for if self.progress else None
+        if waiting:
+            text += f", while waiting for {waiting}"
+        log.error("[%s] %s, killing it; its threads:", self.key, text)
+        stacks = await child.stacks(_STACKS_S)
+        if self._child is child:
+            trace = f"{text}\n{stacks}" if stacks else f"{text} (it did not say where its threads are)"
+            self._failure = Failure(error=ErrorClass.HANG, message=text, trace=trace)
+            child.kill()
 
     async def _run(self) -> None:
         try:
@@ -196,6 +218,7 @@ class Unit:
             match decision:
                 case GiveUp(why=why):
                     log.error("[%s] failed and is not restarted (%s): %s", self.key, why, failure.message)
+                    self.restart = self._note(failure, why=why)
                     self._fail(failure)
                     return
                 case Restart(attempt=attempt, delay_ms=delay_ms):
@@ -203,6 +226,7 @@ class Unit:
                         "[%s] failed, restart %d in %.1f s: %s",
                         self.key, attempt, delay_ms / 1000, failure.message,
                     )  # fmt: skip
+                    self.restart = self._note(failure, attempt=attempt, delay_ms=delay_ms)
                     self._emit(State.RESTARTING, trace=failure.trace, attempt=attempt)
                     await asyncio.sleep(delay_ms / 1000)
 
@@ -220,10 +244,25 @@ class Unit:
         how = await child.exited
         # Its last words are on another socket than the news of its end: read that to its end.
         await asyncio.wait({child.closed}, timeout=1)
-        self._child = None
+        self._child = self._ending = self.usage = None
         self._settled.clear()
         self._fail_calls(how)
-        return self._failure or _failure_of(how)
+        return self._failure or _failure_of(how, child.last_words())
+
+    def _note(
+        self, failure: Failure, *, attempt: int = 0, delay_ms: int = 0, why: str | None = None
+    ) -> RestartNote:
+        policy, now_ms = self._around.policy, time.time_ns() // 1_000_000
+        return RestartNote(
+            error=failure.error.value,
+            failed_ms=now_ms,
+            budget=policy.max_restarts,
+            window_ms=policy.window_ms,
+            left=policy.left(self._history),
+            attempt=attempt,
+            next_try_ms=now_ms + delay_ms if attempt else None,
+            why=why,
+        )
 
     def _on_message(self, message: Message) -> None:
         if "event" not in message:
@@ -338,15 +377,17 @@ class Unit:
             attempt=attempt,
             version=self._version,
             topics=self._topics,
+            restart=self.restart,
         )
 
 
-def _failure_of(how: Exit) -> Failure:
-    """A process that ended without saying why."""
+def _failure_of(how: Exit, last_words: str) -> Failure:
+    """A process that ended without saying why; `last_words` is the stack dump of one that crashed."""
     if how.lost:
         return Failure.of(ErrorClass.LOST, "The process was ended with its fork server")
     text = str(how)
     text = text[0].upper() + text[1:]
     if how.code == 0:
         return Failure.of(ErrorClass.RETRIABLE, "The process was asked to stop (SIGTERM), not by its worker")
-    return Failure.of(ErrorClass.CRASH, text)
+    trace = f"{text}\n{last_words}" if last_words else text
+    return Failure(error=ErrorClass.CRASH, message=text, trace=trace)

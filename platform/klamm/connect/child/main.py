@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
@@ -37,6 +38,7 @@ def run(control_fd: int, output_fd: int, *, parent: int) -> int:
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)  # the fork server does it too: whoever is first
     _redirect_output(output_fd)
+    _tell_stacks()
     sock = socket.socket(fileno=control_fd)
     sock.set_inheritable(False)
     channel = BlockingChannel(sock)
@@ -96,6 +98,14 @@ def _reset_signals(signals_fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.set_wakeup_fd(signals_fd, warn_on_full_buffer=False)
+
+
+def _tell_stacks() -> None:
+    """SIGQUIT writes the stacks of all threads to the output, as Java's does, and so does a crash: from C, also while a
+    plugin holds the interpreter. The worker asks for it before it kills a task that hangs.
+    """
+    faulthandler.enable(file=2, all_threads=True)
+    faulthandler.register(signal.SIGQUIT, file=2, all_threads=True, chain=False)
 
 
 def _redirect_output(output_fd: int) -> None:
