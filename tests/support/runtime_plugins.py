@@ -54,6 +54,10 @@ def misbehave(props, where):
             os._exit(9)
         case "sleep":
             time.sleep(3600)
+        case "grow":
+            held = bytearray(os.urandom(1 << 20)) * int(props["grow.mb"])
+            time.sleep(3600)
+            del held
         case "spin":
             # In C with the interpreter's lock held and every signal blocked: nothing of Python runs any more.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

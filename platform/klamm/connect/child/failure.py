@@ -33,6 +33,8 @@ def classify(error: BaseException) -> ErrorClass:
         case ConnectError():
             # "Tolerance exceeded" and its kin are judged by what they report.
             return ErrorClass.DATA if isinstance(error.__cause__, DataError) else ErrorClass.CONNECT
+        case MemoryError():
+            return ErrorClass.MEMORY
         case _:
             return ErrorClass.UNKNOWN
 

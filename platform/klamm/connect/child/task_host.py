@@ -9,7 +9,8 @@ from klamm.connect.channel import Message
 from klamm.connect.child import driver_host, sink_host, source_host
 from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import connector_class, refuse_unsupported
-from klamm.connect.child.setup import secret_values, stop_plugin
+from klamm.connect.child.setup import limit_memory, secret_values, stop_plugin
+from klamm.connect.limits import Limits
 from klamm.connect.model import Kind, TaskSpec
 from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
 from klamm_plugins.discovery import PluginManager, python_name
@@ -22,6 +23,7 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     """The whole life of a task's process."""
     spec = TaskSpec.from_json(order["spec"])
     control.paused = spec.paused
+    limit_memory(Limits.of(spec.worker, spec.connector_config).memory_bytes)
     secrets += secret_values(None, spec.connector_config, spec.task_config, spec.worker)
     plugins = PluginManager.load()
     cls = connector_class(plugins, spec.connector_config)

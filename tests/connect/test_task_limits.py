@@ -1,0 +1,123 @@
+"""What the supervisor does about a task that hangs, crashes or takes too much memory, and what its status then says."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from support.runtime import Watched, install_plugins, task_spec, wait_for
+
+from klamm.connect.limits import Limits
+from klamm.connect.model import State, TaskId
+from klamm.connect.usage import size_text, usage_of
+from klamm_base.errors import ConfigError
+
+R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
+TASK = TaskId("c", 0)
+
+
+@pytest.fixture(autouse=True)
+def _plugins(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
+
+
+# "spin" holds the interpreter, so nothing of Python can answer.
+@pytest.mark.parametrize("behaviour", ["sleep", "spin"])
+async def test_a_hung_task_shows_where_its_threads_were(behaviour, tmp_path, caplog):
+    caplog.set_level("INFO")
+    config = {
+        "behaviour": behaviour, "where": "poll", "once": str(tmp_path / "once"), "task.heartbeat.timeout.ms": "1000",
+    }  # fmt: skip
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R, X, R)
+        shown = next(e for e in w.events if e.state is X)
+    assert shown.trace.startswith("No sign of life for 1 s (task.heartbeat.timeout.ms)")
+    assert "in misbehave" in shown.trace
+    assert "in poll" in shown.trace
+    assert "in _serve" in shown.trace, "the control thread, too"
+    assert shown.restart.error == "hang"
+    assert "in misbehave" in caplog.text
+
+
+async def test_a_crash_shows_where_it_was(tmp_path):
+    config = {"behaviour": "crash", "where": "poll", "once": str(tmp_path / "once")}
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R, X, R)
+        shown = next(e for e in w.events if e.state is X)
+    assert shown.trace.startswith("The process was killed by SIGSEGV\n")
+    assert "Fatal Python error: Segmentation fault" in shown.trace
+    assert "in misbehave" in shown.trace
+
+
+async def test_sigquit_writes_the_stacks_and_the_task_goes_on(caplog):
+    caplog.set_level("INFO")
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"idle": "true"}))
+        await w.wait_state(TASK, R)
+        os.kill(w.supervisor.pid(TASK), signal.SIGQUIT)
+        await wait_for(lambda: "in poll" in caplog.text, lambda: caplog.text)
+        before = w.supervisor.progress(TASK)
+        await wait_for(lambda: w.supervisor.progress(TASK) is not before, lambda: "no progress")
+        assert w.states(TASK) == [R]
+
+
+async def test_a_task_with_too_much_memory_is_ended_with_the_key_that_says_so(tmp_path):
+    limit = 200 << 20
+    config = {
+        "behaviour": "grow", "where": "poll", "grow.mb": "400", "once": str(tmp_path / "once"),
+        "task.memory.max.bytes": str(limit),
+    }  # fmt: skip
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R, X, R)
+        shown = next(e for e in w.events if e.state is X)
+        assert "of memory are more than task.memory.max.bytes=209715200 (200 MiB) allows" in shown.trace
+        assert shown.restart.error == "memory"
+        usage = await wait_for(lambda: w.supervisor.usage(TASK), lambda: "no usage")
+        assert 0 < usage.memory_bytes < limit
+
+
+async def test_an_allocation_far_beyond_the_limit_fails_in_the_task(tmp_path):
+    config = {
+        "behaviour": "grow", "where": "poll", "grow.mb": "6000", "once": str(tmp_path / "once"),
+        "task.memory.max.bytes": str(100 << 20),
+    }  # fmt: skip
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", config))
+        await w.wait_states(TASK, R, X, R)
+        shown = next(e for e in w.events if e.state is X)
+        assert shown.trace.startswith("MemoryError")
+        assert shown.restart.error == "memory"
+
+
+async def test_what_the_restart_policy_decides_can_be_seen():
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"behaviour": "connect", "where": "poll"}))
+        await w.wait_state(TASK, F)
+        notes = [e.restart for e in w.events if e.state in {X, F}]
+        assert [(n.attempt, n.left) for n in notes] == [(1, 2), (2, 1), (3, 0), (0, 0)]
+        assert all(n.error == "connect" and n.budget == 3 for n in notes)
+        assert all(n.next_try_ms >= n.failed_ms for n in notes[:3])
+        assert (notes[3].next_try_ms, notes[3].why) == (None, "3 restarts within 3600 s are used up")
+        assert w.supervisor.restarts(TASK) == notes[3]
+
+
+def test_limits_are_the_connectors_before_the_workers():
+    worker, connector = {"task.memory.max.bytes": "5"}, {"task.memory.max.bytes": "7"}
+    assert Limits.of(worker, {}).memory_bytes == 5
+    assert Limits.of(worker, connector).memory_bytes == 7
+    assert Limits.of({}, {}) == Limits(heartbeat_ms=300_000)
+    with pytest.raises(ConfigError, match=r"task\.memory\.max\.bytes"):
+        Limits.of({}, {"task.memory.max.bytes": "-1"})
+
+
+async def test_usage_is_of_a_process_that_is_there():
+    mine = usage_of(os.getpid())
+    assert mine.cpu_s > 0
+    assert mine.memory_bytes > 1 << 20
+    process = await asyncio.create_subprocess_exec("true")
+    await process.wait()
+    assert usage_of(process.pid) is None
+    assert [size_text(n) for n in (12, 1536, 200 << 20)] == ["12 bytes", "1.5 KiB", "200 MiB"]
