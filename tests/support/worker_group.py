@@ -180,6 +180,19 @@ class Group:
     async def leave(self, name: str) -> None:
         await self.members.pop(name).membership.leave("the test is over")
 
+    async def crash(self, name: str) -> Member:
+        """As kill -9: no word to anybody, its tasks die with it."""
+        member = self.members.pop(name)
+        membership = member.membership
+        for task in (membership._runner, *membership._tasks):
+            assert task is not None
+            task.cancel()
+        await asyncio.gather(membership._runner, *membership._tasks, return_exceptions=True)
+        await membership._requests.close()
+        await membership._pulse.close()
+        await member.listener.on_lost()
+        return member
+
     async def change(self, **tasks: int) -> None:
         """Connectors and their number of tasks; a negative number removes one. Every worker sees it."""
         for name, count in tasks.items():

@@ -47,18 +47,19 @@ def make_round(
     metadata: Mapping[str, bytes],
     leader: str,
     protocol: ProtocolName,
-    view: ConfigView,
+    view: ConfigView | None,
     sharing: Sharing,
     now_ms: int,
 ) -> Round:
     """Assign by the leader's `view` of the config topic. Raises MalformedGroupData.
 
-    A leader that has read less than some member cannot assign: everybody is told so (CONFIG_MISMATCH) and joins again.
+    A leader that has read less than some member, or has no view at all, cannot assign: everybody is told so
+    (CONFIG_MISMATCH) and joins again.
     """
     states = {member: decode_metadata(data) for member, data in metadata.items()}
     urls = {member: state.url for member, state in states.items()}
     offset = max(state.offset for state in states.values())
-    if view.offset < offset:
+    if view is None or view.offset < offset:
         told = ExtendedAssignment(
             version=protocol.version,
             error=AssignmentError.CONFIG_MISMATCH,

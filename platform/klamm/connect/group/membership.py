@@ -163,11 +163,8 @@ class GroupMembership:
     async def leave(self, reason: str) -> None:
         """Stop what runs (`on_revoked`), with the session kept alive, then give the place up."""
         await _cancel(self._runner)
-        if self._running is not None and self._session:
-            # Whoever finds out meanwhile that the session is over does not wait for the work to end well.
-            await self._unless_fallen(
-                self._listener.on_revoked(self._running.connectors, self._running.tasks)
-            )
+        if self._session:  # when it ends meanwhile, nobody waits for the work to end well
+            await self._unless_fallen(self._revoke_all())
         for task in self._tasks:
             await _cancel(task)
         self._running = None
@@ -350,8 +347,7 @@ class GroupMembership:
     async def _take_part(self, reason: str) -> str | None:
         """Join, assign if this worker leads, sync, carry out. Returns why to join again at once, or None."""
         if self._protocol is ProtocolName.EAGER and self._running is not None:
-            running, self._running = self._running, None
-            await self._listener.on_revoked(running.connectors, running.tasks)
+            await self._revoke_all()
         await self._listener.catch_up(-1)
         view = self._listener.snapshot()
         self.is_leader, self.leader_url = False, ""
@@ -381,21 +377,30 @@ class GroupMembership:
         return [(p.group_name, encode_metadata(state, p)) for p in self._offered.offered()]
 
     async def _lead(self, joined: JoinGroupResponse, protocol: ProtocolName, view: ConfigView) -> Round:
-        """As the leader: assign. One that has read less than some member reads on first."""
+        """As the leader: assign. One that has read less than some member reads on first.
+
+        When the group falls back to the eager protocol, members still run what they have and do not say what. Nobody gets
+        anything then; all join again, and by the rules of that protocol they stop everything before.
+        """
         metadata = {m.member_id: bytes(m.metadata) for m in joined.members}
+        falls_back = (
+            protocol is ProtocolName.EAGER
+            and self._protocol is not ProtocolName.EAGER
+            and self._running is not None
+        )
 
         def attempt(view: ConfigView) -> Round:
             return make_round(
                 metadata=metadata,
                 leader=joined.leader,
                 protocol=protocol,
-                view=view,
+                view=None if falls_back else view,
                 sharing=self._sharing,
                 now_ms=int(_now() * 1000),
             )
 
         made = attempt(view)
-        if made.plan is None and await self._listener.catch_up(made.offset):
+        if made.plan is None and not falls_back and await self._listener.catch_up(made.offset):
             made = attempt(self._listener.snapshot())
         return made
 
@@ -403,13 +408,15 @@ class GroupMembership:
         revokes = bool(assignment.revoked_connectors or assignment.revoked_tasks)
         if revokes:
             await self._listener.on_revoked(assignment.revoked_connectors, assignment.revoked_tasks)
-        self._running = running = self._merged(assignment)
+        running = self._merged(assignment)
+        if not assignment.failed:
+            self._running = running
         behind = self._listener.snapshot().offset < assignment.offset
         if (behind or assignment.failed) and not await self._listener.catch_up(assignment.offset):
             return await self._out_of_sync()
         self._unsynced = 0
         if assignment.failed:
-            return "the leader had not read the config topic to its end"
+            return "the leader could not assign"
         self.is_leader = assignment.leader == self._seat.member_id
         self.leader_url = assignment.leader_url
         log.info(
@@ -429,6 +436,12 @@ class GroupMembership:
         if revokes:
             return "what was revoked here can be given out"
         return self._outdated(assignment, joined_with)
+
+    async def _revoke_all(self) -> None:
+        """Cut short by the end of the session, what runs is still known to run, and `on_lost` follows."""
+        if self._running is not None:
+            await self._listener.on_revoked(self._running.connectors, self._running.tasks)
+            self._running = None
 
     def _merged(self, assignment: ExtendedAssignment) -> ExtendedAssignment:
         """All that this worker has from now on."""
@@ -459,9 +472,7 @@ class GroupMembership:
 
     async def _out_of_sync(self) -> str:
         """The config topic cannot be read: leave, so that others run what was to run here, and try again later."""
-        running, self._running = self._running, None
-        if running is not None:
-            await self._listener.on_revoked(running.connectors, running.tasks)
+        await self._revoke_all()
         self._session = False
         await self._say_goodbye("taking too long to read the log")
         wait_s: float = self._config["worker.unsync.backoff.ms"] / 1000
