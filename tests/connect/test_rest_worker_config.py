@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from klamm.connect.config import IGNORED, WORKER_CONFIG, WorkerConfig
+from klamm.connect.rest.settings import parse_listeners
 from klamm_base.errors import ConfigError
 from klamm_base.properties import load_properties
 
@@ -37,7 +38,7 @@ def config(tmp_path: Path, more: str = "") -> WorkerConfig:
 def test_rest_worker_config_of_kafkas_distribution(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = config(tmp_path)
     assert caplog.text == ""
-    assert found.listeners == [("127.0.0.1", 8083)]
+    assert found["listeners"] == ["http://127.0.0.1:8083"]
     assert found.storage("config") == ("connect-configs", 1, 1)
     assert found.storage("offset") == ("connect-offsets", 25, 1)
     assert found.storage("status") == ("connect-status", 5, 1)
@@ -55,7 +56,7 @@ def test_rest_worker_config_of_kafkas_distribution(tmp_path: Path, caplog: pytes
         ("offset.storage.replication.factor=0", "must be -1 to use the Kafka broker default"),
         ("offset.flush.interval.ms=soon", "Not a number of type LONG"),
         ("listeners=127.0.0.1:8083", "not a listener; write http://HOST:PORT"),
-        ("listeners=https://127.0.0.1:8083", "does not speak HTTPS yet"),
+        ("listeners=http://127.0.0.1:8083,https://127.0.0.1:8083", "are the same port"),
         ("listeners=http://127.0.0.1:99999", "not a listener"),
         ("bootstrap.servers=localhost", "not HOST:PORT, such as 127.0.0.1:9092"),
         ("group.id=", "String must be non-empty"),
@@ -107,8 +108,12 @@ def test_rest_worker_config_tables_do_not_overlap() -> None:
 
 
 def test_rest_worker_config_listens_where_told(tmp_path: Path) -> None:
-    assert config(tmp_path, "listeners=http://:8090,http://127.0.0.1:1").listeners == [
-        ("", 8090),
-        ("127.0.0.1", 1),
+    def listeners(text: str) -> list[tuple[str, str, int]]:
+        found = parse_listeners("listeners", config(tmp_path, text)["listeners"])
+        return [(each.scheme, each.host, each.port) for each in found]
+
+    assert listeners("listeners=http://:8090,HTTPS://127.0.0.1:1") == [
+        ("http", "", 8090),
+        ("https", "127.0.0.1", 1),
     ]
-    assert config(tmp_path, "listeners=HTTP://[::1]:8090").listeners == [("::1", 8090)]
+    assert listeners("listeners=HTTP://[::1]:8090") == [("http", "::1", 8090)]

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
 
 from klamm.connect.limits import LIMITS_CONFIG
+from klamm.connect.rest.settings import rest_config
 from klamm.connect.restart_policy import POLICY_CONFIG
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.properties import Properties, parse, suggestion
@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 Where = Callable[[str], str | None]
 """Says where a key was set: `worker.properties:12`; None when that is not known."""
-
-DEFAULT_LISTENER: Final = "http://127.0.0.1:8083"
 
 
 def _replication(name: str, value: Any) -> None:
@@ -35,26 +33,6 @@ def _replication(name: str, value: Any) -> None:
 def _partitions(name: str, value: Any) -> None:
     if value is not None and value != -1 and value < 1:
         raise invalid(name, value, "Value must be -1 to use the broker's default, or at least 1")
-
-
-def _listeners(name: str, value: Any) -> None:
-    if not value:
-        raise invalid(name, value, "at least one listener is needed, such as http://127.0.0.1:8083")
-    for item in value:
-        _listener(name, item)
-
-
-def _listener(name: str, text: str) -> SplitResult:
-    try:
-        url = urlsplit(text)
-        port = url.port
-    except ValueError as e:
-        raise invalid(name, text, f"not a listener ({e}); write http://HOST:PORT") from None
-    if url.scheme.lower() == "https":
-        raise invalid(name, text, "Klamm's REST server does not speak HTTPS yet; use http and a proxy")
-    if url.scheme.lower() != "http" or port is None:
-        raise invalid(name, text, "not a listener; write http://HOST:PORT")
-    return url
 
 
 def _storage(definition: ConfigDef, prefix: str, what: str, partitions: int | None) -> ConfigDef:
@@ -97,9 +75,8 @@ def _definition() -> ConfigDef:
     _storage(d, "status", "the states of connectors and tasks", 5)
     _timing(d)
     _sources(d)
-    _rest(d)
     _topic_tracking(d)
-    return d.merged(POLICY_CONFIG).merged(LIMITS_CONFIG)
+    return d.merged(rest_config()).merged(POLICY_CONFIG).merged(LIMITS_CONFIG)
 
 
 def _cluster(d: ConfigDef) -> None:
@@ -259,40 +236,6 @@ def _topic_tracking(d: ConfigDef) -> None:
     )
 
 
-def _rest(d: ConfigDef) -> None:
-    d.define(
-        "listeners",
-        Type.LIST,
-        [DEFAULT_LISTENER],
-        validator=_listeners,
-        importance=Importance.LOW,
-        documentation="Where the REST API listens: http://HOST:PORT, separated by commas. Loopback unless told "
-        "otherwise, because the API has no authentication yet. Port 0 picks a free one.",
-    )
-    d.define(
-        "rest.advertised.host.name",
-        Type.STRING,
-        None,
-        importance=Importance.LOW,
-        documentation="The host that status answers and Location headers name.",
-    )
-    d.define(
-        "rest.advertised.port",
-        Type.INT,
-        None,
-        importance=Importance.LOW,
-        documentation="The port that they name.",
-    )
-    d.define(
-        "rest.advertised.listener",
-        Type.STRING,
-        None,
-        validator=lambda name, value: None if value is None else one_of("http", "https")(name, value.lower()),
-        importance=Importance.LOW,
-        documentation="Which listener (http or https) they name.",
-    )
-
-
 def _servers(name: str, value: Any) -> None:
     if not value:
         raise invalid(name, value, "at least one HOST:PORT is needed")
@@ -309,6 +252,7 @@ CONVERTER_PREFIXES: Final = ("key.converter.", "value.converter.", "header.conve
 STORAGE_PREFIXES: Final = ("config.storage.", "offset.storage.", "status.storage.")
 # What a Kafka client needs to reach the broker; it goes to every client and is translated where one is made.
 CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+LISTENER_PREFIXES: Final = ("listeners.https.", "admin.listeners.https.")
 CONNECTION_KEYS: Final = frozenset(
     {
         "client.dns.lookup",
@@ -326,9 +270,6 @@ CONNECTION_KEYS: Final = frozenset(
 IGNORED: Final[Mapping[str, str]] = {
     "plugin.path": "plugins are Python packages installed with pip",
     "plugin.discovery": "plugins are found by their entry points",
-    "access.control.allow.origin": "the REST API sends no CORS headers yet",
-    "access.control.allow.methods": "the REST API sends no CORS headers yet",
-    "admin.listeners": "/admin is served with the other endpoints",
     "config.providers": "config providers come later; ${...} in configurations is not replaced",
     "connector.client.config.override.policy": "every override is allowed, as with Kafka's default",
     "header.converter.plugin.version": "there is one version of each plugin",
@@ -346,8 +287,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "metrics.recording.level": "metrics come later",
     "metrics.sample.window.ms": "metrics come later",
     "auto.include.jmx.reporter": "there is no JMX",
-    "response.http.headers.config": "the REST API sends no additional headers yet",
-    "rest.extension.classes": "REST extensions come later",
     "rest.host.name": "use listeners",
     "rest.port": "use listeners",
     "client.id": "clients of the worker and its tasks are named after what they do",
@@ -410,12 +349,6 @@ class WorkerConfig:
             **self.raw,
         }
 
-    @property
-    def listeners(self) -> list[tuple[str, int]]:
-        """Host and port of each listener; an empty host means every interface."""
-        urls = [_listener("listeners", text) for text in self["listeners"]]
-        return [(url.hostname or "", url.port or 0) for url in urls]
-
     def storage(self, prefix: str) -> tuple[str, int, int]:
         """Topic, partitions and replication factor of `config`, `offset` or `status`."""
         partitions = 1 if prefix == "config" else self[f"{prefix}.storage.partitions"]
@@ -431,7 +364,8 @@ def _warn(name: str, source: str | None) -> None:
     if name in IGNORED:
         log.warning("%s%s has no effect: %s", at, name, IGNORED[name])
     elif (
-        name.startswith(CLIENT_PREFIXES + CONVERTER_PREFIXES + CONNECTION_PREFIXES) or name in CONNECTION_KEYS
+        name.startswith(CLIENT_PREFIXES + CONVERTER_PREFIXES + CONNECTION_PREFIXES + LISTENER_PREFIXES)
+        or name in CONNECTION_KEYS
     ):
         return
     elif name.startswith(STORAGE_PREFIXES):

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,13 +27,12 @@ from klamm_base.clientconfig import translate
 from klamm_base.errors import ConfigError, KlammError
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from klamm.connect.rest.server import RestServer
 
 log = logging.getLogger(__name__)
 
 BROKER_ASK_S: Final = 2.0
 BROKER_RETRY_S: Final = 0.5
-REST_SHUTDOWN_S: Final = 2.0
 
 
 def make_supervisor(runtime: Runtime) -> Children:
@@ -61,25 +59,24 @@ class Worker:
         for name, why in client.ignored:
             log.warning("%s has no effect: %s", name, why)
         self._client: dict[str, Any] = client.config
-        self._sockets: list[socket.socket] = []
-        self._runner: web.AppRunner | None = None
+        self._rest: RestServer | None = None
         self._membership: Membership | None = None
         self.runtime: Runtime | None = None
         self.url = ""
 
     async def start(self) -> None:
         """Bind REST, wait for the broker, read the topics, join the group, run what should run."""
-        for host, port in self.config.listeners:
-            self._sockets.append(_bind(host, port))
-        host, port = self._advertised(self._sockets[0].getsockname()[1])
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{port}"
-        worker_id = f"{host}:{port}"
+        from klamm.connect.rest.server import RestServer  # takes its time: the mirror's workers do without
+
+        rest = self._rest = RestServer(self.config)
+        rest.bind()
+        self.url = str(rest.advertised)
+        worker_id = f"{rest.advertised.host}:{rest.advertised.port}"
         runtime = self.runtime = Runtime(
             self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
         )
         service = ConnectService(runtime)
-        await self._serve(service)
+        await rest.start(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
         self._membership = Membership(
             config=self.config, worker_id=worker_id, url=self.url, on_generation=runtime.set_generation
@@ -101,37 +98,14 @@ class Worker:
 
     async def stop(self) -> None:
         """Drain: no new requests, tasks stopped and committed, statuses written, group left."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-        for each in self._sockets:
-            each.close()
+        if self.runtime is not None:
+            self.runtime.events.close()  # streams end, so that REST can
+        if self._rest is not None:
+            await self._rest.stop()
         if self.runtime is not None:
             await self.runtime.stop()
         if self._membership is not None:
             await self._membership.leave()
-
-    def _advertised(self, bound_port: int) -> tuple[str, int]:
-        """The first listener's address, as far as the configuration does not say otherwise."""
-        host = self.config["rest.advertised.host.name"] or self.config.listeners[0][0]
-        if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
-            host = socket.getfqdn()
-        return host, self.config["rest.advertised.port"] or bound_port
-
-    async def _serve(self, service: ConnectService) -> None:
-        from aiohttp import web  # takes its time: the mirror's workers, which serve no REST, do without
-
-        from klamm.connect.rest.app import make_app
-
-        runner = web.AppRunner(
-            make_app(service, self.url),
-            access_log=None,
-            shutdown_timeout=REST_SHUTDOWN_S,
-            handle_signals=False,
-        )
-        await runner.setup()
-        self._runner = runner
-        for each in self._sockets:
-            await web.SockSite(runner, each).start()
 
     async def _wait_for_broker(self, admin: AdminClient) -> str:
         """The cluster's id, as soon as the broker answers."""
@@ -146,20 +120,6 @@ class Worker:
             else:
                 log.info("broker at %s, cluster %s", servers, cluster.cluster_id)
                 return str(cluster.cluster_id)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    server = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((host, port))
-    except OSError as e:
-        server.close()
-        raise KlammError(
-            f"cannot listen on {host}:{port}: {e.strerror}; set listeners to a free address"
-        ) from None
-    return server
 
 
 async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> None:

@@ -54,10 +54,10 @@ VIEW, OPERATE, ADMINISTER, ANY, NAMED, OPEN, WORKER = (
 )  # fmt: skip
 
 ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
-    _row("GET", "/", root.get_root, ANY, {200: shapes.Server}),
-    _row("GET", "/health", root.get_health, OPEN, {200: shapes.Health, 500: shapes.Health, 503: shapes.Health}),
-    _row("GET", "/openapi.json", openapi.get_openapi, ANY, {200: dict[str, Any]}),
-    _row("GET", "/metrics", watching.get_metrics, VIEW, {200: str}, produces="text/plain"),
+    _row("GET", "/", root.get_root, ANY, {200: shapes.Server}, early=True),
+    _row("GET", "/health", root.get_health, OPEN, {200: shapes.Health, 500: shapes.Health, 503: shapes.Health}, early=True),
+    _row("GET", "/openapi.json", openapi.get_openapi, ANY, {200: dict[str, Any]}, early=True),
+    _row("GET", "/metrics", watching.get_metrics, VIEW, {200: str}, produces="text/plain", early=True),
     _row(
         "GET", "/events", watching.get_events, ANY, {200: str}, 400,
         query=(KIND, ONLY_OF, AFTER), produces="text/event-stream",
@@ -116,12 +116,13 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
         body=shapes.ConfigGiven,
     ),
     _row(
-        "GET", "/admin/loggers", loggers.list_loggers, ANY, {200: dict[str, shapes.LoggerLevel]}, admin=True
+        "GET", "/admin/loggers", loggers.list_loggers, ANY, {200: dict[str, shapes.LoggerLevel]}, admin=True, early=True
     ),
-    _row("GET", LOGGER, loggers.get_logger, ANY, {200: shapes.LoggerLevel}, admin=True),
+    _row("GET", LOGGER, loggers.get_logger, ANY, {200: shapes.LoggerLevel}, admin=True, early=True),
     _row(
         "PUT", LOGGER, loggers.put_logger, ADMINISTER, {200: list[str], 204: None},
         body=shapes.SetLevel, query=(SCOPE,), admin=True,
+        early=True,
     ),
 )  # fmt: skip
 
@@ -131,21 +132,23 @@ def make_app(
     advertised: str,
     *,
     endpoints: Iterable[Endpoint] = ENDPOINTS_OF_WORKERS,
-    outer: Sequence[Middleware] = (),
+    checks: Sequence[Middleware] = (),
     inner: Sequence[Middleware] = (),
 ) -> web.Application:
     """The API of one worker. `advertised` is its own URL.
 
-    `outer` see requests first and every answer, errors included; `inner` see those that may be handled.
+    `checks` may refuse a request before anything else looks at it; `inner` see those that are handled.
     """
-    middlewares = [*outer, errors, negotiation, readiness, *inner]
+    endpoints = tuple(endpoints)
+    by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
+    middlewares = [errors, *checks, negotiation(by_handler), readiness(by_handler), *inner]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[SERVICE] = service
     app[ADVERTISED] = advertised
-    app[ENDPOINTS] = tuple(endpoints)
+    app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
     by_path: dict[str, list[Endpoint]] = {}
-    for endpoint in app[ENDPOINTS]:
+    for endpoint in endpoints:
         by_path.setdefault(endpoint.path, []).append(endpoint)
     for path, found in by_path.items():
         # JAX-RS, and so Kafka, takes every path with and without a slash at its end.

@@ -41,8 +41,8 @@ class Endpoint:
     """One method of one path.
 
     `answers` gives the shape (a TypedDict or another type; None: no body) of each success, `errors` the statuses
-    that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `admin`: served by
-    `admin.listeners`. `produces` is the answer's content type. `text` handlers ignore the Accept header.
+    that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `produces` is the answer's
+    content type. `admin`: served by `admin.listeners`. `early`: answers before the worker has read its topics.
     """
 
     method: str
@@ -55,6 +55,7 @@ class Endpoint:
     query: Sequence[Query] = field(default=())
     produces: str = "application/json"
     admin: bool = False
+    early: bool = False
 
     @property
     def template(self) -> str:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
 
 from klamm.connect.errors import BadRequest, RequestError, Starting
 from klamm.connect.kafka_log import RecordTooLarge
+from klamm.connect.rest.endpoint import Endpoint, Handler
 from klamm.connect.rest.keys import SERVICE
 from klamm_base.errors import KlammError
 
@@ -25,8 +27,6 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 90.0
 MAX_BODY_BYTES: Final = 4 << 20  # a connector config is kilobytes; offsets of many partitions may be more
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
@@ -125,27 +125,41 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error_response(500, f"{type(e).__name__} (the worker's log has the details)")
 
 
-@web.middleware
-async def readiness(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """503 until the worker has read its topics; / and /health answer from the beginning."""
-    if not request.app[SERVICE].ready and request.path not in {"/", "/health"}:
-        raise Starting("Worker is still starting up.")
-    return await handler(request)
+def readiness(endpoints: Mapping[Any, Endpoint]) -> Middleware:
+    """503 until the worker has read its topics, but for endpoints that are `early`."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.app[SERVICE].ready:
+            endpoint = endpoints.get(request.match_info.handler)
+            if endpoint is None or not endpoint.early:
+                raise Starting("Worker is still starting up.")
+        return await handler(request)
+
+    return check
 
 
-@web.middleware
-async def negotiation(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """406 for a client that does not take JSON; OPTIONS for every path that there is."""
-    if request.match_info.http_exception is None and not accepts_json(request.headers.get(hdrs.ACCEPT, "")):
-        raise web.HTTPNotAcceptable
-    return await handler(request)
+def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
+    """406 for a client that does not take what an endpoint answers (JSON, mostly); OPTIONS for every path that there is."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        endpoint = endpoints.get(request.match_info.handler)
+        produced = endpoint.produces if endpoint is not None else "application/json"
+        if request.match_info.http_exception is None and not accepts(
+            request.headers.get(hdrs.ACCEPT, ""), produced
+        ):
+            raise web.HTTPNotAcceptable
+        return await handler(request)
+
+    return check
 
 
-def accepts_json(accept: str) -> bool:
-    """Whether an Accept header allows application/json."""
+def accepts(accept: str, produced: str) -> bool:
+    """Whether an Accept header allows a content type."""
     ranges = [part.partition(";") for part in accept.split(",") if part.strip()]
+    wanted = {"*/*", f"{produced.partition('/')[0]}/*", produced}
     return not ranges or any(
-        kind.strip().lower() in {"*/*", "application/*", "application/json"}
-        and "q=0" not in params.replace(" ", "").split(";")
+        kind.strip().lower() in wanted and "q=0" not in params.replace(" ", "").split(";")
         for kind, _, params in ranges
     )

@@ -59,6 +59,19 @@ class TaskInfo(TypedDict):
     config: dict[str, str]
 
 
+class Restart(TypedDict):
+    """What the restart policy said of the last failure."""
+
+    error: Annotated[str, "Its class: retriable, connect, unknown, crash, hang, memory, data, config or lost."]
+    failed_ms: Annotated[int, "When it was, epoch ms."]
+    attempt: Annotated[int, "The restart that follows, counted since it was last healthy; 0: none."]
+    next_try_ms: NotRequired[Annotated[int, "When that is, or was, epoch ms."]]
+    left: Annotated[int, "Restarts that are left of the budget."]
+    budget: Annotated[int, "Restarts that may be made (task.restart.max)"]
+    window_ms: Annotated[int, "within this time (task.restart.window.ms)."]
+    why: NotRequired[Annotated[str, "Why it is not restarted."]]
+
+
 class ConnectorStateInfo(TypedDict):
     """The state of the connector itself."""
 
@@ -66,6 +79,7 @@ class ConnectorStateInfo(TypedDict):
     worker_id: str
     version: NotRequired[Annotated[str | None, "The plugin's version."]]
     trace: NotRequired[Annotated[str, "What failed."]]
+    restart: NotRequired[Restart]
 
 
 class Progress(TypedDict):
@@ -89,6 +103,7 @@ class TaskState(TypedDict):
     version: NotRequired[str | None]
     trace: NotRequired[str]
     progress: NotRequired[Progress]
+    restart: NotRequired[Restart]
 
 
 class ConnectorStatus(TypedDict):

@@ -1,0 +1,130 @@
+"""Who a request comes from: basic auth and bearer tokens, against `rest.auth.file` or Kafka's properties file.
+
+The file is looked at when a request comes, at most once a second, and read again when it has changed; one that cannot be
+used keeps what was known and is told of in the log. A password that was right is remembered (as a keyed digest, in
+memory) so that its slow check is made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from klamm.connect.rest.passwords import hash_password, token_digest, verify
+from klamm.connect.rest.roles import Caller, admin
+from klamm.connect.rest.users import Users, read_users
+from klamm_base.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+CHECKS_MAX: Final = 2
+"""Password checks at a time: each takes a thread and CPU, and guessing must not take them all."""
+REMEMBERED_MAX: Final = 1_000
+
+
+class Authenticator(Protocol):
+    """Says who somebody is; None: nobody that is known."""
+
+    async def authenticate(self, authorization: str | None) -> Caller | None: ...
+
+
+class UsersFile:
+    """`rest.auth.file`. Raises ConfigError when it cannot be used at the start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._looked = time.monotonic()
+        self._stamp = _stamp(path)
+        self._users = read_users(path)
+        self._key = secrets.token_bytes(32)
+        self._right: dict[bytes, str] = {}  # digest of name and password -> the stored form that it matched
+        self._checks = asyncio.Semaphore(CHECKS_MAX)
+        # Somebody unknown takes as long as somebody known.
+        self._nobody = hash_password(secrets.token_hex(8))
+
+    async def authenticate(self, authorization: str | None) -> Caller | None:
+        users = self._current()
+        if authorization is None:
+            return users.anonymous
+        scheme, _, value = authorization.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return users.by_token.get(token_digest(value.strip()))
+        if scheme.lower() == "basic" and (found := basic(value)) is not None:
+            return await self._by_password(users, *found)
+        return None
+
+    async def _by_password(self, users: Users, name: str, password: str) -> Caller | None:
+        user = users.by_name.get(name)
+        stored = user.stored if user else self._nobody
+        digest = hmac.digest(self._key, f"{name}:{password}".encode(), hashlib.sha256)
+        if user is not None and self._right.get(digest) == stored:
+            return user.caller
+        async with self._checks:
+            right = await asyncio.to_thread(verify, password, stored)
+        if not right or user is None:
+            return None
+        if len(self._right) >= REMEMBERED_MAX:
+            self._right.clear()
+        self._right[digest] = stored
+        return user.caller
+
+    def _current(self) -> Users:
+        now = time.monotonic()
+        if now - self._looked < LOOK_S:
+            return self._users
+        self._looked = now
+        stamp = _stamp(self._path)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._users = read_users(self._path)
+            except ConfigError as e:
+                log.error("%s; users stay as they were", e)  # noqa: TRY400 - a sentence for the operator
+            else:
+                log.info("%s was read again", self._path)
+        return self._users
+
+
+class PasswordProperties:
+    """Kafka's PropertyFileLoginModule: `name=password` lines; each of them may do everything."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = {name: password.encode() for name, password in passwords.items()}
+
+    async def authenticate(self, authorization: str | None) -> Caller | None:
+        scheme, _, value = (authorization or "").strip().partition(" ")
+        found = basic(value) if scheme.lower() == "basic" else None
+        if found is None:
+            return None
+        name, password = found
+        expected = self._passwords.get(name)
+        right = hmac.compare_digest(password.encode(), expected if expected is not None else b"\0")
+        return admin(name) if right and expected is not None else None
+
+
+def basic(value: str) -> tuple[str, str] | None:
+    """User and password of a Basic header's value."""
+    try:
+        text = base64.b64decode(value.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+    name, colon, password = text.partition(":")
+    return (name, password) if colon else None
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,167 @@
+"""The REST server of one worker: listening sockets, TLS, and which of them serve what.
+
+`bind` takes the ports before anything else starts, so that a taken one costs nothing; `start` serves. Sites of
+`admin.listeners` serve /admin alone, and then nobody else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.rest.access import access_check, authenticator
+from klamm.connect.rest.answer_headers import HEADERS_CONFIG, Cors, answer_headers, parse_rules
+from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS, make_app
+from klamm.connect.rest.endpoint import Endpoint
+from klamm.connect.rest.metrics import families
+from klamm.connect.rest.settings import HTTPS_PREFIX, Listener, parse_listeners, tls_properties
+from klamm.connect.service import ConnectService
+from klamm_base.errors import ConfigError, KlammError
+from klamm_base.metrics_server import MetricsServer
+from klamm_base.tls import TlsSettings
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_S: Final = 2.0
+BACKLOG: Final = 128
+ADMIN_PREFIX: Final = "admin.listeners.https."
+
+
+class RestServer:
+    """See the module. `inner` are the last middlewares before a handler. Raises ConfigError and KlammError."""
+
+    def __init__(self, config: WorkerConfig, *, inner: Sequence[Middleware] = ()) -> None:
+        self._config = config
+        self._inner = inner
+        self._listeners = parse_listeners("listeners", config["listeners"])
+        given = config["admin.listeners"]
+        self._admin = None if given is None else parse_listeners("admin.listeners", given)
+        self._asks = authenticator(config)
+        self._tls = _context(config, self._listeners, HTTPS_PREFIX)
+        self._admin_tls = _context(config, self._admin or [], ADMIN_PREFIX)
+        self._sockets: list[tuple[Listener, socket.socket]] = []
+        self._admin_sockets: list[tuple[Listener, socket.socket]] = []
+        self._runners: list[web.AppRunner] = []
+        self._metrics: MetricsServer | None = None
+        self.metrics_port: int | None = None
+
+    def bind(self) -> None:
+        """Take the ports; nothing is answered before `start`."""
+        try:
+            self._sockets = [(each, _bind(each, "listeners")) for each in self._listeners]
+            shared = {str(each): taken for each, taken in self._sockets if each.port}
+            for each in self._admin or ():
+                # The same place as a listener's: one socket serves both.
+                if str(each) not in shared:
+                    self._admin_sockets.append((each, _bind(each, "admin.listeners")))
+            self._admin_shares = any(str(each) in shared for each in self._admin or ())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def advertised(self) -> Listener:
+        """How others reach this worker: `rest.advertised.*`, else the first listener of the advertised kind."""
+        config = self._config
+        wanted = (config["rest.advertised.listener"] or "").lower()
+        schemes = [each.scheme for each, _ in self._sockets]
+        scheme = wanted or ("http" if "http" in schemes else schemes[0])
+        found = next(((each, taken) for each, taken in self._sockets if each.scheme == scheme), None)
+        if found is None:
+            raise ConfigError(
+                f"rest.advertised.listener={wanted}, but listeners has no {wanted}://HOST:PORT",
+                key="rest.advertised.listener",
+            )
+        listener, taken = found
+        host = config["rest.advertised.host.name"] or listener.host
+        if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+            host = socket.getfqdn()
+        return Listener(scheme, host, config["rest.advertised.port"] or taken.getsockname()[1])
+
+    async def start(self, service: ConnectService) -> None:
+        """Serve."""
+        separate = self._admin is not None and not self._admin_shares
+        usual = tuple(e for e in ENDPOINTS_OF_WORKERS if not (separate and e.admin))
+        await self._serve(service, usual, self._sockets, self._tls)
+        if self._admin_sockets:
+            admin = tuple(e for e in ENDPOINTS_OF_WORKERS if e.admin)
+            await self._serve(service, admin, self._admin_sockets, self._admin_tls)
+        port = self._config["klamm.metrics.port"]
+        if port >= 0:
+            self._metrics = MetricsServer(lambda: families(service.runtime))
+            self.metrics_port = await self._metrics.bind(self._config["klamm.metrics.host"], port)
+            await self._metrics.serve()
+
+    async def stop(self) -> None:
+        """No new requests; those under way have a moment."""
+        if self._metrics is not None:
+            self._metrics.close()
+        await asyncio.gather(*(runner.cleanup() for runner in self._runners))
+        self.close()
+
+    def close(self) -> None:
+        for _, taken in (*self._sockets, *self._admin_sockets):
+            taken.close()
+
+    async def _serve(
+        self,
+        service: ConnectService,
+        endpoints: tuple[Endpoint, ...],
+        sockets: list[tuple[Listener, socket.socket]],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        config = self._config
+        checks: list[Middleware] = []
+        if self._asks is not None:
+            kafkas = bool(config["rest.extension.classes"])
+            checks.append(access_check(self._asks, endpoints, open_too=kafkas))
+        app = make_app(service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner)
+        rules = parse_rules(config[HEADERS_CONFIG] or "")
+        origins = config["access.control.allow.origin"]
+        cors = Cors(origins, config["access.control.allow.methods"] or "") if origins else None
+        if rules or cors:
+            app.on_response_prepare.append(answer_headers(rules, cors))
+        settings: dict[str, Any] = {"access_log": None, "handle_signals": False}
+        runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, **settings)
+        await runner.setup()
+        self._runners.append(runner)
+        for listener, taken in sockets:
+            context = tls if listener.scheme == "https" else None
+            await web.SockSite(runner, taken, ssl_context=context, backlog=BACKLOG).start()
+
+
+def _context(config: WorkerConfig, listeners: list[Listener], prefix: str) -> ssl.SSLContext | None:
+    """The TLS context of the HTTPS listeners among these; None when there are none."""
+    if not any(each.scheme == "https" for each in listeners):
+        return None
+    return TlsSettings.from_properties(tls_properties(config.raw, prefix)).server_context()
+
+
+def client_context(config: WorkerConfig) -> ssl.SSLContext | None:
+    """For requests to other workers: with the listeners' own stores, as Kafka does; None where all speak HTTP."""
+    listeners = parse_listeners("listeners", config["listeners"])
+    if not any(each.scheme == "https" for each in listeners):
+        return None
+    return TlsSettings.from_properties(tls_properties(config.raw)).client_context()
+
+
+def _bind(listener: Listener, key: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((listener.host, listener.port))
+    except OSError as e:
+        server.close()
+        raise KlammError(
+            f"cannot listen on {listener.host}:{listener.port}: {e.strerror}; set {key} to a free address"
+        ) from None
+    return server

@@ -1,0 +1,236 @@
+"""The worker properties of its REST server: Kafka's names and defaults, and a few of our own (`rest.auth.*`). No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from klamm.connect.rest.answer_headers import HEADERS_CONFIG, Cors, parse_rules
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
+
+DEFAULT_LISTENER: Final = "http://127.0.0.1:8083"
+HTTPS_PREFIX: Final = "listeners.https."
+BASIC_AUTH_EXTENSION: Final = (
+    "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where to listen. An empty host means every interface, port 0 any free one."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+def parse_listener(name: str, text: str) -> Listener:
+    """`http://HOST:PORT` or `https://HOST:PORT`. Raises ConfigError."""
+    try:
+        url = urlsplit(text.strip())
+        port = url.port
+    except ValueError as e:
+        raise invalid(name, text, f"not a listener ({e}); write http://HOST:PORT") from None
+    if url.scheme.lower() not in {"http", "https"} or port is None or url.path.strip("/") or url.query:
+        raise invalid(name, text, "not a listener; write http://HOST:PORT or https://HOST:PORT")
+    return Listener(url.scheme.lower(), url.hostname or "", port)
+
+
+def parse_listeners(name: str, value: Any) -> list[Listener]:
+    """Those of one property. Raises ConfigError for two on one port."""
+    found = [parse_listener(name, item) for item in value or ()]
+    taken: dict[tuple[str, int], Listener] = {}
+    for listener in found:
+        place = (listener.host, listener.port)
+        if listener.port and place in taken:
+            raise invalid(name, value, f"{taken[place]} and {listener} are the same port")
+        taken[place] = listener
+    return found
+
+
+def _listeners(name: str, value: Any) -> None:
+    if not parse_listeners(name, value):
+        raise invalid(name, value, "at least one listener is needed, such as http://127.0.0.1:8083")
+
+
+def _admin_listeners(name: str, value: Any) -> None:
+    parse_listeners(name, value)
+
+
+def _headers(name: str, value: Any) -> None:
+    try:
+        parse_rules(value or "")
+    except ValueError as e:
+        raise invalid(name, value, str(e)) from None
+
+
+def _origins(name: str, value: Any) -> None:
+    try:
+        Cors(value or "", "")
+    except ValueError as e:
+        raise invalid(name, value, str(e)) from None
+
+
+def rest_config() -> ConfigDef:
+    """The definitions."""
+    d = ConfigDef()
+    _where(d)
+    _advertised(d)
+    _browsers(d)
+    _callers(d)
+    _metrics(d)
+    return d
+
+
+def _where(d: ConfigDef) -> None:
+    d.define(
+        "listeners",
+        Type.LIST,
+        [DEFAULT_LISTENER],
+        validator=_listeners,
+        importance=Importance.LOW,
+        documentation="Where the REST API listens: http://HOST:PORT or https://HOST:PORT, separated by commas. "
+        "Loopback unless told otherwise, because nobody is asked who they are unless rest.auth.file is set. Port 0 "
+        "picks a free one. HTTPS needs the ssl.* properties, or all of them as listeners.https.ssl.*.",
+    )
+    d.define(
+        "admin.listeners",
+        Type.LIST,
+        None,
+        validator=_admin_listeners,
+        importance=Importance.LOW,
+        documentation="Where /admin listens: like listeners. Not set: with all the rest. Empty: nowhere. Its HTTPS "
+        "takes admin.listeners.https.ssl.*.",
+    )
+
+
+def _advertised(d: ConfigDef) -> None:
+    d.define(
+        "rest.advertised.host.name",
+        Type.STRING,
+        None,
+        importance=Importance.LOW,
+        documentation="The host under which other workers reach this one, and that statuses and Location headers name.",
+    )
+    d.define(
+        "rest.advertised.port",
+        Type.INT,
+        None,
+        importance=Importance.LOW,
+        documentation="The port that they name.",
+    )
+    d.define(
+        "rest.advertised.listener",
+        Type.STRING,
+        None,
+        validator=lambda name, value: None if value is None else one_of("http", "https")(name, value.lower()),
+        importance=Importance.LOW,
+        documentation="Which listener (http or https) they name. Not set: http, if there is one.",
+    )
+
+
+def _browsers(d: ConfigDef) -> None:
+    d.define(
+        "access.control.allow.origin",
+        Type.STRING,
+        "",
+        importance=Importance.LOW,
+        validator=_origins,
+        documentation="From which origins browsers may use the API (CORS): origins or regular expressions, separated "
+        "by commas; * for all. Empty: from none but the API's own.",
+    )
+    d.define(
+        "access.control.allow.methods",
+        Type.STRING,
+        "",
+        importance=Importance.LOW,
+        documentation="The methods that such pages may use. Empty: GET, POST and HEAD.",
+    )
+    d.define(
+        HEADERS_CONFIG,
+        Type.STRING,
+        "",
+        validator=_headers,
+        importance=Importance.LOW,
+        documentation="Headers of every answer: rules `ACTION NAME: VALUE` separated by commas, in double quotes where "
+        "the value holds a comma. ACTION is set, add, setDate or addDate (VALUE: ms from now).",
+    )
+
+
+def _callers(d: ConfigDef) -> None:
+    d.define(
+        "rest.auth.file",
+        Type.STRING,
+        None,
+        importance=Importance.MEDIUM,
+        documentation="A TOML file of users, tokens and their roles. Set: everybody but /health is asked who they are. "
+        "It is read again when it changes.",
+    )
+    d.define(
+        "rest.extension.classes",
+        Type.LIST,
+        [],
+        validator=_extensions,
+        importance=Importance.LOW,
+        documentation=f"Kafka's {BASIC_AUTH_EXTENSION}: passwords from the file that the login module KafkaConnect "
+        "of the JAAS file names.",
+    )
+    d.define(
+        "rest.auth.jaas.file",
+        Type.STRING,
+        None,
+        importance=Importance.LOW,
+        documentation="The JAAS file of that extension. Not set: -Djava.security.auth.login.config in KAFKA_OPTS.",
+    )
+    d.define(
+        "rest.hide.secrets",
+        Type.BOOLEAN,
+        True,
+        importance=Importance.LOW,
+        documentation="Show passwords in configurations as [hidden]. A client that sends [hidden] back leaves them as "
+        "they are. false: show them, as Kafka does.",
+    )
+
+
+def _metrics(d: ConfigDef) -> None:
+    d.define(
+        "klamm.metrics.port",
+        Type.INT,
+        -1,
+        validator=between(-1, 65_535),
+        importance=Importance.LOW,
+        documentation="A port for GET /metrics alone, without a password, as the broker has one. -1: none, 0: any.",
+    )
+    d.define(
+        "klamm.metrics.host",
+        Type.STRING,
+        "localhost",
+        importance=Importance.LOW,
+        documentation="The address that it is on.",
+    )
+
+
+def _extensions(name: str, value: Any) -> None:
+    for item in value or ():
+        if (
+            item != BASIC_AUTH_EXTENSION
+            and item.rpartition(".")[2] != BASIC_AUTH_EXTENSION.rpartition(".")[2]
+        ):
+            raise invalid(
+                name, item, f"Java's REST extensions cannot run here; there is {BASIC_AUTH_EXTENSION}"
+            )
+
+
+def tls_properties(raw: Mapping[str, str], prefix: str = HTTPS_PREFIX) -> dict[str, str]:
+    """The ssl.* properties of a listener: those below `prefix` if there are any, else the worker's own, as Kafka does."""
+    own = {k.removeprefix(prefix): v for k, v in raw.items() if k.startswith(prefix + "ssl.")}
+    found = own or {k: v for k, v in raw.items() if k.startswith("ssl.")}
+    if "ssl.client.authentication" in found:
+        found.setdefault("ssl.client.auth", found.pop("ssl.client.authentication"))
+    return found
