@@ -41,6 +41,24 @@ class ConnectorContext(Protocol):
         ...
 
 
+class TransactionContext(Protocol):
+    """How a source task says where its transactions end (KIP-618), with `transaction.boundary=connector`.
+
+    From the task's thread, before `poll` returns or after. A record is meant as the object that `poll` returns, not as
+    one that is equal to it. To ask for both of one transaction, or of one record, fails the task.
+    """
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """Commit after this record, or (None) after the batch that the next `poll` returns, or this one."""
+        ...
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """Abort after this record, or after the batch: what is in the transaction so far is never seen by readers of
+        what is committed. The offsets are committed all the same: the records do not come again.
+        """
+        ...
+
+
 class SourceTaskContext(Protocol):
     """What a source task may ask of the runtime."""
 
@@ -60,6 +78,11 @@ class SourceTaskContext(Protocol):
 
     def offsets(self, partitions: Collection[SourcePartition]) -> list[dict[str, Any] | None]:
         """Like `offset` for many, in the order of `partitions`."""
+        ...
+
+    @property
+    def transaction_context(self) -> TransactionContext | None:
+        """None unless the source is exactly-once and its transaction.boundary is connector."""
         ...
 
 
@@ -262,6 +285,21 @@ class SourceConnector(Connector):
         partition or an offset that the tasks could not use. Return True when the connector knows how to judge
         them (or keeps offsets of its own and has changed these), False when it does not look.
         """
+        return False
+
+    @classmethod
+    def exactly_once_support(cls, props: Mapping[str, str]) -> bool | None:
+        """Whether, with this configuration, its tasks can write exactly once: from an offset that they are given they go
+        on with the very next record. None (the default): it does not say, and `exactly.once.support=required` is refused.
+
+        Where the workers have `exactly.once.source.support=enabled` every source writes records and offsets in
+        transactions, whatever this says.
+        """
+        return None
+
+    @classmethod
+    def can_define_transaction_boundaries(cls, props: Mapping[str, str]) -> bool:
+        """Whether its tasks use the `transaction_context`: without it `transaction.boundary=connector` is refused."""
         return False
 
 

@@ -29,6 +29,7 @@ from klamm_plugins.connector import (
     SourceOffset,
     SourcePartition,
     SourceTask,
+    TransactionContext,
 )
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
@@ -44,6 +45,7 @@ class MemorySourceContext:
     def __init__(self, configs: Mapping[str, str]) -> None:
         self.configs = configs
         self.stopping = threading.Event()
+        self.transaction_context: TransactionContext | None = None
         self._offsets: dict[str, dict[str, Any]] = {}
 
     def commit(self, record: SourceRecord) -> None:

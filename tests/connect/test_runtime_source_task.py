@@ -101,7 +101,7 @@ def test_records_reach_the_producer_with_all_that_they_carry(control):
     assert (plain.value, plain.key, plain.partition, plain.timestamp, plain.headers) == (
         b"1",
         None,
-        -1,
+        0,
         0,
         None,
     )
@@ -339,7 +339,7 @@ def test_a_record_that_is_too_large_is_named_with_its_size_and_what_to_set(contr
         def produce(self, topic, *rest):
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
-    task = Scripted(control, [[record(7)]])
+    task = Scripted(control, [[record(7, timestamp=5)]])
     with pytest.raises(DataError) as e:
         runner(control, task, Refusing()).run()
     said = str(e.value)

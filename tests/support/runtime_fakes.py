@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -76,11 +77,26 @@ class FakeProducer:
         self.all: list[Sent] = []
         self._ready: list[tuple[Sent, KafkaError | None]] = []
         self.on_poll = lambda: None
+        self.partitions = 1
+        self.batches = 0
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, *rest: Any) -> None:
         sent = Sent(topic, value, key, rest)
         self.all.append(sent)
         self.held.append(sent)
+
+    def produce_batch(
+        self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: Any = None
+    ) -> int:
+        self.batches += 1
+        for m in messages:
+            callback = m.get("callback", on_delivery)
+            self.produce(topic, m["value"], m.get("key"), partition, callback, callback, 0, None)
+        return len(messages)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        partitions = {n: SimpleNamespace(id=n, leader=1) for n in range(self.partitions)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
 
     def ack(self, sent: Sent) -> None:
         self.held.remove(sent)
@@ -97,7 +113,8 @@ class FakeProducer:
                 self.ack(sent)
         ready, self._ready = self._ready, []
         for sent, error in ready:
-            sent.callback(error, FakeMessage(sent.topic))
+            if sent.callback is not None:
+                sent.callback(error, FakeMessage(sent.topic))
         return len(ready)
 
     def flush(self, timeout: float) -> int:

@@ -106,6 +106,11 @@ class FileStreamSourceConnector(SourceConnector):
         return [dict(self._props)]
 
     @classmethod
+    def exactly_once_support(cls, props: Mapping[str, str]) -> bool:
+        """A position is the byte behind a line: the next line is read once it is committed, and only then."""
+        return True
+
+    @classmethod
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:

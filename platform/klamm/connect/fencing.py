@@ -68,7 +68,7 @@ def fence(client: Mapping[str, str], ids: Sequence[str], *, timeout_s: float = T
     config = translate(client, "producer").config
     deadline = time.monotonic() + timeout_s
     with ThreadPoolExecutor(min(len(ids), _AT_A_TIME), "fence") as pool:
-        for _ in pool.map(lambda id: _take_over(config, id, deadline), ids):
+        for _ in pool.map(lambda each: _take_over(config, each, deadline), ids):
             pass
 
 

@@ -37,16 +37,16 @@ class TaskRequests:
         await self.fencing.fence(params["connector"])
 
     async def _verify(self, params: dict[str, Any]) -> None:
-        id = TaskId(params["connector"], params["task"])
+        task = TaskId(params["connector"], params["task"])
         await self._runtime.config_log.read_to_end()
         configs = self._runtime.configs
-        if configs.generation(id.connector) != params["generation"]:
+        if configs.generation(task.connector) != params["generation"]:
             raise RequestError(
-                f"Cannot start source task {id} with exactly-once support as the connector has already generated a "
+                f"Cannot start source task {task} with exactly-once support as the connector has already generated a "
                 "new set of task configs"
             )
-        gone = id.connector not in configs or configs.target(id.connector) is TargetState.STOPPED
-        if gone or id.task >= len(configs.tasks(id.connector)):
+        gone = task.connector not in configs or configs.target(task.connector) is TargetState.STOPPED
+        if gone or task.task >= len(configs.tasks(task.connector)):
             raise RequestError(
-                f"Cannot start source task {id} as it has already been revoked from this worker"
+                f"Cannot start source task {task} as it has already been revoked from this worker"
             )

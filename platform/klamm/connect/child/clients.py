@@ -15,6 +15,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from klamm.connect.fencing import transactional_id
 from klamm.connect.model import TaskSpec
 from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
@@ -55,12 +56,31 @@ def producer_config(spec: TaskSpec, *, client_id: str | None = None) -> dict[str
     return {"queue.buffering.max.kbytes": PRODUCER_QUEUE_KIB} | _translated(props, "producer") | fixed
 
 
+def source_producer_config(spec: TaskSpec) -> dict[str, Any]:
+    """For the records of a source task: one that is refused stops the producer, so that the acknowledgement of a record is
+    that of all before it in its partition.
+    """
+    return producer_config(spec) | {"enable.gapless.guarantee": True}
+
+
+def transactional_config(spec: TaskSpec) -> dict[str, Any]:
+    """For the records and offsets of an exactly-once source task; the transactional id is Kafka's."""
+    config = producer_config(spec)
+    del config["message.timeout.ms"]  # the transaction has a time-out
+    return config | {"transactional.id": transactional_id(spec.worker["group.id"], spec.id)}
+
+
 def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
     """For source offsets when they cannot go with the records: the connector's own producer settings must
     not lead them elsewhere. None: the record producer serves.
     """
     if not _below("producer.override.", spec.connector_config):
         return None
+    return workers_producer_config(spec)
+
+
+def workers_producer_config(spec: TaskSpec) -> dict[str, Any]:
+    """For source offsets in the workers' topic, whatever the connector's own producer settings."""
     config = producer_config(
         TaskSpec(id=spec.id, kind=spec.kind, connector_config={}, task_config={}, worker=spec.worker)
     )

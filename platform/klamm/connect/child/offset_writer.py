@@ -30,6 +30,29 @@ class Producer(Protocol):
     def __len__(self) -> int: ...
 
 
+class RecordProducer(Producer, Protocol):
+    """What of it the sending of records uses besides."""
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = ...,
+        callback: Any = ...,
+        on_delivery: Any = ...,
+    ) -> int: ...
+    def list_topics(self, topic: str | None = ..., timeout: float = ...) -> Any: ...
+
+
+class TransactionalProducer(Producer, Protocol):
+    """What of it transactions use besides."""
+
+    def init_transactions(self, timeout: float = ...) -> None: ...
+    def begin_transaction(self) -> None: ...
+    def commit_transaction(self, timeout: float = ...) -> None: ...
+    def abort_transaction(self, timeout: float = ...) -> None: ...
+
+
 class _Commit:
     """One commit under way."""
 
@@ -45,17 +68,51 @@ class _Commit:
             self.error = error.str()
 
 
+class OffsetCopy:
+    """Offsets of a connector with an offsets topic of its own go to the workers' topic as well, once they are in their own:
+    so it may do without its topic some day. As with Kafka what becomes of the copy changes nothing.
+    """
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+
+    def send(self, encoded: list[tuple[bytes, bytes]]) -> None:
+        self._producer.poll(0)
+        for key, value in encoded:
+            try:
+                self._producer.produce(self._topic, value, key, -1, self._delivered)
+            except (BufferError, KafkaException) as e:
+                log.warning("offsets are not copied to %s: %s", self._topic, e)
+
+    def close(self) -> None:
+        """Give what is under way a moment."""
+        self._producer.flush(1.0)
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            log.warning("offsets are not copied to %s: %s", self._topic, error.str())
+
+
 class OffsetWriter:
     """See the module. `poll` of the producer must be called by others for a commit to get on."""
 
     def __init__(
-        self, producer: Producer, tracker: OffsetTracker, *, connector: str, topic: str, timeout_s: float
+        self,
+        producer: Producer,
+        tracker: OffsetTracker,
+        *,
+        connector: str,
+        topic: str,
+        timeout_s: float,
+        copy: OffsetCopy | None = None,
     ) -> None:
         self._producer = producer
         self._tracker = tracker
         self._connector = connector
         self._topic = topic
         self._timeout_s = timeout_s
+        self._copy = copy
         self._commit: _Commit | None = None
 
     @property
@@ -92,6 +149,8 @@ class OffsetWriter:
         elif commit.pending == 0:
             self._tracker.committed(commit.offsets)
             self._commit = None
+            if self._copy is not None:
+                self._copy.send([(self._key(c), encode_offset(c.offset)) for c in commit.offsets])
             return True
         return False
 

@@ -1,32 +1,142 @@
-"""Puts a source task together in its child: converters, producers, context, main loop."""
+"""Puts a source task together in its child: converters, producers, context, main loop.
+
+An exactly-once task is prepared in Kafka's order: its predecessors are fenced, then it takes its transactional id, then the
+worker confirms that it is still wanted; only then does it read its offsets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
+from klamm.connect.child.dead_letters import open_dead_letters
+from klamm.connect.child.exactly_once import ExactlyOnceRunner
+from klamm.connect.child.offset_writer import OffsetCopy
 from klamm.connect.child.plugins import converters
 from klamm.connect.child.setup import seconds
-from klamm.connect.child.source_task import SourceContext, SourceRunner
+from klamm.connect.child.source_loop import ReadOffsets, SourceContext, SourceLoop
+from klamm.connect.child.source_offsets import Place, alive, open_topic, place_of, read_by_worker, read_own
+from klamm.connect.child.source_task import SourceRunner
+from klamm.connect.child.topic_creator import ensure_topics
+from klamm.connect.child.transactions import Boundaries, ConnectorBoundaries, Transactions, boundaries
+from klamm.connect.child.transform_chain import make_chain
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.discovery import PluginManager
 
+# librdkafka's default of transaction.timeout.ms
+_TRANSACTION_TIMEOUT_MS: Final = 60_000
 
-def prepare(control: Control, spec: TaskSpec, task: SourceTask, plugins: PluginManager) -> Callable[[], None]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offsets:
+    """Where offsets are, how they are read, and what copies them to the workers' topic."""
+
+    place: Place
+    read: ReadOffsets
+    copy: OffsetCopy | None
+
+
+def prepare(
+    control: Control,
+    spec: TaskSpec,
+    task: SourceTask,
+    plugins: PluginManager,
+    secrets: Iterable[str] = (),
+) -> Callable[[], None]:
     """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
-    producer = clients.make_producer(clients.producer_config(spec))
-    offset_config = clients.offset_producer_config(spec)
+    exactly_once = spec.worker.get("exactly.once.source.support", "disabled") == "enabled"
+    common: dict[str, Any] = {
+        "control": control,
+        "spec": spec,
+        "task": task,
+        "converters": converters(plugins, spec.connector_config, spec.worker),
+        "chain": make_chain(plugins, spec.connector_config),
+        "dead_letters": open_dead_letters(control, spec, secrets),
+        "ensure_topics": partial(ensure_topics, spec),
+        "commit_interval_s": seconds(spec.worker, "offset.flush.interval.ms"),
+        "commit_timeout_s": seconds(spec.worker, "offset.flush.timeout.ms"),
+    }
+    runner: SourceLoop
+    found: Boundaries | None = None
+    if exactly_once:
+        runner, offsets, found = _exactly_once(control, spec, common)
+    else:
+        runner, offsets = _at_least_once(control, spec, common)
+    context = found.context if isinstance(found, ConnectorBoundaries) else None
+    task.initialize(SourceContext(control, spec.task_config, offsets.read, context))
+    return runner.run
+
+
+def _at_least_once(control: Control, spec: TaskSpec, common: dict[str, Any]) -> tuple[SourceLoop, _Offsets]:
+    config = clients.source_producer_config(spec)
+    producer = clients.make_producer(config)
+    offsets = _offsets(control, spec, place_of(spec, exactly_once=False))
+    # Offsets in a topic of the connector's own go with its records.
+    offset_config = None if offsets.place.own else clients.offset_producer_config(spec)
     runner = SourceRunner(
-        control=control,
-        spec=spec,
-        task=task,
-        converters=converters(plugins, spec.connector_config, spec.worker),
         producer=producer,
         offset_producer=producer if offset_config is None else clients.make_producer(offset_config),
-        commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
-        commit_timeout_s=seconds(spec.worker, "offset.flush.timeout.ms"),
+        offsets_topic=offsets.place.topic,
+        copy=offsets.copy,
+        **_of_producer(config),
+        **common,
     )
-    task.initialize(SourceContext(control, spec.id.connector, spec.task_config))
-    return runner.run
+    return runner, offsets
+
+
+def _exactly_once(
+    control: Control, spec: TaskSpec, common: dict[str, Any]
+) -> tuple[SourceLoop, _Offsets, Boundaries]:
+    connector, number = spec.id
+    control.vitals.enter("broker")
+    control.call("fence_zombies", {"connector": connector})
+    config = clients.transactional_config(spec)
+    producer = clients.make_producer(config)
+    timeout_s = int(config.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)) / 1000
+    transactions = Transactions(producer, control, id=config["transactional.id"], timeout_s=timeout_s)
+    transactions.init()
+    control.call("verify_task", {"connector": connector, "task": number, "generation": spec.generation})
+    offsets = _offsets(control, spec, place_of(spec, exactly_once=True))
+    ends = boundaries(
+        spec.connector_config,
+        flush_interval_s=common["commit_interval_s"],
+        timeout_s=timeout_s,
+    )
+    runner = ExactlyOnceRunner(
+        producer=producer,
+        transactions=transactions,
+        boundaries=ends,
+        offsets_topic=offsets.place.topic,
+        copy=offsets.copy,
+        **_of_producer(config),
+        **common,
+    )
+    return runner, offsets, ends
+
+
+def _offsets(control: Control, spec: TaskSpec, place: Place) -> _Offsets:
+    by_worker = read_by_worker(control, spec.id.connector)
+    if not place.own:
+        return _Offsets(place=place, read=by_worker, copy=None)
+    topic = open_topic(spec, place.topic, alive(control))
+    topic.ensure()
+    copier = clients.make_producer(clients.workers_producer_config(spec))
+    return _Offsets(
+        place=place,
+        read=read_own(topic, spec.id.connector, by_worker),
+        copy=OffsetCopy(copier, spec.worker["offset.storage.topic"]),
+    )
+
+
+def _of_producer(config: dict[str, Any]) -> dict[str, Any]:
+    """What of the producer's settings the sender must know."""
+    largest = config.get("message.max.bytes")
+    return {
+        "sticky": config.get("partitioner") == "murmur2_random",
+        "message_max": None if largest is None else int(largest),
+    }

@@ -1,0 +1,307 @@
+"""The main loop of a source task: poll, hand over, serve acknowledgements, pause, stop.
+
+One thread does all of it, so a plugin's methods are never called concurrently; delivery callbacks run inside
+`producer.poll`. What a delivery guarantee needs is in the subclasses: `source_task` (at least once) and
+`exactly_once`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from klamm.connect.child.control import Control
+from klamm.connect.child.dead_letters import DeadLetters
+from klamm.connect.child.offset_writer import RecordProducer
+from klamm.connect.child.origins import SourceOrigin
+from klamm.connect.child.plugins import Converters
+from klamm.connect.child.retry import Stopped
+from klamm.connect.child.source_figures import SourceFigures
+from klamm.connect.child.source_records import SourceRecords
+from klamm.connect.child.source_send import MESSAGE_MAX, Sender, Told, refused
+from klamm.connect.child.tolerance import Tolerance
+from klamm.connect.child.transform_chain import TransformChain
+from klamm.connect.model import TaskSpec
+from klamm_plugins.connector import SourcePartition, SourceTask, TransactionContext
+from klamm_plugins.errors import RetriableError
+from klamm_plugins.records import RecordMetadata, SourceRecord
+
+log = logging.getLogger(__name__)
+
+# Enough to keep the broker busy, few enough to drain within the time for a graceful stop.
+IN_FLIGHT_MAX: Final = 50_000
+DRAIN_STEP_S: Final = 0.05
+_RETRY_MIN_S: Final = 0.1
+_RETRY_MAX_S: Final = 10.0
+_LAG_INTERVAL_S: Final = 1.0
+# A source that has nothing and does not wait itself must not spin.
+_IDLE_POLL_S: Final = 0.02
+
+ReadOffsets = Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]]
+
+
+class SourceContext:
+    """SourceTaskContext for the task: its config, its committed offsets, and how it ends transactions."""
+
+    def __init__(
+        self,
+        control: Control,
+        configs: dict[str, str],
+        read_offsets: ReadOffsets,
+        transactions: TransactionContext | None = None,
+    ) -> None:
+        self._read = read_offsets
+        self.configs = configs
+        self.stopping = control.stopping
+        self.transaction_context = transactions
+
+    def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
+        return self.offsets([partition])[0]
+
+    def offsets(self, partitions: Collection[SourcePartition]) -> list[dict[str, Any] | None]:
+        return self._read([dict(p) for p in partitions])
+
+
+class SourceLoop(ABC):
+    """See the module. `producer` may be a fake."""
+
+    def __init__(
+        self,
+        *,
+        control: Control,
+        spec: TaskSpec,
+        task: SourceTask,
+        converters: Converters,
+        producer: RecordProducer,
+        chain: TransformChain | None = None,
+        dead_letters: DeadLetters | None = None,
+        ensure_topics: Callable[[Callable[[], None]], Callable[[str], None]] | None = None,
+        sticky: bool = True,
+        message_max: int | None = None,
+    ) -> None:
+        self._control = control
+        self._vitals = control.vitals
+        self._task = task
+        self._producer = producer
+        # A callback per record into the plugin only where the plugin wants it.
+        self._tells_task = type(task).commit_record is not SourceTask.commit_record
+        self._tolerance = Tolerance(
+            spec.connector_config,
+            control=control,
+            task=spec.id,
+            dead_letters=dead_letters,
+            origin=SourceOrigin(converters),
+        )
+        self._tolerance.retry.wait = self._wait_for_retry
+        self._records = SourceRecords(
+            converters=converters,
+            chain=chain or TransformChain(),
+            tolerance=self._tolerance,
+            records=self._tells_task,
+        )
+        self._sender = Sender(
+            producer,
+            tolerance=self._tolerance,
+            wait=self._wait_for_broker,
+            ensure_topic=ensure_topics(self._wait_for_broker) if ensure_topics else lambda _topic: None,
+            sticky=sticky,
+            message_max=message_max or MESSAGE_MAX,
+        )
+        self._figures = SourceFigures(control.vitals.figures)
+        self._lag_due = 0.0
+        self._topics: set[str] = set()
+        self._retry_s = _RETRY_MIN_S
+
+    def run(self) -> None:
+        """Until told to stop; raises what fails the task. What can be committed is committed on the way out."""
+        try:
+            self._begin()
+            while not self._control.stopping.is_set():
+                if self._control.paused:
+                    self._stay_paused()
+                else:
+                    self._step()
+        except Stopped:
+            log.warning("the task had to stop before the broker had taken all; the rest comes again")
+            self._end(failed=True)
+        except BaseException:
+            self._end_failed()
+            raise
+        else:
+            self._end(failed=False)
+
+    def _end_failed(self) -> None:
+        """The error that ends the task is the one that is told, whatever comes of this."""
+        try:
+            self._end(failed=True)
+        except Exception:
+            log.exception("what was sent before the error could not be settled")
+
+    # What a guarantee is made of
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Before the first poll, and after a pause."""
+
+    @abstractmethod
+    def _dispatch(self, records: Sequence[SourceRecord]) -> None:
+        """Send what one poll gave."""
+
+    @abstractmethod
+    def _polled_nothing(self) -> None:
+        """A poll gave nothing."""
+
+    @abstractmethod
+    def _commit_if_due(self) -> None:
+        """Called often."""
+
+    @abstractmethod
+    def _rest(self) -> None:
+        """Before a pause: commit what there is."""
+
+    @abstractmethod
+    def _end(self, *, failed: bool) -> None:
+        """After the last poll. `failed`: an error is on its way, or the time was over."""
+
+    @property
+    @abstractmethod
+    def _acknowledged(self) -> int:
+        """Records acknowledged so far."""
+
+    @property
+    @abstractmethod
+    def _pending(self) -> bool:
+        """Whether records are under way."""
+
+    # The loop
+
+    def _step(self) -> None:
+        # Unacknowledged records of a source that has nothing more are waited for at the broker. (The producer's own
+        # length counts its error events, too.)
+        self._vitals.enter("broker" if self._pending else "input")
+        records = self._poll()
+        if records:
+            self._vitals.moved()
+            self._dispatch(records)
+            self._serve(0)
+        else:
+            self._polled_nothing()
+            # Acknowledgements of a burst's last records are worth a moment; so is not spinning.
+            self._serve(_IDLE_POLL_S)
+
+    def _poll(self) -> Sequence[SourceRecord] | None:
+        began = time.monotonic()
+        try:
+            records = self._task.poll()
+        except RetriableError as e:
+            log.warning("poll failed, trying again in %.1f s: %s", self._retry_s, e)
+            self._wait(self._retry_s)
+            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            return None
+        self._retry_s = _RETRY_MIN_S
+        if records:
+            self._figures.polled(len(records), time.monotonic() - began)
+        return records
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._control.stopping.is_set() and (left := until - time.monotonic()) > 0:
+            self._serve(min(left, 0.2))
+            self._vitals.enter("input")
+
+    def _wait_for_retry(self, seconds: float) -> None:
+        self._serve(seconds)
+        self._vitals.beat()
+
+    def _serve(self, timeout_s: float) -> None:
+        """Take acknowledgements for up to `timeout_s`, commit what is due. Raises a failed delivery."""
+        self._take(timeout_s)
+        self._tolerance.serve()
+        self._show()
+        now = time.monotonic()
+        if now >= self._lag_due:
+            self._lag_due = now + _LAG_INTERVAL_S
+            self._ask_lag()
+        self._commit_if_due()
+
+    def _take(self, timeout_s: float) -> None:
+        """Delivery callbacks. Raises the error of a record that was refused."""
+        fatal: KafkaException | None = None
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as e:
+            fatal = e
+        if self._sender.failure is not None:
+            raise self._sender.failure
+        if fatal is not None:
+            raise refused(fatal.args[0], ", ".join(sorted(self._topics))) from fatal
+
+    def _show(self) -> None:
+        acknowledged = self._acknowledged
+        self._vitals.acknowledged(acknowledged)
+        self._figures.written(acknowledged, len(self._producer))
+
+    def _ask_lag(self) -> None:
+        try:
+            lag = self._task.lag()
+            # What is on its way is behind as well, by an amount that the source's unit cannot tell.
+            self._vitals.lag = None if lag == 0 and self._pending else lag
+        except Exception:
+            log.exception("the task's lag() raised")
+            self._vitals.lag = None
+
+    def _stay_paused(self) -> None:
+        self._rest()
+        self._control.notify("state", state="PAUSED")
+        while self._control.paused and not self._control.stopping.is_set():
+            self._vitals.enter("paused")
+            self._serve(0)
+            self._control.wait_for_order(0.5)
+        if not self._control.stopping.is_set():
+            self._begin()
+            self._control.notify("state", state="RUNNING")
+
+    def _must_stop_now(self) -> bool:
+        """Whether the time for a graceful stop is over."""
+        return self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0
+
+    def _wait_for_broker(self) -> None:
+        """A moment, until there may be room again. Raises Stopped when the task must stop: what is not sent comes again."""
+        self._vitals.enter("broker")
+        self._serve(DRAIN_STEP_S)
+        if self._must_stop_now():
+            raise Stopped
+        self._vitals.enter("input")
+
+    def _limit_in_flight(self) -> None:
+        if len(self._producer) > IN_FLIGHT_MAX:
+            while len(self._producer) > IN_FLIGHT_MAX // 2:
+                self._wait_for_broker()
+
+    def _use(self, topic: str) -> None:
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self._control.notify("topics", topics=sorted(self._topics))
+
+    # What the task is told
+
+    @property
+    def _told(self) -> Told | None:
+        return self._commit_record if self._tells_task else None
+
+    def _commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
+        try:
+            self._task.commit_record(record, metadata)
+        except Exception:
+            log.exception("the task's commit_record() raised")
+
+    def _call_commit(self) -> None:
+        try:
+            self._task.commit()
+        except Exception:
+            log.exception("the task's commit() raised")

@@ -1,0 +1,217 @@
+"""From what a source task gives out to what a producer takes: transforms, then converters, list by list.
+
+A chunk is what can be converted, sent and tracked together: consecutive records of one source partition whose
+transformed records share topic, partition and schemas. A record that a transform drops, or that is bad and tolerated,
+stays in its chunk as an original, so that its offset counts as done with those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm.connect.child.plugins import Converters
+from klamm.connect.child.tolerance import Stage, Tolerance
+from klamm.connect.child.transform_chain import TransformChain
+from klamm_plugins.batch import SourceBatch
+from klamm_plugins.records import SourceRecord
+
+RawHeaders = list[tuple[str, bytes | None]]
+
+# A chunk is what offsets advance by: small ones commit finer, large ones cost less.
+CHUNK_RECORDS_MAX: Final = 500
+
+
+@dataclass(slots=True, kw_only=True)
+class Chunk:
+    """`originals` are all records, `sent` those of them that are sent, each beside its bytes. `keys`, `headers` and `timestamps` are None where no record has one."""
+
+    topic: str
+    partition: int | None
+    source_partition: dict[str, Any]
+    source_offset: dict[str, Any]
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    headers: list[RawHeaders | None] | None = None
+    timestamps: list[int] | None = None
+    originals: Sequence[SourceRecord] = ()
+    sent: Sequence[SourceRecord] = ()
+
+
+Made = tuple[SourceRecord, SourceRecord | None]
+"""A record as the task gave it out, and what takes its place."""
+
+
+class SourceRecords:
+    """See the module. `records` asks for records also where they came in columns."""
+
+    def __init__(
+        self, *, converters: Converters, chain: TransformChain, tolerance: Tolerance, records: bool
+    ) -> None:
+        self._converters = converters
+        self._chain = chain
+        self._tolerance = tolerance
+        self._records = records or bool(chain)
+
+    def chunks(self, records: Sequence[SourceRecord]) -> Iterator[Chunk]:
+        """What `records` come to, in order. Raises what the tolerance raises."""
+        if isinstance(records, SourceBatch) and not self._records:
+            yield from self._of_columns(records)
+            return
+        if self._chain:
+            pairs: Sequence[Made] = self._chain.apply(records, self._tolerance)
+        else:
+            pairs = list(zip(records, records, strict=True))
+        for part in _alike(pairs):
+            yield self._of_records(part)
+
+    def _of_columns(self, batch: SourceBatch) -> Iterator[Chunk]:
+        for start in range(0, len(batch), CHUNK_RECORDS_MAX):
+            part = batch[start : start + CHUNK_RECORDS_MAX]
+            try:
+                keys, values = self._bytes(
+                    part.topic, part.key_schema, part.keys, part.value_schema, part.values
+                )
+            except Exception:
+                yield from map(self._of_records, _alike([(r, r) for r in part]))
+                continue
+            yield Chunk(
+                topic=part.topic,
+                partition=part.partition,
+                source_partition=part.source_partition,
+                source_offset=part.offset(len(part) - 1),
+                values=values,
+                keys=keys,
+                timestamps=None if part.timestamp is None else [part.timestamp] * len(part),
+                originals=part,
+                sent=part,
+            )
+
+    def _of_records(self, pairs: Sequence[Made]) -> Chunk:
+        last = pairs[-1][0]
+        originals = [original for original, _ in pairs]
+        made = [record for _, record in pairs if record is not None]
+        first = made[0] if made else last
+        kept = originals if len(made) == len(pairs) else [o for o, record in pairs if record is not None]
+        chunk = Chunk(
+            topic=first.topic,
+            partition=first.partition,
+            source_partition=last.source_partition,
+            source_offset=last.source_offset,
+            values=[],
+            originals=originals,
+            sent=kept,
+        )
+        if made:
+            self._fill(chunk, made)
+        return chunk
+
+    def _fill(self, chunk: Chunk, made: list[SourceRecord]) -> None:
+        first = made[0]
+        try:
+            chunk.keys, chunk.values = self._bytes(
+                first.topic,
+                first.key_schema,
+                [r.key for r in made] if any(r.key is not None for r in made) else None,
+                first.value_schema,
+                [r.value for r in made],
+            )
+            if any(r.headers for r in made):
+                chunk.headers = [self._headers(r) if r.headers else None for r in made]
+        except Exception:
+            # Which record it was is found, and judged, one by one.
+            made = self._one_by_one(chunk, made)
+        if any(r.timestamp is not None for r in made):
+            # 0 is librdkafka's "none": it takes the time of sending. The epoch itself cannot be said (differences.md).
+            chunk.timestamps = [r.timestamp or 0 for r in made]
+
+    def _bytes(
+        self,
+        topic: str,
+        key_schema: Any,
+        keys: list[Any] | None,
+        value_schema: Any,
+        values: list[Any],
+    ) -> tuple[list[bytes | None] | None, list[bytes | None]]:
+        converted: list[bytes | None] | None
+        if keys is not None:
+            converted = self._converters.key.from_connect_data_many(topic, key_schema, keys)
+        else:
+            # All are None: what one becomes (JSON with schemas has bytes for it) all become.
+            none = self._converters.key.from_connect_data(topic, key_schema, None)
+            converted = None if none is None else [none] * len(values)
+        return converted, self._converters.value.from_connect_data_many(topic, value_schema, values)
+
+    def _one_by_one(self, chunk: Chunk, made: list[SourceRecord]) -> list[SourceRecord]:
+        """Fill `chunk` with those that can be converted; they are what comes back."""
+        good: list[SourceRecord] = []
+        sent: list[SourceRecord] = []
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        headers: list[RawHeaders | None] = []
+        for original, record in zip(chunk.sent, made, strict=True):
+            raw = self._convert(original, record)
+            if raw is not None:
+                good.append(record)
+                sent.append(original)
+                keys.append(raw[0])
+                values.append(raw[1])
+                headers.append(raw[2])
+        chunk.sent, chunk.values = sent, values
+        chunk.keys = keys if any(key is not None for key in keys) else None
+        chunk.headers = headers if any(headers) else None
+        return good
+
+    def _convert(
+        self, original: SourceRecord, record: SourceRecord
+    ) -> tuple[bytes | None, bytes | None, RawHeaders | None] | None:
+        topic, converters, call = record.topic, self._converters, self._tolerance.retry.call
+        stage = Stage.HEADER_CONVERTER
+        try:
+            headers = call(stage, lambda: self._headers(record)) if record.headers else None
+            stage = Stage.KEY_CONVERTER
+            key = call(stage, lambda: converters.key.from_connect_data(topic, record.key_schema, record.key))
+            stage = Stage.VALUE_CONVERTER
+            value = call(
+                stage, lambda: converters.value.from_connect_data(topic, record.value_schema, record.value)
+            )
+        except Exception as e:
+            self._tolerance.failed(original, e, stage=stage, executing=converters.class_name(stage))
+            return None
+        return key, value, headers
+
+    def _headers(self, record: SourceRecord) -> RawHeaders:
+        convert = self._converters.header.from_connect_header
+        return [(h.name, convert(record.topic, h.name, h.schema, h.value)) for h in record.headers]
+
+
+def dropped(chunk: Chunk) -> list[SourceRecord]:
+    """The originals that are not sent."""
+    if len(chunk.originals) == len(chunk.sent):
+        return []
+    sent = set(map(id, chunk.sent))
+    return [record for record in chunk.originals if id(record) not in sent]
+
+
+def _alike(pairs: Sequence[Made]) -> Iterator[Sequence[Made]]:
+    """Cut into chunks."""
+    start = 0
+    source_partition = pairs[0][0].source_partition
+    like: SourceRecord | None = None
+    for i, (original, record) in enumerate(pairs):
+        theirs = original.source_partition
+        same = theirs is source_partition or theirs == source_partition
+        if like is not None and record is not None and same:
+            same = (
+                record.value_schema is like.value_schema
+                and record.key_schema is like.key_schema
+                and record.topic == like.topic
+                and record.partition == like.partition
+            )
+        if not same or i - start == CHUNK_RECORDS_MAX:
+            yield pairs[start:i]
+            start, source_partition, like = i, theirs, None
+        if like is None:
+            like = record
+    yield pairs[start:]

@@ -1,0 +1,252 @@
+"""Hands chunks of converted records to the producer, and learns what became of them.
+
+Records without headers and timestamps go as lists (`produce_batch`). Those that need no partition of their own (no key)
+go together to one partition, which changes from chunk to chunk as Java's sticky partitioner does; since a partition's
+records are acknowledged in order, the last one's acknowledgement is that of all. That holds because the
+producer's `enable.gapless.guarantee` stops it where a record in between is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from klamm.connect.child.offset_tracker import Run
+from klamm.connect.child.offset_writer import RecordProducer
+from klamm.connect.child.source_records import Chunk
+from klamm.connect.child.tolerance import Stage, Tolerance
+from klamm_plugins.errors import ConnectError, DataError
+from klamm_plugins.records import RecordMetadata, SourceRecord
+
+log = logging.getLogger(__name__)
+
+# librdkafka's default of message.max.bytes, and what it adds to a message of this size at most.
+MESSAGE_MAX: Final = 1_000_000
+MESSAGE_OVERHEAD: Final = 512
+# As Java's default batch.size: the partition of records without keys changes after about so many bytes.
+_STICKY_BYTES: Final = 16_384
+# How long what is known of a topic's partitions is used (Java: metadata.max.age.ms).
+_METADATA_AGE_S: Final = 300.0
+_METADATA_TIMEOUT_S: Final = 5.0
+_EXECUTING: Final = "org.apache.kafka.connect.runtime.WorkerSourceTask"
+
+Delivered = Callable[[KafkaError | None, Message], None]
+Told = Callable[[SourceRecord, RecordMetadata | None], None]
+
+
+class Sender:
+    """See the module. `wait` is called while the producer takes nothing: it takes acknowledgements, and raises when the
+    task must stop. `ensure_topic` is called with the topic of each chunk before it is sent.
+    """
+
+    def __init__(
+        self,
+        producer: RecordProducer,
+        *,
+        tolerance: Tolerance,
+        wait: Callable[[], None],
+        ensure_topic: Callable[[str], None],
+        sticky: bool = True,
+        message_max: int = MESSAGE_MAX,
+    ) -> None:
+        self._producer = producer
+        self._tolerance = tolerance
+        self._wait = wait
+        self._ensure_topic = ensure_topic
+        self._partitions = StickyPartitions(producer) if sticky else None
+        self._message_max = message_max - MESSAGE_OVERHEAD
+        self.acked = 0
+        self.failure: ConnectError | None = None
+
+    def send(self, chunk: Chunk, run: Run | None, told: Told | None = None) -> None:
+        """Send it all. `run.pending` is counted down as records are acknowledged (None: nobody needs to know), `told` is
+        called for each that is. Raises ConnectError for what the producer refuses.
+        """
+        if not chunk.values:
+            return
+        self._ensure_topic(chunk.topic)
+        if told is None and chunk.headers is None and chunk.timestamps is None and self._all_fit(chunk):
+            self._send_list(chunk, run)
+        else:
+            self._send_each(chunk, run, told)
+
+    def _all_fit(self, chunk: Chunk) -> bool:
+        """Whether the client takes every record, so that none has to be judged by itself."""
+        values = chunk.values
+        if None in values:
+            return False
+        largest = max(map(len, values))  # type: ignore[arg-type]
+        if chunk.keys is not None:
+            largest += max(0 if key is None else len(key) for key in chunk.keys)
+        return largest <= self._message_max
+
+    def _send_list(self, chunk: Chunk, run: Run | None) -> None:
+        messages: list[dict[str, Any]]
+        partition = chunk.partition
+        if chunk.keys is None:
+            messages = [{"value": value} for value in chunk.values]
+            if partition is None and self._partitions is not None:
+                partition = self._partitions.pick(chunk.topic, chunk.values)
+        else:
+            messages = [{"key": k, "value": v} for k, v in zip(chunk.keys, chunk.values, strict=True)]
+        more: dict[str, Any] = {}
+        if run is not None and partition is not None:
+            messages[-1]["callback"] = self._on_last(run, len(messages))
+        elif run is not None:
+            more["on_delivery"] = self._on_each(run)
+        place = -1 if partition is None else partition
+        while (queued := self._producer.produce_batch(chunk.topic, messages, place, **more)) < len(messages):
+            messages = self._left(messages, chunk)
+            if not queued:
+                self._wait()
+
+    def _left(self, messages: list[dict[str, Any]], chunk: Chunk) -> list[dict[str, Any]]:
+        """Those that found no room, to be sent again: always the last ones."""
+        left = [message for message in messages if "_error" in message]
+        for message in left:
+            error: KafkaError = message.pop("_error")
+            if error.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - spelled so by librdkafka
+                raise refused(error, chunk.topic)
+        return left
+
+    def _send_each(self, chunk: Chunk, run: Run | None, told: Told | None) -> None:
+        partition = -1 if chunk.partition is None else chunk.partition
+        delivered = None if run is None else self._on_each(run)
+        for i, value in enumerate(chunk.values):
+            key = None if chunk.keys is None else chunk.keys[i]
+            timestamp = 0 if chunk.timestamps is None else chunk.timestamps[i]
+            headers = None if chunk.headers is None else chunk.headers[i]
+            record = chunk.sent[i]
+            callback = delivered if told is None else self._telling(delivered, record, told)
+            message = (chunk.topic, value, key, partition, callback, callback, timestamp, headers)
+            try:
+                self._produce(message, record)
+            except DataError as e:
+                self._leave_out(record, run, told, e)
+
+    def _produce(self, message: tuple[Any, ...], record: SourceRecord) -> None:
+        topic, value, key, *_ = message
+        while True:
+            try:
+                self._producer.produce(*message)
+            except BufferError:
+                self._wait()
+            except KafkaException as e:
+                raise refused(e.args[0], topic, _about(record, key, value)) from e
+            else:
+                return
+
+    def _leave_out(self, record: SourceRecord, run: Run | None, told: Told | None, error: DataError) -> None:
+        """A record that the client will not send, whatever becomes of others. What the broker refuses is another
+        matter: it refuses whole batches, with good records in them.
+        """
+        if not self._tolerance.all:
+            raise error
+        self._tolerance.failed(record, error, stage=Stage.KAFKA_PRODUCE, executing=_EXECUTING)
+        if run is not None:
+            run.pending -= 1
+        if told is not None:
+            told(record, None)
+
+    def _on_each(self, run: Run) -> Delivered:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                run.pending -= 1
+                self.acked += 1
+            else:
+                self._failed(error, message)
+
+        return delivered
+
+    def _on_last(self, run: Run, count: int) -> Delivered:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                run.pending -= count
+                self.acked += count
+            else:
+                self._failed(error, message)
+
+        return delivered
+
+    def _telling(self, delivered: Delivered | None, record: SourceRecord, told: Told) -> Delivered:
+        def tell(error: KafkaError | None, message: Message) -> None:
+            if delivered is not None:
+                delivered(error, message)
+            if error is None:
+                told(record, _metadata(message))
+
+        return tell
+
+    def _failed(self, error: KafkaError, message: Message) -> None:
+        if self.failure is None:
+            self.failure = refused(error, message.topic())
+
+
+class StickyPartitions:
+    """Which partition the next records without keys go to: one at random, for about a batch's worth of bytes."""
+
+    def __init__(self, producer: RecordProducer) -> None:
+        self._producer = producer
+        self._known: dict[str, tuple[float, list[int]]] = {}
+        self._now: dict[str, tuple[int, int]] = {}  # topic -> partition, bytes that may still go there
+
+    def pick(self, topic: str, values: list[bytes | None]) -> int | None:
+        """None while the topic is not known: librdkafka then finds one."""
+        partition, left = self._now.get(topic, (-1, 0))
+        if left <= 0:
+            choices = self._partitions(topic)
+            if not choices:
+                return None
+            partition, left = random.choice(choices), _STICKY_BYTES
+        # All have about the size of the first: what is exact would cost more than it is worth.
+        self._now[topic] = partition, left - len(values[0] or b"") * len(values)
+        return partition
+
+    def _partitions(self, topic: str) -> list[int]:
+        """Those that have a leader."""
+        at, found = self._known.get(topic, (0.0, []))
+        now = time.monotonic()
+        if found and now - at < _METADATA_AGE_S:
+            return found
+        try:
+            metadata = self._producer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
+        except KafkaException as e:
+            log.info("the partitions of topic %s are not known: %s", topic, e.args[0].str())
+        else:
+            found = [p.id for p in metadata.partitions.values() if p.leader >= 0] or found
+        self._known[topic] = now, found
+        return found
+
+
+def _about(record: SourceRecord, key: bytes | None, value: bytes | None) -> str:
+    """Where a record came from and how large it is: what a user needs to find it."""
+    size = len(key or b"") + len(value or b"")
+    return f" of {size} bytes, source partition {record.source_partition}, offset {record.source_offset},"
+
+
+def refused(error: KafkaError, topic: str | None, about: str = "") -> ConnectError:
+    """The task's error for a record that cannot be delivered; `about` says which it is, where that is known."""
+    text = f"A record{about} could not be sent to topic {topic}: {error.str()} ({error.name()})"
+    too_large = (
+        error.code() == KafkaError.MSG_SIZE_TOO_LARGE or "Broker: Message size too large" in error.str()
+    )
+    if too_large:
+        text += "; larger ones need producer.override.max.request.size and the topic's max.message.bytes"
+    if too_large or error.code() in {KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD}:
+        return DataError(text)
+    return ConnectError(text)
+
+
+def _metadata(message: Message) -> RecordMetadata:
+    _, timestamp = message.timestamp()
+    return RecordMetadata(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        timestamp if timestamp >= 0 else None,
+    )

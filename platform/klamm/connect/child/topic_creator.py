@@ -1,0 +1,82 @@
+"""Makes the topics that a source's records go to, by the connector's topic creation rules (KIP-158).
+
+Without rules, or with the worker's `topic.creation.enable=false`, it is left to the broker. Each topic is looked at
+once, before its first record is sent. A broker that is away is waited for; one that refuses fails the task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klamm.connect.child import clients
+from klamm.connect.model import TaskSpec
+from klamm.connect.topic_creation import Group, TopicRules, rules
+from klamm_plugins.errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+_ADMIN_S: Final = 10.0
+
+
+class TopicCreator:
+    """See the module. `wait` is called between tries, and raises when the task must stop."""
+
+    def __init__(self, topic_rules: TopicRules, admin: AdminClient, wait: Callable[[], None]) -> None:
+        self._rules = topic_rules
+        self._admin = admin
+        self._wait = wait
+        self._seen: set[str] = set()
+
+    def __call__(self, topic: str) -> None:
+        """See that a topic is there. Raises ConnectError."""
+        while topic not in self._seen:
+            try:
+                self._ensure(topic)
+            except KafkaException as e:
+                error: KafkaError = e.args[0]
+                if not clients.is_away(error):
+                    raise ConnectError(
+                        f"Task failed to create new topic {topic} by the topic creation group "
+                        f"{self._rules.group_of(topic).name}: {error.str()} ({error.name()}). Ensure that the task is "
+                        "authorized to create topics or that the topic exists and restart the task"
+                    ) from e
+                log.warning("topic %s cannot be looked at: %s", topic, error.str())
+                self._wait()
+            else:
+                self._seen.add(topic)
+
+    def _ensure(self, topic: str) -> None:
+        # Metadata of all topics: to ask for one by name would create it with the broker's defaults.
+        if topic in self._admin.list_topics(timeout=_ADMIN_S).topics:
+            return
+        group = self._rules.group_of(topic)
+        try:
+            self._admin.create_topics([_new_topic(topic, group)], request_timeout=_ADMIN_S)[topic].result()
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        else:
+            log.info("created topic %s by the topic creation group %s", topic, group.name)
+
+
+def _new_topic(topic: str, group: Group) -> NewTopic:
+    return NewTopic(
+        topic,
+        num_partitions=group.partitions,
+        replication_factor=group.replication_factor,
+        config=dict(group.configs),
+    )
+
+
+def ensure_topics(spec: TaskSpec, wait: Callable[[], None]) -> Callable[[str], None]:
+    """What makes a task's topics; nothing where that is the broker's business."""
+    found = rules(spec.connector_config)
+    if found is None or spec.worker.get("topic.creation.enable", "true").strip().lower() == "false":
+        return lambda _topic: None
+    admin = clients.make_admin(clients.admin_config(spec, f"connector-adminclient-{spec.id}"))
+    return TopicCreator(found, admin, wait)
