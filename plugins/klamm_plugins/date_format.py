@@ -59,7 +59,7 @@ class DateFormat:
         self.pattern = pattern
         self._fields = _fields(pattern)
         self._step_ms = _step_ms(self._fields)
-        self._last = (-1, "")  # the last moment that was written, in steps
+        self._last: tuple[int | None, str] = (None, "")  # the last moment that was written, in steps
         self._writers = [_writer(f) for f in self._fields]
         self._century_from = time.gmtime().tm_year - 80 if century_from is None else century_from
         self._reader: re.Pattern[str] | None = None
@@ -176,8 +176,7 @@ def _week_of_year(moment: datetime) -> int:
 
 def _week_year(moment: datetime) -> int:
     saturday = moment.toordinal() + 6 - moment.isoweekday() % 7
-    new_year = date(moment.year + 1, 1, 1).toordinal() if moment.year < 9999 else saturday + 1
-    return moment.year + (saturday >= new_year)
+    return moment.year + (saturday > date(moment.year, 12, 31).toordinal())
 
 
 def _week_of_month(moment: datetime) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_base.errors import ConfigError
+from klamm_plugins.logical import is_logical
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct
 from klamm_plugins.schema import Type as SchemaType
 from klamm_plugins.transforms._parts import (
@@ -95,7 +96,9 @@ class Cast(PartTransformation):
         convert = caster(schema, target)
         if schema is None:
             return Plan(None, convert)
-        builder = like(schema, target).default(convert(schema.default))
+        # A number that was a date is no date any more; Kafka leaves it the name, which its converters then refuse.
+        builder = SchemaBuilder(target) if is_logical(schema) else like(schema, target)
+        builder.default(convert(schema.default))
         return Plan((builder.optional() if schema.optional else builder).build(), convert)
 
     def _of_struct(self, schema: Schema) -> Plan:
