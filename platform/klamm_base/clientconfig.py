@@ -20,7 +20,7 @@ from klamm_base.rdkafkasecurity import NO_EFFECT as SECURITY_NO_EFFECT
 from klamm_base.rdkafkasecurity import TRANSLATED as SECURITY
 from klamm_base.rdkafkasecurity import rdkafka_security
 
-__all__ = ["Kind", "Translated", "translate", "warn_once"]
+__all__ = ["Kind", "Translated", "refusal", "translate", "warn_once"]
 
 log = logging.getLogger(__name__)
 
@@ -127,17 +127,32 @@ def _integer(text: str) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _librdkafka_has(name: str) -> bool:
-    """Whether the librdkafka at hand knows a property; asked by making a client that cannot be made."""
-    from confluent_kafka import KafkaException, Producer
-
+    """Whether the librdkafka at hand knows a property."""
     if name in {"logger", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_delivery"}:
         return True
+    said = _asked({name: ""})
+    return f'No such configuration property: "{name}"' not in said
+
+
+def refusal(config: Mapping[str, str]) -> tuple[str, str] | None:
+    """(property, why) of the first setting that librdkafka refuses by itself; None when it takes all."""
+    for name, value in config.items():
+        said = _asked({name: value})
+        if _PROBE not in said:
+            return name, said
+    return None
+
+
+def _asked(config: Mapping[str, str]) -> str:
+    """What librdkafka says of settings: it is asked for a client that cannot be made."""
+    from confluent_kafka import KafkaException, Producer
+
     try:
-        Producer({name: "", _PROBE: ""})
+        Producer({**config, _PROBE: ""})
     except KafkaException as e:
-        return f'No such configuration property: "{name}"' not in e.args[0].str()
-    except (TypeError, ValueError):
-        return True  # known, and of another type
+        return str(e.args[0].str())
+    except (TypeError, ValueError) as e:
+        return f"{e} ({_PROBE})"  # known, and of another type
     raise AssertionError(f"librdkafka knows {_PROBE}")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pluggy
 
 if TYPE_CHECKING:
+    from klamm_plugins.config_provider import ConfigProvider
     from klamm_plugins.connector import SinkConnector, SourceConnector
     from klamm_plugins.converter import Converter, HeaderConverter
     from klamm_plugins.transform import Predicate, Transformation
@@ -43,4 +44,10 @@ def register_transforms() -> Sequence[type[Transformation]]:
 @hookspec
 def register_predicates() -> Sequence[type[Predicate]]:
     """The predicate classes of this package."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_config_providers() -> Sequence[type[ConfigProvider]]:
+    """The config provider classes of this package; they run in the worker."""
     raise NotImplementedError

@@ -22,6 +22,7 @@ from klamm.connect.definitions import (
     TOPICS_REGEX,
 )
 from klamm.connect.model import PluginInfo
+from klamm.connect.override_policy import override_rows
 from klamm.connect.plugins import CONVERTER, HEADER_CONVERTER, PluginRegistry
 from klamm_base.configdef import (
     NO_DEFAULT,
@@ -113,6 +114,7 @@ def config_infos(
     for name in CONVERTERS:
         if name in converter_keys:
             rows += _converter_rows(name, converter_keys[name], given)
+    rows += override_rows(given, worker)
     _check_nulls(rows, config)
     groups = list(dict.fromkeys([*common.groups, *answer.groups]))
     return {

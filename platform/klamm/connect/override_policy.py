@@ -1,0 +1,164 @@
+"""Which client settings a connector may override (KIP-458, KIP-1188), and whether what it overrides can be used.
+
+`connector.client.config.override.policy` of the worker names a policy: All, None, Principal or Allowlist, by Kafka's class
+names or short. Pure, but for the key stores that settings name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm_base.clientconfig import Kind, refusal, translate, warn_once
+from klamm_base.configdef import ConfigDef, Importance, Type, invalid
+from klamm_base.errors import ConfigError
+from klamm_base.redaction import HIDDEN, is_secret_name
+
+POLICY: Final = "connector.client.config.override.policy"
+ALLOWLIST: Final = "connector.client.config.override.allowlist"
+KINDS: Final[tuple[Kind, ...]] = ("producer", "consumer", "admin")
+_PACKAGE: Final = "org.apache.kafka.connect.connector.policy."
+_SUFFIX: Final = "ConnectorClientConfigOverridePolicy"
+_PRINCIPAL: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
+
+
+@dataclass(frozen=True, slots=True)
+class OverridePolicy:
+    """`allowed` None: everything."""
+
+    name: str
+    allowed: frozenset[str] | None
+
+    @classmethod
+    def of(cls, worker: Mapping[str, str]) -> OverridePolicy:
+        """The worker's. Raises ConfigError for one that there is not."""
+        given = worker.get(POLICY, "All").strip()
+        short = given.removeprefix(_PACKAGE).removesuffix(_SUFFIX)
+        match short.lower():
+            case "all":
+                return cls("All", None)
+            case "none":
+                return cls("None", frozenset())
+            case "principal":
+                return cls("Principal", _PRINCIPAL)
+            case "allowlist":
+                names = [n.strip() for n in worker.get(ALLOWLIST, "").split(",")]
+                return cls("Allowlist", frozenset(n for n in names if n))
+        raise invalid(POLICY, given, "use All, None, Principal or Allowlist; other policies are Java classes")
+
+    def objection(self, name: str) -> str | None:
+        """Kafka's sentence when `name` may not be overridden."""
+        if self.allowed is None or name in self.allowed:
+            return None
+        return f"The '{self.name}' policy does not allow '{name}' to be overridden in the connector configuration."
+
+
+def _known(name: str, value: Any) -> None:
+    OverridePolicy.of({POLICY: value or "All"})
+
+
+OVERRIDE_CONFIG: Final = (
+    ConfigDef()
+    .define(
+        POLICY,
+        Type.STRING,
+        "All",
+        validator=_known,
+        importance=Importance.MEDIUM,
+        documentation="Which client settings connectors may override (producer.override., consumer.override., "
+        "admin.override.): All, None, Principal (security.protocol, sasl.mechanism and sasl.jaas.config) or Allowlist.",
+    )
+    .define(
+        ALLOWLIST,
+        Type.LIST,
+        [],
+        importance=Importance.MEDIUM,
+        documentation="The client settings that connectors may override when the policy is Allowlist, separated by commas.",
+    )
+)
+
+
+def overrides(config: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """What a connector overrides for this kind of client, without the prefix."""
+    prefix = f"{kind}.override."
+    return {k[len(prefix) :]: v for k, v in config.items() if k.startswith(prefix)}
+
+
+def override_rows(config: Mapping[str, str], worker: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A row of the validate answer for each override, with what is wrong with it."""
+    policy = OverridePolicy.of(worker)
+    rows: list[dict[str, Any]] = []
+    for kind in KINDS:
+        given = overrides(config, kind)
+        unusable = unusable_overrides(given, worker, kind)
+        for name in sorted(given):
+            said = [policy.objection(name), unusable.get(name)]
+            full = f"{kind}.override.{name}"
+            value = HIDDEN if is_secret_name(name) else given[name]
+            rows.append(
+                {
+                    "definition": None,
+                    "value": {
+                        "name": full,
+                        "value": value,
+                        "recommended_values": [],
+                        "errors": [s for s in said if s is not None],
+                        "visible": True,
+                    },
+                }
+            )
+    return rows
+
+
+def unusable_overrides(given: Mapping[str, str], worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """Why a value cannot be used, by name: the first that librdkafka, or the translation for it, refuses."""
+    literal = {name: value for name, value in given.items() if "${" not in value}
+    if not literal:
+        return {}
+    try:
+        config = translate({**client_settings(worker, kind), **literal}, kind).config
+    except ConfigError as e:
+        return {e.key: str(e)} if e.key in literal else {}
+    own = {name: config[name] for name in literal if isinstance(config.get(name), str)}
+    found = refusal(own)
+    return (
+        {}
+        if found is None
+        else {found[0]: f"Invalid value {literal[found[0]]} for configuration {found[0]}: {found[1]}"}
+    )
+
+
+def client_settings(worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """What the worker's properties say for a kind of client of its tasks: connection settings, then the prefixed ones."""
+    connection = {
+        k: v
+        for k, v in worker.items()
+        if k.startswith(("security.", "sasl.", "ssl."))
+        or k in {"bootstrap.servers", "client.dns.lookup", "client.rack"}
+    }
+    prefix = f"{kind}."
+    return connection | {k[len(prefix) :]: v for k, v in worker.items() if k.startswith(prefix)}
+
+
+def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str, str]) -> None:
+    """Say once of each override of a connector that has no counterpart that it has no effect."""
+    for kind in KINDS:
+        given = overrides(config, kind)
+        if not given:
+            continue
+        try:
+            ignored = translate({**client_settings(worker, kind), **given}, kind).ignored
+        except ConfigError:
+            continue  # its tasks fail with this sentence
+        warn_once([i for i in ignored if i[0] in given], prefix=f"connector {name}: {kind}.override.")
+
+
+def warn_of_worker(worker: Mapping[str, str]) -> None:
+    """The same for the worker's own `producer.`, `consumer.` and `admin.` settings. Raises ConfigError."""
+    for kind in KINDS:
+        settings = client_settings(worker, kind)
+        ignored = translate(settings, kind).ignored
+        prefixed = {k for k in settings if f"{kind}.{k}" in worker}
+        warn_once([i for i in ignored if i[0] in prefixed], prefix=f"{kind}.")
+        warn_once([i for i in ignored if i[0] not in prefixed])

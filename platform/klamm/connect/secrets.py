@@ -1,0 +1,196 @@
+"""A worker's config providers, and what is known of secrets: values for references, and texts without either.
+
+Configurations keep references (`${file:/etc/db.properties:password}`): so they stand in topics and answers. A child gets
+the values, right before it starts; what it says is shown without them. Reading providers may block: `resolve_soon` does it
+in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from klamm_base.configdef import Type
+from klamm_base.errors import ConfigError
+from klamm_base.redaction import HIDDEN, Redactor, is_secret_name, secret_values
+from klamm_base.references import Reference, references_in, replaced, with_references
+from klamm_plugins.config_provider import ConfigData, ConfigProvider
+from klamm_plugins.config_provider_discovery import find_config_provider
+
+log = logging.getLogger(__name__)
+
+PROVIDERS: Final = "config.providers"
+RELOAD: Final = "config.action.reload"
+RESOLVE_S: Final = 30.0
+"""A provider that does not answer in this time counts as failed."""
+_CONFIGS: Final = ("connector_config", "task_config", "config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A configuration with values. `found` are the references and what they stand for; `ttl_ms` the shortest life."""
+
+    config: dict[str, str] = field(repr=False)
+    raw: Mapping[str, str] = field(repr=False)
+    found: Mapping[Reference, str] = field(default_factory=dict, repr=False)
+    ttl_ms: int | None = None
+
+    @property
+    def secrets(self) -> list[str]:
+        return list(self.found.values())
+
+    @property
+    def reloads(self) -> bool:
+        """Whether what uses it starts again when a value's life is over (Kafka's default)."""
+        return self.raw.get(RELOAD, "restart").strip().lower() == "restart"
+
+    def references(self, configs: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+        """Configs that were made from this one, with references instead of values."""
+        return with_references(configs, self.raw, self.found)
+
+
+class Secrets:
+    """One per worker. `redact(text)` knows every value that was resolved or that is a secret by name or type."""
+
+    def __init__(self, providers: Mapping[str, ConfigProvider] | None = None) -> None:
+        self._providers = dict(providers or {})
+        self.redactor = Redactor()
+        self._unknown: set[str] = set()
+
+    @classmethod
+    def from_properties(cls, props: Mapping[str, str]) -> Secrets:
+        """Make the providers that `config.providers` names. Raises ConfigError naming the property."""
+        made: dict[str, ConfigProvider] = {}
+        for name in [n.strip() for n in props.get(PROVIDERS, "").split(",") if n.strip()]:
+            key = f"{PROVIDERS}.{name}.class"
+            prefix = f"{PROVIDERS}.{name}.param."
+            params = {k[len(prefix) :]: v for k, v in props.items() if k.startswith(prefix)}
+            try:
+                provider = find_config_provider(props.get(key, "").strip() or name)()
+                provider.configure(params)
+            except ConfigError as e:
+                at = f"{prefix}{e.key}" if e.key else key
+                raise ConfigError(f"{at}: {e}", key=at) from None
+            made[name] = provider
+        return cls(made)
+
+    def resolve(self, config: Mapping[str, str], *, typed: Iterable[str] = ()) -> Resolved:
+        """Values in place of references; they, and the secrets among the values, are hidden from now on. Blocks.
+
+        A reference to a provider that there is not stays as it is. Raises ConfigError for a value that a provider does
+        not have, without showing any.
+        """
+        wanted: dict[tuple[str, str], set[str]] = {}
+        places: dict[tuple[str, str], str] = {}
+        for key, text in config.items():
+            for reference in references_in(text):
+                if reference.provider in self._providers:
+                    place = reference.provider, reference.path
+                    wanted.setdefault(place, set()).add(reference.key)
+                    places.setdefault(place, key)
+                else:
+                    self._tell_unknown(reference.provider, key)
+        found: dict[Reference, str] = {}
+        ttls: list[int] = []
+        for (provider, path), keys in wanted.items():
+            try:
+                data = self._ask(provider, path, keys)
+            except ConfigError as e:
+                raise ConfigError(
+                    f"{places[provider, path]}: {e}", key=places[provider, path]
+                ) from e.__cause__
+            found |= {Reference(provider, path, key): data.data[key] for key in keys}
+            ttls += [] if data.ttl_ms is None else [data.ttl_ms]
+        values = {key: replaced(text, found.get) for key, text in config.items()}
+        self.redactor.add(found.values())
+        self.redactor.add(secret_values(values, typed))
+        return Resolved(config=values, raw=config, found=found, ttl_ms=min(ttls, default=None))
+
+    async def order(self, order: dict[str, Any]) -> tuple[dict[str, Any], Resolved]:
+        """A child's first message with values in its configurations, and what to hide; and the connector's own.
+
+        Raises ConfigError.
+        """
+        place, names = ("params", ("config",)) if order["run"] == "call" else ("spec", _CONFIGS)
+        spec = dict(order[place])
+        parts = {name: await self.resolve_soon(spec[name]) for name in names if name in spec}
+        if not parts:
+            return order, Resolved(config={}, raw={})
+        found: dict[Reference, str] = {}
+        for name, part in parts.items():
+            spec[name] = part.config
+            found |= part.found
+        ttl_ms = min((p.ttl_ms for p in parts.values() if p.ttl_ms is not None), default=None)
+        own = replace(next(iter(parts.values())), found=found, ttl_ms=ttl_ms)
+        return {**order, place: spec, "hide": own.secrets}, own
+
+    async def resolve_soon(self, config: Mapping[str, str]) -> Resolved:
+        """`resolve` in a thread, if there is anything to ask for. Raises ConfigError."""
+        if not self._providers or not any("${" in text for text in config.values()):
+            return self.resolve(config)
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                return await asyncio.to_thread(self.resolve, config)
+        except TimeoutError:
+            raise ConfigError(f"the config providers did not answer within {RESOLVE_S:g} s") from None
+
+    def redact(self, text: str) -> str:
+        """The text without secrets."""
+        return self.redactor.redact(text)
+
+    def close(self) -> None:
+        for name, provider in self._providers.items():
+            try:
+                provider.close()
+            except Exception:
+                log.exception("config provider %s could not be closed", name)
+
+    def _ask(self, name: str, path: str, keys: set[str]) -> ConfigData:
+        try:
+            data = self._providers[name].get(path, frozenset(keys))
+        except ConfigError:
+            raise
+        except Exception as e:
+            raise ConfigError(f"config provider {name} failed: {type(e).__name__}: {e}") from e
+        absent = sorted(keys - data.data.keys())
+        if absent:
+            raise ConfigError(f"{Reference(name, path, absent[0])}: config provider {name} has no such value")
+        return data
+
+    def _tell_unknown(self, provider: str, key: str) -> None:
+        if provider not in self._unknown:
+            self._unknown.add(provider)
+            log.warning("%s: ${%s:...} is not replaced: %s has no %s", key, provider, PROVIDERS, provider)
+
+
+def concealed(answer: dict[str, Any], resolved: Resolved, secrets: Secrets) -> dict[str, Any]:
+    """A plugin's validate answer with references where it was given values, and no secret in its sentences."""
+    typed: list[str] = []
+    for row in answer["values"]:
+        definition, value = row["definition"], row["value"]
+        name = value["name"]
+        if definition is not None and definition["type"] == Type.PASSWORD:
+            typed.append(name)
+        if references_in(resolved.raw.get(name, "")) and value["value"] not in {None, HIDDEN}:
+            value["value"] = resolved.raw[name]
+    secrets.redactor.add(secret_values(resolved.config, typed))
+    for row in answer["values"]:
+        row["value"]["errors"] = [secrets.redact(e) for e in row["value"]["errors"]]
+    return answer
+
+
+def hide(config: Mapping[str, str], typed: Iterable[str] = ()) -> dict[str, str]:
+    """A configuration as an answer may show it: literal secrets are hidden, references stay."""
+    names = set(typed)
+    return {
+        key: HIDDEN if value and (key in names or is_secret_name(key)) and not references_in(value) else value
+        for key, value in config.items()
+    }
+
+
+def unhide(config: Mapping[str, Any], stored: Mapping[str, str]) -> dict[str, Any]:
+    """A configuration that comes back from whom `hide` showed it: hidden values are the stored ones."""
+    return {key: stored.get(key, value) if value == HIDDEN else value for key, value in config.items()}
