@@ -140,7 +140,7 @@ def raises():
     [
         (SimpleNamespace(register_connectors=hookimpl(raises)), "RuntimeError: no licence"),
         (package([int]), "ConnectError: <class 'int'> is not a connector, converter, transform or predicate class"),
-        (package(["not a class"]), "is not a connector or converter class"),
+        (package(["not a class"]), "is not a connector, converter, transform or predicate class"),
         (
             package([type("Half", (SourceConnector,), {"__module__": "m"})]),
             "m.Half does not implement start, task_class",

@@ -121,13 +121,19 @@ class Child:
 
 
 class Launcher:
-    """See the module."""
+    """See the module. `site`: the folder of the environment that is laid over the worker's packages in all children."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: str | None = None) -> None:
+        self._site = site
         self._server: _Server | None = None
         self._starting: asyncio.Task[_Server] | None = None
         self._next_id = 0
         self._stopped = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has children, or is being started for one."""
+        return self._starting is not None or (self._server is not None and self._server.busy)
 
     @property
     def pid(self) -> int | None:
@@ -169,7 +175,7 @@ class Launcher:
         if self._server is not None and not self._server.lost:
             return self._server
         if self._starting is None:
-            self._starting = asyncio.create_task(_Server.start())
+            self._starting = asyncio.create_task(_Server.start(self._site))
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)
 
@@ -194,15 +200,19 @@ class _Server:
         self._ended = asyncio.Event()
         self._loop.add_reader(control, self._readable)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._children)
+
     @classmethod
-    async def start(cls) -> _Server:
+    async def start(cls, site: str | None) -> _Server:
         control, control_peer = socket.socketpair()
         lease, lease_peer = socket.socketpair()
         fds = (control_peer.fileno(), lease_peer.fileno())
         try:
             # Takes milliseconds, and happens once.
             process = subprocess.Popen(  # noqa: ASYNC220
-                [sys.executable, "-m", "klamm.connect.forkserver", *map(str, fds)],
+                [*_command(site), *map(str, fds)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # the worker's standard output is for its `ready` line
@@ -355,3 +365,10 @@ class _Server:
         with contextlib.suppress(OSError):
             self._control.close()
         self._ended.set()
+
+
+def _command(site: str | None) -> list[str]:
+    module = "klamm.connect.forkserver"
+    if site is None:
+        return [sys.executable, "-m", module]
+    return [sys.executable, "-m", "klamm.environments.overlay", site, module]

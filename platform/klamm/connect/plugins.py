@@ -1,6 +1,7 @@
 """What the worker knows of the installed plugins: names, kinds and versions, never the classes. No I/O.
 
-The list comes from a child (the supervisor's "list_plugins"), because importing a plugin runs its code.
+The list comes from child processes (`plugin_admin`), because importing a plugin runs its code. A plugin may be there in
+several versions (KIP-891): where none is asked for, the newest counts.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ from typing import Final
 from klamm.connect.config import WorkerConfig
 from klamm.connect.definitions import CONVERTERS
 from klamm.connect.model import PluginInfo
+from klamm.environments.versions import sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 
 CONNECTOR_TYPES: Final = ("source", "sink")
 CONVERTER: Final = "converter"
 HEADER_CONVERTER: Final = "header_converter"
+TRANSFORMATION: Final = "transformation"
+PREDICATE: Final = "predicate"
+
+
+class PluginVersionNotFound(ConfigError):
+    """A plugin is there, but in no version that the configuration allows. `versions` are those that are there."""
+
+    def __init__(self, message: str, *, key: str | None, versions: list[str]) -> None:
+        super().__init__(message, key=key)
+        self.versions = versions
 
 
 class PluginRegistry:
@@ -42,13 +54,59 @@ class PluginRegistry:
         if self.connector(name) is None:
             self._learned[name] = plugin
 
-    def connector(self, name: str) -> PluginInfo | None:
-        """The connector that `connector.class` means; None when there is none or several."""
-        return _only(name, self.connectors) or self._learned.get(name)
+    def inherit(self, other: PluginRegistry) -> None:
+        """Keep what another registry has learned."""
+        for name, plugin in other._learned.items():
+            self.learn(name, plugin)
 
-    def plugin(self, name: str, type: str) -> PluginInfo | None:
-        """The plugin of a kind that this name means; None when there is none or several."""
-        return _only(name, self.of_type(type))
+    def connector(self, name: str, version: str | None = None) -> PluginInfo | None:
+        """The connector that `connector.class` means; None when there is none or several, or none of that version."""
+        return _newest(self._allowed(name, CONNECTOR_TYPES, version)) or self._learned.get(name)
+
+    def plugin(self, name: str, type: str, version: str | None = None) -> PluginInfo | None:
+        """The plugin of a kind that this name means; None when there is none or several, or none of that version."""
+        return _newest(self._allowed(name, (type,), version))
+
+    def versions(self, name: str, *types: str) -> list[str]:
+        """The versions of a plugin that are there, the newest last."""
+        return sorted({p.version for p in self._called(name, types)}, key=sort_key)
+
+    def choose(
+        self,
+        name: str,
+        types: tuple[str, ...],
+        *,
+        version: str | None,
+        key: str | None = None,
+        prefer: str | None = None,
+    ) -> PluginInfo | None:
+        """The plugin to use: of the package `prefer` if that has it and no version is asked for, else the newest.
+
+        None when there is none or several. Raises PluginVersionNotFound (Kafka's words), BadVersion.
+        """
+        found = self._called(name, types)
+        fitting = self._allowed(name, types, version)
+        if found and not fitting:
+            versions = sorted({p.version for p in found}, key=sort_key)
+            raise PluginVersionNotFound(
+                f"Plugin {name} not found that matches the version range {version_range(version)}, "
+                f"available versions: [{', '.join(versions)}]",
+                key=key,
+                versions=versions,
+            )
+        if version is None and prefer is not None:
+            fitting = [p for p in fitting if p.package == prefer] or fitting
+        return _newest(fitting)
+
+    def _allowed(self, name: str, types: tuple[str, ...], version: str | None) -> list[PluginInfo]:
+        asked = version_range(version)
+        return [p for p in self._called(name, types) if asked is None or p.version in asked]
+
+    def _called(self, name: str, types: tuple[str, ...]) -> list[PluginInfo]:
+        """Every version of the plugin of this full name, else of the only one of this short name."""
+        known = [p for p in self._plugins if not types or p.type in types]
+        found = [p for p in known if p.plugin_class == name] or [p for p in known if name in p.names]
+        return found if len({p.plugin_class for p in found}) == 1 else []
 
 
 def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
@@ -57,13 +115,11 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
         kind = HEADER_CONVERTER if key == "header.converter" else CONVERTER
         name = config[key]
         if plugins.plugin(name, kind) is None:
-            known = ", ".join(p.plugin_class for p in plugins.of_type(kind))
+            known = ", ".join(dict.fromkeys(p.plugin_class for p in plugins.of_type(kind)))
             why = f"Class {name} could not be found. Available are: {known}"
             raise ConfigError(str(invalid(key, name, why)), key=key, source=config.source(key))
 
 
-def _only(name: str, known: Iterable[PluginInfo]) -> PluginInfo | None:
-    """The one of this full name, else the only one of this short name."""
-    plugins = list(known)
-    found = [p for p in plugins if p.plugin_class == name] or [p for p in plugins if name in p.names]
-    return found[0] if len(found) == 1 else None
+def _newest(found: list[PluginInfo]) -> PluginInfo | None:
+    """Of equal versions the one in an installed package: it can be removed, what is beside the worker cannot."""
+    return max(found, key=lambda p: (sort_key(p.version), p.package), default=None)

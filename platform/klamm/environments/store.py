@@ -33,7 +33,7 @@ from klamm.environments.inspection import Contents
 from klamm.environments.lock import Lock, LockedPackage, make_lock, merged, roots_of, wheel_path
 from klamm.environments.names import canonical, requirement, wheel_name
 from klamm.environments.overlay import IN_USE
-from klamm.environments.tools import Resolved, Sources, Tool, find_tool
+from klamm.environments.tools import Resolved, Sources, Tool, find_tool, redacted
 from klamm.environments.versions import sort_key
 from klamm_base.version import __version__
 
@@ -44,13 +44,16 @@ _COPY_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One installed package: `request` is what was asked for, `lock` what that is."""
+    """One installed package: `request` is what was asked for, `lock` what that is. `group` is the worker group that it
+    was installed for, None when it was installed on this machine only.
+    """
 
     name: str
     version: str
     request: str
     lock: Lock
     installed_ms: int
+    group: str | None = None
 
     @property
     def root(self) -> str:
@@ -62,6 +65,7 @@ class Record:
             "version": self.version,
             "request": self.request,
             "installed_ms": self.installed_ms,
+            "group": self.group,
             "lock": self.lock.to_json(),
         }
 
@@ -73,6 +77,7 @@ class Record:
             request=str(data["request"]),
             lock=Lock.from_json(data["lock"]),
             installed_ms=int(data["installed_ms"]),
+            group=data.get("group"),
         )
 
 
@@ -93,7 +98,7 @@ class Store:
         self.directory = directory.absolute()
         self._sources = sources or Sources()
         self._tool = tool
-        self._platform = runtime.platform_tag()
+        self.platform = runtime.platform_tag()
         self._loaded: dict[str, Environment] = {}
 
     @property
@@ -136,7 +141,7 @@ class Store:
 
     def environment(self, lock: Lock) -> Environment | None:
         """The environment of a lock if it is built here."""
-        number = lock.id(self._platform)
+        number = lock.id(self.platform)
         known = self._loaded.get(number)
         folder = self.directory / "environments" / number
         if known is not None and known.site.is_dir():
@@ -157,7 +162,9 @@ class Store:
 
     # Changes
 
-    def install(self, request: str, sources: Sources | None = None) -> tuple[Record, Environment]:
+    def install(
+        self, request: str, sources: Sources | None = None, *, group: str | None = None
+    ) -> tuple[Record, Environment]:
         """Install a package by requirement, wheel or folder; what is there in that version already is replaced.
 
         Raises EnvironmentFailure: nothing has changed then.
@@ -176,9 +183,10 @@ class Store:
             record = Record(
                 name=name,
                 version=root.version,
-                request=request,
+                request=redacted(request),
                 lock=lock,
                 installed_ms=time.time_ns() // 1_000_000,
+                group=group,
             )
             self._note(record)
         return record, environment
@@ -313,7 +321,7 @@ class Store:
         missing = self.missing_wheels(lock)
         if missing:
             raise ToolFailure(f"The wheels of {', '.join(p.pin for p in missing)} are not here")
-        number = lock.id(self._platform)
+        number = lock.id(self.platform)
         folder = work / number
         (folder / "site").mkdir(parents=True)
         self._the_tool().install(lock.requirements(self.wheels), folder / "site", sources, work=work)
@@ -344,7 +352,7 @@ class Store:
     def _collect(self) -> None:
         locks = [r.lock for r in self.records()]
         installed = {root for lock in locks for root in lock.roots}
-        wanted = {lock.id(self._platform) for lock in locks}
+        wanted = {lock.id(self.platform) for lock in locks}
         kept: set[str] = {h for lock in locks for p in lock.packages for h in p.hashes}
         for folder in _folders(self.directory / "environments"):
             lock = _lock_in(folder)

@@ -1,0 +1,371 @@
+"""The plugins of a worker: installed, listed, removed, chosen for a connector; the same packages on the whole group.
+
+What is there: plugins beside the worker (a child lists them) and those of installed packages, which were inspected when
+their environment was built. Nothing of it needs a restart: the plugin directory is looked at again whenever somebody asks.
+Packages that are installed through a worker are locked, written to the config topic, and built by every worker of the
+group. Lives in the event loop; installing happens in a thread, which starts processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.connect.errors import BadRequest, Conflict, NotFound
+from klamm.connect.model import PluginInfo
+from klamm.connect.placement import Placement, needs
+from klamm.connect.plugin_records import (
+    WHEEL_BYTES_MAX,
+    LogRecord,
+    PluginRecords,
+    decoded_wheel,
+    package_record,
+    removal_record,
+    wheel_records,
+)
+from klamm.connect.plugins import PluginRegistry
+from klamm.environments.errors import EnvironmentFailure, NotInstalled
+from klamm.environments.lock import wheel_path
+from klamm.environments.store import Environment, Record, Store
+from klamm_base.errors import ConfigError, KlammError
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 30.0  # a package that could not be built here (an index that is away) is tried again
+_FIELDS: Final = ("package", "file", "wheel")
+
+Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
+"""Writes records to the config topic, in order, and reads them back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPlugin:
+    """A package as users see it. `state`: ready; broken (some of its plugins cannot be used: `broken` says why);
+    building; failed (it could not be built on this worker: `error`). Without `environment`: beside the worker.
+    """
+
+    name: str
+    version: str
+    request: str
+    state: str
+    plugins: tuple[PluginInfo, ...] = ()
+    broken: tuple[tuple[str, str, str], ...] = ()
+    packages: tuple[str, ...] = ()
+    environment: str = ""
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "version": self.version,
+            "request": self.request,
+            "state": self.state,
+            "error": self.error,
+            "plugins": [
+                {"class": p.plugin_class, "type": p.type, "version": p.version} for p in self.plugins
+            ],
+            "broken": [{"name": n, "error": e, "trace": t} for n, e, t in self.broken],
+            "packages": list(self.packages),
+            "environment": self.environment,
+        }
+
+
+@dataclass(slots=True)
+class _Group:
+    """The packages of the group and how far this worker is with them."""
+
+    records: PluginRecords = field(default_factory=PluginRecords)
+    errors: dict[str, str] = field(default_factory=dict)  # by `name==version`
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PluginAdmin:
+    """See the module. `list_beside` asks a child for the plugins beside the worker (the call `list_plugins`);
+    `configs` are the configurations of all connectors.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        group: str,
+        list_beside: Callable[[float], Awaitable[Mapping[str, Any]]],
+        configs: Callable[[], Iterable[tuple[str, Mapping[str, str]]]],
+        worker: Mapping[str, str],
+        publish: Publish,
+    ) -> None:
+        self.registry = PluginRegistry()
+        self._store = store
+        self._group_id = group
+        self._list_beside = list_beside
+        self._configs = configs
+        self._worker = worker
+        self._publish = publish
+        self._beside: list[PluginInfo] = []
+        self._broken_beside: list[tuple[str, str, str]] = []
+        self._installed: dict[str, tuple[Record, Environment | None]] = {}
+        self._stamp: tuple[int, int] | None = None
+        self._group = _Group()
+        self._changing = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+
+    # What is there
+
+    async def refresh(self, timeout_s: float = 30) -> None:
+        """List what is beside the worker and what is installed. Raises KlammError when a child could not say."""
+        found = await self._list_beside(timeout_s)
+        self._beside = [PluginInfo(*row) for row in found["plugins"]]
+        self._broken_beside = [(b[0], b[1], b[2]) for b in found["broken"]]
+        self._stamp = None
+        await self.look()
+
+    async def look(self) -> None:
+        """Take in what was installed or removed meanwhile; a glance when nothing was."""
+        stamp = self._store.stamp()
+        if stamp == self._stamp:
+            return
+        self._installed = await asyncio.to_thread(self._read_store)
+        self._stamp = stamp
+        rows = list(self._beside)
+        for record, environment in self._installed.values():
+            if environment is not None:
+                rows += _infos(record, environment)
+        learned = self.registry
+        self.registry = PluginRegistry(rows)
+        self.registry.inherit(learned)
+
+    def _read_store(self) -> dict[str, tuple[Record, Environment | None]]:
+        return {r.root: (r, self._store.environment(r.lock)) for r in self._store.records()}
+
+    async def installed(self) -> list[InstalledPlugin]:
+        """Installed packages by name and version, then what is broken beside the worker."""
+        await self.look()
+        shown = [self._shown(record, environment) for record, environment in self._installed.values()]
+        known = {f"{p.name}=={p.version}" for p in shown}
+        of_group = self._group.records.packages.values()
+        shown += [self._shown(package, None) for package in of_group if package.root not in known]
+        shown.sort(key=lambda p: (p.name, p.version))
+        beside = [
+            InstalledPlugin(name=b[0], version="", request="", state="broken", broken=(b,))
+            for b in self._broken_beside
+        ]
+        return shown + beside
+
+    def _shown(self, record: Record, environment: Environment | None) -> InstalledPlugin:
+        error = self._group.errors.get(record.root)
+        state = "building" if environment is None else "ready"
+        if environment is None and (error or record.group is None):
+            state, error = "failed", error or "it was built for another Python; install it again"
+        broken: tuple[tuple[str, str, str], ...] = ()
+        plugins: tuple[PluginInfo, ...] = ()
+        if environment is not None:
+            error = None
+            broken = tuple((b.name, b.error, b.trace) for b in environment.contents.broken)
+            plugins = tuple(_infos(record, environment))
+            state = "broken" if broken else "ready"
+        return InstalledPlugin(
+            name=record.name,
+            version=record.version,
+            request=record.request,
+            state=state,
+            plugins=plugins,
+            broken=broken,
+            packages=tuple(p.pin for p in record.lock.packages),
+            environment=record.lock.id(self._store.platform),
+            error=error,
+        )
+
+    # Where a connector runs
+
+    async def place(self, config: Mapping[str, str], worker: Mapping[str, str]) -> Placement:
+        """The environment of a connector's processes, built when it is not there yet.
+
+        Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
+        environment cannot be built here.
+        """
+        await self.look()
+        wanted = needs(self.registry, config, worker or self._worker)
+        if not wanted.packages:
+            return Placement(entry_points=wanted.entry_points)
+        environment = None
+        if len(wanted.packages) == 1:
+            environment = self._installed[wanted.packages[0]][1]
+        if environment is None:
+            environment = await asyncio.to_thread(self._joint, wanted.packages)
+        return Placement(site=str(environment.site), entry_points=wanted.entry_points)
+
+    def _joint(self, packages: Sequence[str]) -> Environment:
+        try:
+            lock = self._store.lock_of(packages)
+        except EnvironmentFailure as e:
+            raise ConfigError(
+                f"The packages {', '.join(packages)}, whose plugins the configuration names, cannot be used together: {e}"
+            ) from e
+        return self._store.ensure(lock)
+
+    # Changes
+
+    async def install(self, spec: Mapping[str, Any] | str) -> InstalledPlugin:
+        """Install a package for the whole group: `{"package": requirement or path}`, or `{"file", "wheel"}` with a wheel
+        in base64. Raises BadRequest for what cannot be installed.
+        """
+        request, wheel = _read_spec(spec)
+        async with self._changing:
+            try:
+                if wheel is not None:
+                    digest = await asyncio.to_thread(self._store.keep_wheel, request, wheel)
+                    request = str(self._store.wheels / digest / request)
+                record, environment = await asyncio.to_thread(
+                    self._store.install, request, None, group=self._group_id
+                )
+            except KlammError as e:
+                raise BadRequest(
+                    f"{spec if isinstance(spec, str) else spec.get('package') or request}: {e}"
+                ) from e
+            try:
+                await self._publish(
+                    [*await asyncio.to_thread(self._wheel_records, record), package_record(record)]
+                )
+            except BaseException:
+                # What the others do not know of is not installed here either.
+                await asyncio.to_thread(self._take_back, record)
+                raise
+            await self.look()
+        log.info("plugin package %s is installed in the environment %s", record.root, environment.id)
+        return self._shown(record, environment)
+
+    async def remove(self, name: str, version: str | None = None) -> InstalledPlugin:
+        """Remove a package from the whole group. Raises NotFound, Conflict while a connector uses it."""
+        async with self._changing:
+            await self.look()
+            try:
+                record = await asyncio.to_thread(self._store.record, name, version)
+            except NotInstalled as e:
+                raise NotFound(str(e)) from None
+            except EnvironmentFailure as e:
+                raise BadRequest(str(e)) from None
+            users = [c for c, config in self._configs() if record.root in self._packages_of(config)]
+            if users:
+                raise Conflict(f"Plugin package {record.root} is used by {', '.join(sorted(users))}")
+            shown = self._shown(*self._installed.get(record.root, (record, None)))
+            if record.group is not None:
+                await self._publish([removal_record(record), *self._group.records.orphans(record)])
+            await asyncio.to_thread(self._take_back, record)
+            await self.look()
+        log.info("plugin package %s is removed", record.root)
+        return shown
+
+    def _packages_of(self, config: Mapping[str, str]) -> tuple[str, ...]:
+        try:
+            return needs(self.registry, config, self._worker).packages
+        except ConfigError:
+            return ()
+
+    def _take_back(self, record: Record) -> None:
+        with contextlib.suppress(NotInstalled):
+            self._store.remove(record.name, record.version)
+
+    def _wheel_records(self, record: Record) -> list[LogRecord]:
+        found: list[LogRecord] = []
+        for package in record.lock.packages:
+            if package.file is not None and package.hashes[0] not in self._group.records.parts:
+                data = wheel_path(self._store.wheels, package).read_bytes()
+                if len(data) > WHEEL_BYTES_MAX:
+                    raise BadRequest(
+                        f"The wheel {package.file} has {len(data)} bytes; up to {WHEEL_BYTES_MAX} can be given to the "
+                        "other workers of the group: put it into a package index and install it from there"
+                    )
+                found += wheel_records(package.file, data)
+        return found
+
+    # The group
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        """A record of the config topic under `plugin_records.PLUGINS`."""
+        wheel = self._group.records.apply(key, value)
+        if wheel is not None:
+            try:
+                self._store.keep_wheel(wheel.file, wheel.data)
+            except OSError as e:
+                log.error("the wheel %s cannot be kept in %s: %s", wheel.file, self._store.directory, e)  # noqa: TRY400
+        self._group.changed.set()
+
+    async def start(self) -> None:
+        """Once the config topic is read: have what the group has, now and from now on."""
+        self._following = asyncio.create_task(self._follow(), name="plugin packages")
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            self._group.changed.clear()
+            async with self._changing:
+                try:
+                    await self._catch_up()
+                except Exception:
+                    log.exception("the plugin packages of the group")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._group.changed.wait(), RETRY_S if self._group.errors else None)
+
+    async def _catch_up(self) -> None:
+        """Build what the group has and this worker has not; remove what the group has removed."""
+        wanted = {p.root: p for p in self._group.records.packages.values()}
+        await self.look()
+        self._group.errors = {root: e for root, e in self._group.errors.items() if root in wanted}
+        for root, package in wanted.items():
+            here, environment = self._installed.get(root, (None, None))
+            if here is not None and here.lock == package.lock and environment is not None:
+                self._group.errors.pop(root, None)
+                continue
+            try:
+                await asyncio.to_thread(self._store.adopt, package)
+            except (KlammError, OSError) as e:
+                log.error("plugin package %s cannot be built here: %s", root, e)  # noqa: TRY400
+                self._group.errors[root] = str(e)
+            else:
+                log.info("plugin package %s of the group is installed", root)
+                self._group.errors.pop(root, None)
+        for root, (record, _) in list(self._installed.items()):
+            if record.group == self._group_id and root not in wanted:
+                await asyncio.to_thread(self._take_back, record)
+                log.info("plugin package %s is removed, as the group has it no more", root)
+        await self.look()
+
+
+def _infos(record: Record, environment: Environment) -> list[PluginInfo]:
+    return [PluginInfo(*row, package=record.root) for row in environment.contents.plugins]
+
+
+def _read_spec(spec: Mapping[str, Any] | str) -> tuple[str, bytes | None]:
+    """What is to be installed, or the name and bytes of a wheel. Raises BadRequest naming the field."""
+    if isinstance(spec, str):
+        spec = {"package": spec}
+    unknown = [f for f in spec if f not in _FIELDS]
+    if unknown:
+        raise BadRequest(f"Unknown field {unknown[0]}; there are package, or file and wheel")
+    for name, value in spec.items():
+        if not isinstance(value, str) or not value.strip():
+            raise BadRequest(f"{name} must be a text that is not empty, not {value!r}")
+    if "package" in spec:
+        if len(spec) > 1:
+            raise BadRequest("Give either package, or file and wheel")
+        return spec["package"].strip(), None
+    if set(spec) != {"file", "wheel"}:
+        raise BadRequest("Give package (a requirement, a wheel or a folder), or file and wheel (in base64)")
+    file = spec["file"]
+    if Path(file).name != file or not file.endswith(".whl"):
+        raise BadRequest(
+            f"file must be a wheel's name, such as acme_klamm-1.0-py3-none-any.whl, not {file!r}"
+        )
+    try:
+        return file, decoded_wheel(spec["wheel"])
+    except ValueError as e:
+        raise BadRequest(f"wheel: {e}") from None

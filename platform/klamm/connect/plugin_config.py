@@ -1,0 +1,69 @@
+"""Worker properties about plugin packages, and where they are kept when nothing is said. No I/O but the environment's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.environments.tools import Sources
+from klamm_base.configdef import ConfigDef, Importance, Type
+
+DIRECTORY_VARIABLE: Final = "KLAMM_PLUGINS_DIRECTORY"
+
+PLUGIN_CONFIG: Final = (
+    ConfigDef()
+    .define(
+        "plugins.directory",
+        Type.STRING,
+        None,
+        importance=Importance.MEDIUM,
+        documentation="Where installed plugin packages and their environments are kept. Without it the folder that "
+        f"{DIRECTORY_VARIABLE} names, else klamm/plugins in the user's data folder (~/.local/share).",
+    )
+    .define(
+        "plugins.index.url",
+        Type.STRING,
+        None,
+        importance=Importance.LOW,
+        documentation="The package index that plugins are installed from. Without it the one that uv or pip is "
+        "configured with.",
+    )
+    .define(
+        "plugins.find.links",
+        Type.LIST,
+        [],
+        importance=Importance.LOW,
+        documentation="Folders and pages with packages, beside the index.",
+    )
+    .define(
+        "plugins.offline",
+        Type.BOOLEAN,
+        False,
+        importance=Importance.LOW,
+        documentation="Whether no index is asked: packages come from plugins.find.links and from wheels alone.",
+    )
+)
+
+
+def default_directory() -> Path:
+    """Shared by the worker and `klamm plugins`."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    if named:
+        return Path(named)
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "klamm" / "plugins"
+
+
+def directory_of(values: Mapping[str, Any]) -> Path:
+    given = values["plugins.directory"]
+    return Path(given).expanduser() if given else default_directory()
+
+
+def sources_of(values: Mapping[str, Any]) -> Sources:
+    return Sources(
+        index_url=values["plugins.index.url"],
+        find_links=tuple(values["plugins.find.links"]),
+        offline=values["plugins.offline"],
+    )
