@@ -65,6 +65,12 @@ class HandChildren:
     async def set_paused(self, target: TaskId | str, paused: bool) -> None:
         pass
 
+    def restarts(self, target: TaskId | str) -> None:
+        return None
+
+    def usage(self, target: TaskId | str) -> None:
+        return None
+
     def progress(self, task: TaskId) -> Progress | None:
         return None
 

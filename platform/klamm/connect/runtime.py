@@ -30,7 +30,16 @@ from klamm.connect.kafka_log import (
     make_admin,
     record_limit,
 )
-from klamm.connect.model import ConnectorSpec, PluginInfo, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.model import (
+    ConnectorSpec,
+    PluginInfo,
+    Progress,
+    RestartNote,
+    State,
+    StateEvent,
+    TaskId,
+    TaskSpec,
+)
 from klamm.connect.plugins import PluginRegistry, check_converters
 from klamm.connect.status_state import status_target
 from klamm.connect.stores import (
@@ -42,6 +51,7 @@ from klamm.connect.stores import (
     StatusState,
     task_records,
 )
+from klamm.connect.usage import Usage
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -65,6 +75,8 @@ class Children(Protocol):
     async def stop_task(self, task: TaskId) -> None: ...
     async def set_paused(self, target: TaskId | str, paused: bool) -> None: ...
     def progress(self, task: TaskId) -> Progress | None: ...
+    def restarts(self, target: TaskId | str) -> RestartNote | None: ...
+    def usage(self, target: TaskId | str) -> Usage | None: ...
     def pid(self, target: TaskId | str) -> int | None: ...
 
 

@@ -189,7 +189,7 @@ class ConnectService:
         config = self._runtime.configs.config(name) or {}
         return {
             "name": name,
-            "connector": _state(status),
+            "connector": {**_state(status), **self._restart(name)},
             "tasks": [self._task_state(task) for task in self._runtime.statuses.tasks(name)],
             "type": self._type(config),
         }
@@ -200,7 +200,9 @@ class ConnectService:
         return self._task_state(id)
 
     def _task_state(self, id: TaskId) -> dict[str, Any]:
-        """Kafka's keys, and our own: `progress`, while the task runs (`details` only where a task has some)."""
+        """Kafka's keys, and our own: `progress`, while the task runs (`details` only where a task has some), `restart` once it
+        has failed.
+        """
         status = self._runtime.statuses.get(id)
         assert status is not None, "callers looked"
         answer = {"id": id.task, **_state(status)}
@@ -210,7 +212,14 @@ class ConnectService:
             if not progress.details:
                 del shown["details"]
             answer["progress"] = shown
-        return answer
+        return answer | self._restart(id)
+
+    def _restart(self, target: str | TaskId) -> dict[str, Any]:
+        """What the restart policy said of its last failure."""
+        note = self._runtime.children.restarts(target)
+        if note is None:
+            return {}
+        return {"restart": {k: v for k, v in asdict(note).items() if v is not None}}
 
     def topics(self, name: str) -> dict[str, Any]:
         if not self._runtime.config["topic.tracking.enable"]:
