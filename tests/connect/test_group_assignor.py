@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from klamm.connect.group.assignor import Claim, Plan, Sharing, Work, share_eagerly
+from klamm.connect.group.load_watch import CORES, INTERVAL_MS, LASTING_MS, LoadWatch
 from klamm.connect.group.weights import IDLE, Weights
 from klamm.connect.model import TaskId
 
@@ -385,3 +386,22 @@ def test_group_assignor_weights() -> None:
     nothing = Weights(everything, {})
     assert not nothing.measured
     assert nothing[TaskId("a", 0)] == IDLE
+
+
+def test_group_load_watch() -> None:
+    watch = LoadWatch()
+    assert not watch.wants_rebalance({"a-0": 9.0}, 0), "nothing was told yet"
+    watch.told({"a-0": 0.1}, 0)
+    late = INTERVAL_MS + 1
+    assert not watch.wants_rebalance({"a-0": 0.1 + CORES / 2}, late), "no great change"
+    assert not watch.wants_rebalance({"a-0": 2.0}, late), "it may be a burst"
+    assert not watch.wants_rebalance({"a-0": 0.1}, late + LASTING_MS - 1), "it was one"
+    assert not watch.wants_rebalance({"a-0": 2.0}, late + LASTING_MS)
+    assert watch.wants_rebalance({"a-0": 2.0}, late + 2 * LASTING_MS)
+    watch.told({"a-0": 2.0}, late)
+    assert not watch.wants_rebalance({}, late + 1)
+    assert not watch.wants_rebalance({}, late + LASTING_MS + 1), "the last rebalance is not long ago"
+    assert watch.wants_rebalance({}, late + INTERVAL_MS)
+    watch.told({"a-0": 8.0}, 0)
+    assert not watch.wants_rebalance({"a-0": 5.0}, late)
+    assert not watch.wants_rebalance({"a-0": 5.0}, late + LASTING_MS), "less than half of it"

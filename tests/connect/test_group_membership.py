@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -64,3 +65,23 @@ async def test_group_follows_the_configuration(bootstrap: str, name: str) -> Non
         await group.change(c=3)
         await group.until()
         assert group.arena.clashes == []
+
+
+async def test_group_loads_move_tasks(bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the workers measure reaches the leader with the next rebalance, which a great change asks for."""
+    monkeypatch.setattr("klamm.connect.group.load_watch.INTERVAL_MS", 200)
+    monkeypatch.setattr("klamm.connect.group.load_watch.LASTING_MS", 100)
+    async with worker_group(bootstrap, name) as group:
+        group.topic.put(a=8)
+        one, two = await group.start("one", "two")
+        await group.until()
+        busy = {str(t): 0.9 for t in one.tasks}
+        quiet = {str(t): 0.0 for t in two.tasks}
+        for member in (one, two):
+            member.listener.costs = busy | quiet
+        await group.until(lambda: len({str(t) for t in one.tasks} & busy.keys()) == 2 and group.settled())
+        assert {str(t) for t in one.tasks} <= busy.keys(), "idle tasks stay where they are"
+        assert group.arena.clashes == []
+        rounds = one.membership.rebalances
+        await asyncio.sleep(0.5)
+        assert one.membership.rebalances == rounds, "all is told, nothing is to be done"

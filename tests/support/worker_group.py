@@ -64,7 +64,7 @@ class Listener:
         self.name, self.topic, self.arena = name, topic, arena
         self.items: set[Item] = set()
         self.events: list[str] = []
-        self.measured: dict[str, float] = {}
+        self.costs: dict[str, float] = {}
         self.known: ConfigView | None = None
         self.readable = True
         self.stopping_takes_s = 0.0
@@ -77,7 +77,7 @@ class Listener:
         return ConfigView(offset=self.topic.offset, tasks=dict(self.topic.tasks))
 
     def loads(self) -> Mapping[str, float]:
-        return self.measured
+        return {str(i): self.costs[str(i)] for i in self.items if str(i) in self.costs}
 
     async def on_revoked(self, connectors: Sequence[str], tasks: Sequence[TaskId]) -> None:
         self.events.append("revoked")

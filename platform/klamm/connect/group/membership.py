@@ -22,6 +22,7 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.group.assignor import Sharing
 from klamm.connect.group.leader import Round, make_round
 from klamm.connect.group.listener import ConfigView, GroupListener
+from klamm.connect.group.load_watch import LoadWatch
 from klamm.connect.group.protocol import (
     ExtendedAssignment,
     MalformedGroupData,
@@ -77,6 +78,7 @@ class GroupMembership:
         self._running: ExtendedAssignment | None = None
         self._sharing = Sharing(max_delay_ms=config["scheduled.rebalance.max.delay.ms"])
         self._round: Round | None = None
+        self._load_watch = LoadWatch()
         self._rejoin: str | None = "the worker starts"
         self._rejoin_at: float | None = None
         self._wake = asyncio.Event()
@@ -269,8 +271,14 @@ class GroupMembership:
         self.heartbeats += 1
         if seat.member_id == self._seat.member_id:
             self._alive_at = max(self._alive_at, sent)
-        if code != ErrorCode.NONE and seat == self._seat and not self.rebalancing and self._rejoin is None:
+        if seat != self._seat or self.rebalancing or self._rejoin is not None:
+            return
+        if code != ErrorCode.NONE:
             self.request_rejoin("the group is rebalancing")
+        elif self._protocol is not ProtocolName.EAGER and self._load_watch.wants_rebalance(
+            self._listener.loads(), _now_ms()
+        ):
+            self.request_rejoin("the load has changed")
 
     async def _watch(self) -> None:
         """The session's clock: nobody else notices when no answer comes."""
@@ -371,9 +379,9 @@ class GroupMembership:
         return await self._carry_out(assignment, view)
 
     def _metadata(self, view: ConfigView) -> list[tuple[str, bytes]]:
-        state = WorkerState(
-            url=self._url, offset=view.offset, assignment=self._running, loads=self._listener.loads()
-        )
+        loads = self._listener.loads()
+        self._load_watch.told(loads, _now_ms())
+        state = WorkerState(url=self._url, offset=view.offset, assignment=self._running, loads=loads)
         return [(p.group_name, encode_metadata(state, p)) for p in self._offered.offered()]
 
     async def _lead(self, joined: JoinGroupResponse, protocol: ProtocolName, view: ConfigView) -> Round:
@@ -396,7 +404,7 @@ class GroupMembership:
                 protocol=protocol,
                 view=None if falls_back else view,
                 sharing=self._sharing,
-                now_ms=int(_now() * 1000),
+                now_ms=_now_ms(),
             )
 
         made = attempt(view)
@@ -514,6 +522,10 @@ class GroupMembership:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _now_ms() -> int:
+    return int(_now() * 1000)
 
 
 async def _cancel(task: asyncio.Task[Any] | None) -> None:
