@@ -190,13 +190,6 @@ def test_rest_accept(worker: WorkerProcess, accept: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("exactly.once.support", "required", "Klamm does not write exactly once yet"),
-        ("topic.creation.groups", "g", "Klamm does not create topics with settings yet"),
-        (
-            "offsets.storage.topic",
-            "mine",
-            "Klamm keeps all source offsets in the worker's offset.storage.topic",
-        ),
         ("transforms", "t", "Klamm does not run transforms yet"),
         ("connector.plugin.version", "9.9", "the installed version is"),
     ],

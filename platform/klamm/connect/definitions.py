@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from klamm.connect.source_validation import one_of_any_case, unique_groups
 from klamm_base.configdef import (
     ConfigDef,
     ConfigKey,
@@ -271,31 +272,34 @@ def _source() -> list[ConfigKey]:
             order_in_group=1,
             width=Width.LONG,
             display_name="Topic Creation Groups",
-            documentation=f"Groups of settings for topics that the connector's records create. {_LATER}",
+            validator=unique_groups,
+            documentation="Names of groups of settings for topics that do not exist when records go to them: "
+            "topic.creation.GROUP.include, .exclude, .partitions, .replication.factor, and topic configurations. The "
+            "default group (topic.creation.default.*) takes what no other does.",
         ),
         _key(
             "exactly.once.support",
             Type.STRING,
             "requested",
-            validator=one_of("requested", "required"),
+            validator=one_of_any_case("requested", "required"),
             group=EXACTLY_ONCE,
             order_in_group=2,
             width=Width.SHORT,
             display_name="Exactly once support",
-            documentation="required: refuse the connector unless it writes exactly once. requested: take what "
-            f"it can do. {_LATER}",
+            documentation="required: refuse the connector unless the workers have exactly.once.source.support=enabled and "
+            "it says that it can write exactly once. requested: no such check.",
         ),
         _key(
             "transaction.boundary",
             Type.STRING,
             "poll",
-            validator=one_of("poll", "interval", "connector"),
+            validator=one_of_any_case("poll", "interval", "connector"),
             group=EXACTLY_ONCE,
             order_in_group=3,
             width=Width.SHORT,
             display_name="Transaction Boundary",
             documentation="When an exactly-once source commits: after every poll, at an interval, or when the "
-            f"connector says so. {_LATER}",
+            "connector says so (not every connector can).",
         ),
         _key(
             "transaction.boundary.interval.ms",
@@ -307,7 +311,8 @@ def _source() -> list[ConfigKey]:
             order_in_group=4,
             width=Width.SHORT,
             display_name="Transaction boundary interval",
-            documentation=f"The interval of transaction.boundary=interval. {_LATER}",
+            documentation="The interval in ms of transaction.boundary=interval; the worker's offset.flush.interval.ms "
+            "unless set. Never more than three quarters of the producer's transaction.timeout.ms.",
         ),
         _key(
             "offsets.storage.topic",
@@ -319,8 +324,8 @@ def _source() -> list[ConfigKey]:
             order_in_group=1,
             width=Width.LONG,
             display_name="Offsets topic",
-            documentation="A topic of its own for this connector's offsets instead of the workers' "
-            f"offset.storage.topic. {_LATER}",
+            documentation="A topic of its own for this connector's offsets, on the cluster that its records go to; made "
+            "when it is not there. The workers' offset.storage.topic gets a copy.",
         ),
     ]
 
@@ -415,10 +420,5 @@ SOURCE_DEAD_LETTERS: Final = ConfigDef(_dead_letters())
 NOT_YET: Final[Mapping[str, str]] = {
     "transforms": "Klamm does not run transforms yet",
     "predicates": "Klamm does not run predicates yet",
-    "topic.creation.groups": "Klamm does not create topics with settings yet; create the topic beforehand",
-    "exactly.once.support": "Klamm does not write exactly once yet",
-    "transaction.boundary": "Klamm does not write exactly once yet",
-    "transaction.boundary.interval.ms": "Klamm does not write exactly once yet",
-    "offsets.storage.topic": "Klamm keeps all source offsets in the worker's offset.storage.topic",
 }
 """Keys that are accepted at their default only, and why."""

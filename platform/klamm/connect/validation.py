@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from klamm.connect import definitions
@@ -24,6 +24,7 @@ from klamm.connect.definitions import (
 from klamm.connect.model import PluginInfo
 from klamm.connect.override_policy import override_rows
 from klamm.connect.plugins import CONVERTER, HEADER_CONVERTER, PluginRegistry
+from klamm.connect.source_validation import check_exactly_once, topic_rules
 from klamm_base.configdef import (
     NO_DEFAULT,
     ConfigDef,
@@ -52,11 +53,17 @@ class PluginAnswer:
     plugin: PluginInfo
     groups: Sequence[str]
     rows: Sequence[Row]
+    exactly_once: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PluginAnswer:
         plugin = PluginInfo(data["name"], data["kind"], data["version"])
-        return cls(plugin=plugin, groups=data["groups"], rows=data["values"])
+        return cls(
+            plugin=plugin,
+            groups=data["groups"],
+            rows=data["values"],
+            exactly_once=data.get("exactly_once", {}),
+        )
 
 
 def common_keys(
@@ -107,9 +114,17 @@ def config_infos(
     _check_not_yet(values, common)
     if answer.plugin.type == "sink":
         _check_topics(values)
+    else:
+        check_exactly_once(values, answer.exactly_once, worker)
     rows: list[Row] = [
         {"definition": key_info(key), "value": _value_info(values[key.name], key.type)} for key in common
     ]
+    if answer.plugin.type != "sink":
+        keys, found = topic_rules(given)
+        rows += [
+            {"definition": key_info(k), "value": _value_info(v, k.type)}
+            for k, v in zip(keys, found, strict=True)
+        ]
     rows = _with_plugin_rows(rows, answer.rows)
     for name in CONVERTERS:
         if name in converter_keys:
