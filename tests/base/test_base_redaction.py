@@ -1,0 +1,112 @@
+"""References in configurations, and secrets out of texts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_base.redaction import RedactingFilter, Redactor, is_secret_name, secret_values
+from klamm_base.references import Reference, references_in, replaced, with_references
+
+PART = st.text("abcXYZ/._-0", min_size=1, max_size=8)
+
+
+@given(st.lists(st.tuples(PART, PART, PART), max_size=4), st.text("ab ${}:", max_size=10))
+def test_every_reference_is_found_and_replaced(parts, tail):
+    wanted = [Reference(p, path, k) for p, path, k in parts]
+    text = "-".join(map(str, wanted))
+    assert references_in(text) == wanted
+    assert replaced(text, lambda r: f"<{r.key}>") == "-".join(f"<{r.key}>" for r in wanted)
+    assert replaced(text + tail, lambda _r: None) == text + tail
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("${env:HOME}", [Reference("env", "", "HOME")]),
+        ("${file:/a.properties:b:c}", [Reference("file", "/a.properties", "b:c")]),
+        ("jdbc://${env:H}:${env:P}/x", [Reference("env", "", "H"), Reference("env", "", "P")]),
+        ("${topic}", []),
+        ("$env:HOME", []),
+    ],
+)
+def test_the_forms_of_a_reference(text, found):
+    assert references_in(text) == found
+
+
+def test_a_value_is_not_searched_for_references():
+    assert replaced("${env:A}", lambda _r: "${env:B}") == "${env:B}"
+
+
+def test_task_configs_get_their_references_back():
+    raw = {"password": "${file:/s:p}", "url": "h:${env:PORT}", "tasks": "2"}
+    values = {Reference("file", "/s", "p"): "hunter2!", Reference("env", "", "PORT"): "5432"}
+    made = [{"password": "hunter2!", "url": "h:5432", "tasks": "5432", "dsn": "ann:hunter2!@h"}]
+    assert with_references(made, raw, values) == [
+        {"password": "${file:/s:p}", "url": "h:${env:PORT}", "tasks": "5432", "dsn": "ann:${file:/s:p}@h"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["connection.password", "sasl.jaas.config", "ssl.key.password", "aws.secret.access.key", "db.PassWord",
+     "ssl.keystore.key", "es.api.key", "basic.auth.credentials.source.token"],
+)  # fmt: skip
+def test_names_of_secrets(name):
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["topic", "key.converter", "sasl.oauthbearer.token.endpoint.url", "secret.file", "tokens.ms", "ssl.keystore.location"],
+)  # fmt: skip
+def test_names_that_only_sound_like_it(name):
+    assert not is_secret_name(name)
+
+
+def test_the_password_of_a_jaas_line_is_a_secret_of_its_own():
+    line = 'a.PlainLoginModule required username="ann" password="hunter2!";'
+    assert secret_values({"sasl.jaas.config": line, "topic": "t", "odd": "x1234"}, ["odd"]) == [
+        line,
+        "hunter2!",
+        "x1234",
+    ]
+
+
+@given(st.lists(st.text("abc", min_size=4, max_size=8), max_size=5), st.text("abc ", max_size=40))
+def test_nothing_that_is_to_be_hidden_shows(secrets, text):
+    shown = Redactor(secrets).redact(text)
+    assert not any(secret in shown.replace("[hidden]", "|") for secret in secrets)
+    if not any(secret in text for secret in secrets):
+        assert shown == text
+
+
+def test_short_values_are_left_and_long_ones_go_first():
+    redactor = Redactor(["a", "pass", "password1"])
+    assert redactor.redact("a password1 pass") == "a [hidden] [hidden]"
+    redactor.add(["-----BEGIN KEY-----\nabcdef\n-----END KEY-----"])
+    assert redactor.redact("-----BEGIN KEY-----") == "-----BEGIN KEY-----"
+    assert redactor.redact("x abcdef y") == "x [hidden] y"
+
+
+def test_logged_records_and_traces_hide_them():
+    seen = []
+    handler = logging.Handler()
+    handler.emit = lambda record: seen.append(logging.Formatter().format(record))
+    handler.addFilter(RedactingFilter(Redactor(["hunter2!"])))
+    log = logging.getLogger("test.redaction")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+    log.info("as %s of %d", "hunter2!", 5)
+    try:
+        raise ValueError("no hunter2!")
+    except ValueError:
+        log.exception("it %s", "failed")
+    assert seen[0] == "as [hidden] of 5"
+    assert seen[1].startswith("it failed\nTraceback")
+    assert "ValueError: no [hidden]" in seen[1]
+    assert "hunter2!" not in seen[1]
