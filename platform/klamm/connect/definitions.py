@@ -34,8 +34,6 @@ COMMON: Final = "Common"
 ERRORS: Final = "Error Handling"
 EXACTLY_ONCE: Final = "Exactly Once Support"
 
-_LATER: Final = "Not available yet: only the default is accepted."
-
 
 def _name(name: str, value: Any) -> None:
     """Kafka: NonEmptyStringWithoutControlChars."""
@@ -164,6 +162,14 @@ def _converters() -> list[ConfigKey]:
     return keys
 
 
+def _unique(name: str, value: Any) -> None:
+    """Kafka: unique transformation (predicate) aliases."""
+    if value is None:
+        raise invalid(name, None, "entry must be non null")
+    if len(set(value)) < len(value):
+        raise invalid(name, f"[{', '.join(value)}]", "Duplicate alias provided.")
+
+
 def _transforms() -> list[ConfigKey]:
     return [
         _key(
@@ -174,7 +180,9 @@ def _transforms() -> list[ConfigKey]:
             group="Transforms",
             width=Width.LONG,
             display_name="Transforms",
-            documentation=f"Names of the transforms that records pass, in order. {_LATER}",
+            validator=_unique,
+            documentation="Names of the transforms that records pass, in order. Settings of one follow as "
+            "transforms.NAME.SETTING: type (its class), predicate and negate (which records it is for), and its own.",
         ),
         _key(
             "predicates",
@@ -184,7 +192,9 @@ def _transforms() -> list[ConfigKey]:
             group="Predicates",
             width=Width.LONG,
             display_name="Predicates",
-            documentation=f"Names of the predicates that transforms may refer to. {_LATER}",
+            validator=_unique,
+            documentation="Names of the predicates that transforms may refer to. Settings of one follow as "
+            "predicates.NAME.SETTING.",
         ),
         _key(
             "config.action.reload",
@@ -416,9 +426,3 @@ SINK: Final = ConfigDef([*_SHARED, *_sink()])
 
 SOURCE_DEAD_LETTERS: Final = ConfigDef(_dead_letters())
 """A source may have a dead letter topic, which Kafka's cannot: keys that its answers show only where they are given."""
-
-NOT_YET: Final[Mapping[str, str]] = {
-    "transforms": "Klamm does not run transforms yet",
-    "predicates": "Klamm does not run predicates yet",
-}
-"""Keys that are accepted at their default only, and why."""

@@ -17,7 +17,6 @@ from klamm.connect.definitions import (
     CONNECTOR_CLASS,
     CONVERTERS,
     DEAD_LETTERS,
-    NOT_YET,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -25,6 +24,7 @@ from klamm.connect.model import PluginInfo
 from klamm.connect.override_policy import override_rows
 from klamm.connect.plugins import CONVERTER, HEADER_CONVERTER, PluginRegistry
 from klamm.connect.source_validation import check_exactly_once, topic_rules
+from klamm.connect.stage_validation import stage_rows
 from klamm_base.configdef import (
     NO_DEFAULT,
     ConfigDef,
@@ -54,6 +54,8 @@ class PluginAnswer:
     groups: Sequence[str]
     rows: Sequence[Row]
     exactly_once: Mapping[str, Any] = field(default_factory=dict)
+    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of transforms and predicates, by the prefix of their keys."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PluginAnswer:
@@ -63,6 +65,7 @@ class PluginAnswer:
             groups=data["groups"],
             rows=data["values"],
             exactly_once=data.get("exactly_once", {}),
+            stages=data.get("stages", {}),
         )
 
 
@@ -111,27 +114,22 @@ def config_infos(
     values = {value.name: value for value in common.validate(given)}
     _check_plugin_versions(values, answer.plugin, common)
     _check_converters(values, given, registry)
-    _check_not_yet(values, common)
     if answer.plugin.type == "sink":
         _check_topics(values)
     else:
         check_exactly_once(values, answer.exactly_once, worker)
-    rows: list[Row] = [
-        {"definition": key_info(key), "value": _value_info(values[key.name], key.type)} for key in common
-    ]
+    rows = [_row(key, values[key.name]) for key in common]
     if answer.plugin.type != "sink":
-        keys, found = topic_rules(given)
-        rows += [
-            {"definition": key_info(k), "value": _value_info(v, k.type)}
-            for k, v in zip(keys, found, strict=True)
-        ]
-    rows = _with_plugin_rows(rows, answer.rows)
+        rows += map(_row, *topic_rules(given))
+    of_stages = stage_rows(given, registry, answer.stages, _row)
+    rows = _with_plugin_rows(rows + of_stages, answer.rows)
     for name in CONVERTERS:
         if name in converter_keys:
             rows += _converter_rows(name, converter_keys[name], given)
     rows += override_rows(given, worker)
     _check_nulls(rows, config)
-    groups = list(dict.fromkeys([*common.groups, *answer.groups]))
+    stage_groups = [row["definition"]["group"] for row in of_stages]
+    groups = list(dict.fromkeys([*common.groups, *stage_groups, *answer.groups]))
     return {
         "name": config[CONNECTOR_CLASS],
         "error_count": sum(len(row["value"]["errors"]) for row in rows),
@@ -187,7 +185,12 @@ def key_info(key: ConfigKey) -> dict[str, Any]:
     }
 
 
-def _value_info(value: ConfigValue, type: Type) -> dict[str, Any]:
+def _row(key: ConfigKey, value: ConfigValue) -> Row:
+    return {"definition": key_info(key), "value": value_info(value, key.type)}
+
+
+def value_info(value: ConfigValue, type: Type) -> dict[str, Any]:
+    """What validation says of one key, as REST shows it (Kafka: ConfigValueInfo)."""
     return {
         "name": value.name,
         "value": to_string(value.value, type),
@@ -216,16 +219,6 @@ def _check_converters(
         value = values[name]
         if name in config and registry.plugin(str(value.value), kind) is None:
             _add_error(value, f"Class {value.value} could not be found.")
-
-
-def _check_not_yet(values: Mapping[str, ConfigValue], common: ConfigDef) -> None:
-    for name, why in NOT_YET.items():
-        if name not in common:
-            continue
-        value, key = values[name], common[name]
-        if value.errors or value.value in (None, key.default):
-            continue
-        _add_error(value, f"{why}; leave it at its default", key.type)
 
 
 def _check_topics(values: Mapping[str, ConfigValue]) -> None:
@@ -262,7 +255,7 @@ def _check_nulls(rows: list[Row], config: Mapping[str, str | None]) -> None:
         row = by_name.get(name)
         if row is None:
             empty = ConfigValue(name=name)
-            row = {"definition": None, "value": _value_info(empty, Type.STRING)}
+            row = {"definition": None, "value": value_info(empty, Type.STRING)}
             rows.append(row)
         row["value"]["errors"].append(_NULL_VALUE)
 
@@ -276,7 +269,7 @@ def _converter_rows(prefix: str, keys: Sequence[Mapping[str, Any]], config: Mapp
     definition = ConfigDef([_key_from_info(info) for info in keys])
     rows = []
     for info, value in zip(keys, definition.validate(given), strict=True):
-        shown = _value_info(value, Type(info["type"])) | {"name": below + info["name"]}
+        shown = value_info(value, Type(info["type"])) | {"name": below + info["name"]}
         rows.append({"definition": dict(info) | {"name": below + info["name"]}, "value": shown})
     return rows
 

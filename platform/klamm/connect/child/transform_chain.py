@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from klamm_base.configdef import ConfigDef, Type
+from klamm.connect.stage_validation import (
+    KINDS,
+    STAGE_CONFIG,
+    TRANSFORMS,
+    aliases,
+    check_predicates,
+)
+from klamm.connect.stage_validation import Stage as Place
 from klamm_base.errors import ConfigError
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 from klamm_plugins.errors import DataError
@@ -22,10 +29,7 @@ from klamm_plugins.transform import Predicate, Record, Transformation
 log = logging.getLogger(__name__)
 
 STAGE: Final = "TRANSFORMATION"
-TRANSFORMS: Final = "transforms"
-PREDICATES: Final = "predicates"
-# What every transform has, whatever it is: keys of the runtime, which the transform does not get.
-STAGE_CONFIG: Final = ConfigDef().define("predicate", Type.STRING, None).define("negate", Type.BOOLEAN, False)
+_OF_TRANSFORMS, _OF_PREDICATES = KINDS
 _RUNTIME_KEYS: Final = ("type", "plugin.version", "predicate", "negate")
 
 R = TypeVar("R", SourceRecord, SinkRecord)
@@ -188,81 +192,58 @@ def make_chain(plugins: PluginManager, config: Mapping[str, str]) -> TransformCh
     return TransformChain(stages)
 
 
-def aliases(key: str, config: Mapping[str, str]) -> list[str]:
-    """The names in `transforms` or `predicates`, each once, in order."""
-    names = (name.strip() for name in config.get(key, "").split(","))
-    return list(dict.fromkeys(name for name in names if name))
-
-
 def name_of(plugin: Transformation | Predicate) -> str:
     """Kafka's class name, or Python's where it stands for none."""
     cls = type(plugin)
     return kafka_name(cls) or python_name(cls)
 
 
-def _make_stage(plugins: PluginManager, alias: str, config: Mapping[str, str]) -> Stage:
-    prefix = f"{TRANSFORMS}.{alias}."
-    below = _below(prefix, config)
-    try:
-        settings = STAGE_CONFIG.parse(below)
-    except ConfigError as e:
-        raise ConfigError(str(e).replace("configuration ", f"configuration {prefix}", 1)) from e
-    predicate_alias: str | None = settings["predicate"]
-    predicate = None if predicate_alias is None else _make_predicate(plugins, predicate_alias, alias, config)
-    try:
-        transform = plugins.find_transformation(_type(prefix, below))()
-        _configure(transform, prefix, below)
-    except Exception:
-        if predicate is not None:
-            _close(predicate)
-        raise
-    return Stage(
-        alias=alias,
-        transform=transform,
-        predicate_alias=predicate_alias,
-        predicate=predicate,
-        negate=settings["negate"],
-    )
-
-
-def _make_predicate(plugins: PluginManager, alias: str, of: str, config: Mapping[str, str]) -> Predicate:
-    if alias not in aliases(PREDICATES, config):
-        # Kafka's worker finds this when the class is missing; the name is what the user has to mend.
+def make_plugin(
+    plugins: PluginManager, place: Place, config: Mapping[str, str]
+) -> Transformation | Predicate:
+    """One transform or predicate of a config, configured. ConfigError, PluginNotFoundError."""
+    below = {k.removeprefix(place.prefix): v for k, v in config.items() if k.startswith(place.prefix)}
+    name = below.get("type", "").strip()
+    if not name:
         raise ConfigError(
-            f"Invalid value {alias} for configuration {TRANSFORMS}.{of}.predicate: there is no predicate of this "
-            f"name in {PREDICATES}",
-            key=f"{TRANSFORMS}.{of}.predicate",
+            f'Missing required configuration "{place.prefix}type" which has no default value.',
+            key=f"{place.prefix}type",
         )
-    prefix = f"{PREDICATES}.{alias}."
-    below = _below(prefix, config)
-    predicate = plugins.find_predicate(_type(prefix, below))()
-    _configure(predicate, prefix, below)
-    return predicate
-
-
-def _below(prefix: str, config: Mapping[str, str]) -> dict[str, str]:
-    return {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
-
-
-def _type(prefix: str, below: Mapping[str, str]) -> str:
-    if not below.get("type"):
-        raise ConfigError(
-            f'Missing required configuration "{prefix}type" which has no default value.', key=f"{prefix}type"
-        )
-    return below["type"]
-
-
-def _configure(plugin: Transformation | Predicate, prefix: str, below: Mapping[str, str]) -> None:
-    """Parse by the plugin's own definition, pass on what it does not define, and say which part it was about."""
+    transform = place.kind is _OF_TRANSFORMS
+    plugin = plugins.find_transformation(name)() if transform else plugins.find_predicate(name)()
+    # Parsed by its own definition; what that does not have is passed on as it is.
     own = {k: v for k, v in below.items() if k not in _RUNTIME_KEYS}
     try:
         plugin.configure(cast("dict[str, Any]", own) | plugin.config().parse(own))
     except ConfigError as e:
         _close(plugin)
-        raise ConfigError(f"{prefix.rstrip('.')}: {e}") from e
+        raise ConfigError(f"{place.prefix.rstrip('.')}: {e}", key=f"{place.prefix}type") from e
     except Exception:
         _close(plugin)
         raise
+    return plugin
+
+
+def _make_stage(plugins: PluginManager, alias: str, config: Mapping[str, str]) -> Stage:
+    check_predicates(config, alias)
+    prefix = f"{TRANSFORMS}.{alias}."
+    settings = STAGE_CONFIG.parse({k: config[prefix + k] for k in STAGE_CONFIG.names if prefix + k in config})
+    transform = cast("Transformation", make_plugin(plugins, Place(_OF_TRANSFORMS, alias), config))
+    chosen: str | None = settings["predicate"]
+    predicate: Predicate | None = None
+    if chosen is not None:
+        try:
+            predicate = cast("Predicate", make_plugin(plugins, Place(_OF_PREDICATES, chosen), config))
+        except Exception:
+            _close(transform)
+            raise
+    return Stage(
+        alias=alias,
+        transform=transform,
+        predicate_alias=chosen,
+        predicate=predicate,
+        negate=settings["negate"],
+    )
 
 
 def _apply_one(stage: Stage, original: Record, record: Record, tolerance: Errors) -> Record | None:

@@ -1,0 +1,74 @@
+"""What the transforms and predicates of a connector config take, and whether they can be made of it.
+
+Part of the one-shot call `validate`; the answer is for `stage_validation`. No record is needed: each is made, configured
+and closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from klamm.connect.child.transform_chain import make_plugin
+from klamm.connect.stage_validation import (
+    STAGE_CONFIG,
+    TRANSFORMS,
+    Stage,
+    check_predicates,
+    embedded,
+    stages,
+)
+from klamm.connect.validation import key_info, value_info
+from klamm_base.errors import ConfigError
+from klamm_plugins.connector import Plugin
+from klamm_plugins.discovery import PluginManager
+from klamm_plugins.errors import PluginNotFoundError
+
+
+def stage_answers(plugins: PluginManager, config: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """By prefix: `rows` of the keys and values, `errors` of the whole, which are shown beside its type."""
+    return {stage.prefix: _answer(plugins, stage, config) for stage in stages(config)}
+
+
+def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> dict[str, Any]:
+    errors: list[str] = []
+    if stage.kind.key == TRANSFORMS:
+        try:
+            check_predicates(config, stage.alias)
+        except ConfigError as e:
+            errors.append(str(e))
+    cls = _class(plugins, stage, config)
+    if cls is None:
+        return {"rows": [], "errors": errors}
+    own = list(cls.config())
+    if stage.kind.key == TRANSFORMS:
+        # A key of the transform's that is called as one of these cannot be set.
+        own = [key for key in own if key.name not in STAGE_CONFIG] + list(STAGE_CONFIG)
+    keys = embedded(stage, own)
+    values = keys.validate(config)
+    if not errors and not any(value.errors for value in values):
+        errors += _made(plugins, stage, config)
+    rows = [
+        {"definition": key_info(key), "value": value_info(value, key.type)}
+        for key, value in zip(keys, values, strict=True)
+    ]
+    return {"rows": rows, "errors": errors}
+
+
+def _class(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> type[Plugin] | None:
+    """None where the worker says what is wrong with the type."""
+    name = config.get(stage.prefix + "type", "").strip()
+    find = plugins.find_transformation if stage.kind.key == TRANSFORMS else plugins.find_predicate
+    try:
+        return find(name) if name else None
+    except PluginNotFoundError:
+        return None
+
+
+def _made(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> list[str]:
+    """What only making it shows; Kafka finds it when the task starts."""
+    try:
+        make_plugin(plugins, stage, config).close()
+    except Exception as e:
+        return [str(e) or type(e).__name__]
+    return []
