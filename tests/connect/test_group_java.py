@@ -101,7 +101,8 @@ def ours(group: Group, properties: dict[str, str], name: str) -> ReadingListener
         bootstrap=group.bootstrap,
         config_topic=properties["config.storage.topic"],
     )
-    member.listener = member.membership._listener = listener
+    member.listener = listener
+    member.membership._listener = member.membership._place._listener = listener
     return listener
 
 

@@ -82,6 +82,8 @@ async def test_group_loads_move_tasks(bootstrap: str, name: str, monkeypatch: py
         await group.until(lambda: len({str(t) for t in one.tasks} & busy.keys()) == 2 and group.settled())
         assert {str(t) for t in one.tasks} <= busy.keys(), "idle tasks stay where they are"
         assert group.arena.clashes == []
+        # What came last is told in one more round each; then there is nothing more to say.
+        await asyncio.sleep(0.6)
         rounds = one.membership.rebalances
         await asyncio.sleep(0.5)
-        assert one.membership.rebalances == rounds, "all is told, nothing is to be done"
+        assert one.membership.rebalances == rounds

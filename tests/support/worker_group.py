@@ -184,10 +184,10 @@ class Group:
         """As kill -9: no word to anybody, its tasks die with it."""
         member = self.members.pop(name)
         membership = member.membership
-        for task in (membership._runner, *membership._tasks):
+        for task in (membership._runner, membership._keeper):
             assert task is not None
             task.cancel()
-        await asyncio.gather(membership._runner, *membership._tasks, return_exceptions=True)
+        await asyncio.gather(membership._runner, membership._keeper, return_exceptions=True)
         await membership._requests.close()
         await membership._pulse.close()
         await member.listener.on_lost()

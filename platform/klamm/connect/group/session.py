@@ -1,0 +1,147 @@
+"""A member's session: heartbeats, and the clock that says when it must be taken for over. One event loop.
+
+The clock starts when a heartbeat that is answered later was *sent*: the coordinator's clock cannot have started earlier, so
+here the session ends first. It ends a little early on top of that, because stopping takes a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from klamm.connect.group.requests import Forgotten, JoinAgain, Seat
+from klamm_broker.client import ClientError
+from klamm_broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+# The session counts as over this part of its timeout early (1 s at most).
+MARGIN: Final = 0.1
+MARGIN_MAX_S: Final = 1.0
+
+
+class Pulse(Protocol):
+    """What heartbeats go through."""
+
+    async def heartbeat(self, seat: Seat) -> ErrorCode: ...
+
+    def forget_coordinator(self) -> None: ...
+
+
+class Session:
+    """See the module. `seat()` says which place is to be kept, `on_heard(code)` is told each answer for it."""
+
+    def __init__(
+        self,
+        pulse: Pulse,
+        *,
+        session_ms: int,
+        interval_ms: int,
+        seat: Callable[[], Seat],
+        on_heard: Callable[[ErrorCode], None],
+    ) -> None:
+        self._pulse = pulse
+        self._limit_s = session_ms / 1000 - min(MARGIN * session_ms / 1000, MARGIN_MAX_S)
+        self._interval_s = interval_ms / 1000
+        self._seat = seat
+        self._on_heard = on_heard
+        self._open = False
+        self._alive_at = 0.0
+        self._over = asyncio.Event()
+        self.forgotten = False
+        """Whether it ended because the group does not know the member."""
+        self.why_over = ""
+        self.heartbeats = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether there is one. It may be over by the clock, and nobody has noticed yet: see `alive`."""
+        return self._open
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session is certainly not over: false at once after the process slept too long."""
+        return self._open and self._left_s() > 0
+
+    def begin(self, sent: float) -> None:
+        """The coordinator has answered what was sent then (the loop's time)."""
+        self._open, self._alive_at = True, max(self._alive_at, sent)
+
+    def end(self) -> None:
+        """The member gives its place up."""
+        self._open = False
+
+    def fall(self, why: str, *, forgotten: bool = False) -> None:
+        """It is over: whatever the member runs may be run by others."""
+        self._open = False
+        self.forgotten |= forgotten
+        self.why_over = why
+        self._over.set()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has fallen and `reset` has not been called yet."""
+        return self._over.is_set()
+
+    async def until_over(self) -> None:
+        await self._over.wait()
+
+    def reset(self) -> None:
+        """A new one may begin."""
+        self._open = self.forgotten = False
+        self._over.clear()
+
+    async def run(self) -> None:
+        """Keep it while there is one. Raises MembershipLost, ClientError."""
+        watch = asyncio.create_task(self._watch(), name="group-session")
+        try:
+            await self._beat()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    def _left_s(self) -> float:
+        return self._alive_at + self._limit_s - asyncio.get_running_loop().time()
+
+    async def _watch(self) -> None:
+        """Nobody else notices when no answer comes."""
+        while True:
+            left_s = self._left_s() if self._open else self._limit_s
+            if left_s > 0:
+                await asyncio.sleep(left_s)
+            else:
+                self.fall(f"no heartbeat was answered for {self._limit_s:g} s (session.timeout.ms)")
+
+    async def _beat(self) -> None:
+        wait_s = self._interval_s
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = self._interval_s
+            if self._open and not await self._heartbeat():
+                wait_s = min(self._interval_s, RETRY_S)
+
+    async def _heartbeat(self) -> bool:
+        """One; False when there was no answer. It tells that the member is known, and when the group rebalances."""
+        seat, sent = self._seat(), asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(max(self._interval_s, RETRY_S)):
+                code = await self._pulse.heartbeat(seat)
+        except Forgotten:
+            if seat.member_id == self._seat().member_id:
+                self.fall("the group does not know this worker any more", forgotten=True)
+            return True
+        except (ClientError, JoinAgain, TimeoutError) as e:
+            if isinstance(e, ClientError) and not e.retriable:
+                raise
+            log.warning("no heartbeat (%s)", str(e) or "no answer in time")
+            self._pulse.forget_coordinator()
+            return False
+        self.heartbeats += 1
+        if self._open and seat.member_id == self._seat().member_id:
+            self._alive_at = max(self._alive_at, sent)
+        if seat == self._seat():
+            self._on_heard(code)
+        return True
