@@ -273,7 +273,8 @@ def test_rest_status_says_progress(worker: WorkerProcess, tmp_path: Path) -> Non
 
     wait_for(lambda: progress().get("records") == 250, lambda: f"{progress()} {worker.log}")
     found = progress()
-    assert set(found) == {"records", "last_ack_ms", "lag", "waiting_for"}
+    assert set(found) == {"records", "last_ack_ms", "lag", "waiting_for", "details"}
+    assert found["details"]["figures"]["source-record-write-total"] == 250
     assert abs(found["last_ack_ms"] - time.time() * 1000) < 60_000
     assert worker.request("PUT", "/connectors/p/offsets").status == 405
     running = worker.request("DELETE", "/connectors/p/offsets")
