@@ -130,7 +130,7 @@ def stage_rows(
     for stage in stages(config):
         answer = answers.get(stage.prefix, {})
         head = _head(stage, config, registry)
-        values = head.validate(config | _full_name(stage, config, registry))
+        values = head.validate({**config, **_full_name(stage, config, registry)})
         values[0].errors += answer.get("errors", [])
         rows += [row(key, value) for key, value in zip(head, values, strict=True)]
         rows += answer.get("rows", [])

@@ -31,21 +31,21 @@ def stage_answers(plugins: PluginManager, config: Mapping[str, str]) -> dict[str
 
 
 def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> dict[str, Any]:
-    errors: list[str] = []
-    if stage.kind.key == TRANSFORMS:
-        try:
-            check_predicates(config, stage.alias)
-        except ConfigError as e:
-            errors.append(str(e))
+    spanning = _spanning(stage, config)
     cls = _class(plugins, stage, config)
     if cls is None:
-        return {"rows": [], "errors": errors}
+        return {"rows": [], "errors": [str(e) for e in spanning]}
     own = list(cls.config())
     if stage.kind.key == TRANSFORMS:
         # A key of the transform's that is called as one of these cannot be set.
         own = [key for key in own if key.name not in STAGE_CONFIG] + list(STAGE_CONFIG)
     keys = embedded(stage, own)
     values = keys.validate(config)
+    by_name = {value.name: value for value in values}
+    errors = [str(e) for e in spanning if e.key not in by_name]
+    for error in spanning:
+        if error.key in by_name:
+            by_name[error.key].errors.append(str(error))
     if not errors and not any(value.errors for value in values):
         errors += _made(plugins, stage, config)
     rows = [
@@ -53,6 +53,15 @@ def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> 
         for key, value in zip(keys, values, strict=True)
     ]
     return {"rows": rows, "errors": errors}
+
+
+def _spanning(stage: Stage, config: Mapping[str, str]) -> list[ConfigError]:
+    if stage.kind.key == TRANSFORMS:
+        try:
+            check_predicates(config, stage.alias)
+        except ConfigError as e:
+            return [e]
+    return []
 
 
 def _class(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> type[Plugin] | None:
