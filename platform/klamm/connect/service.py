@@ -252,6 +252,33 @@ class ConnectService:
             raise RequestError(f"Plugin {name} did not say what it takes: {e}") from None
         return plugin_keys(own, self._plugins.connector(name), self._plugins)
 
+    async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Install a package on the workers of the group; what is installed now."""
+        done = (await self._runtime.plugin_admin.install(spec)).to_json()
+        self.events.publish("plugin.installed", {"name": done["name"], "version": done["version"]})
+        return done
+
+    async def remove_plugin(self, name: str, version: str | None) -> dict[str, Any]:
+        """Remove a package; what it was."""
+        gone = (await self._runtime.plugin_admin.remove(name, version)).to_json()
+        self.events.publish("plugin.removed", {"name": gone["name"], "version": gone["version"]})
+        return gone
+
+    async def dry_run(self, name: str, config: Config, records: list[dict[str, Any]]) -> dict[str, Any]:
+        """Sample records through the converters and transforms of a config, in a child."""
+        self._connector_plugin(config, None)
+        params = {
+            "config": {NAME: name, **config},
+            "worker": self._runtime.config.for_tasks(),
+            "records": records,
+        }
+        try:
+            results = await self._runtime.children.call("dry_run", params)
+        except PluginCallError as e:
+            refused = e.kind in {ErrorClass.CONFIG, ErrorClass.DATA}
+            raise (BadRequest if refused else RequestError)(str(e)) from None
+        return {"connector": name, "type": self._type(config), "results": results}
+
     async def validate(self, config: ConfigWithNulls, *, plugin: str | None = None) -> dict[str, Any]:
         """Kafka's validate answer; `plugin` is the one that the URL names."""
         found = self._connector_plugin(config, plugin)

@@ -8,10 +8,21 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from klamm.connect.rest import connectors, loggers, openapi, progress, root, shapes, watching
+from klamm.connect.rest import (
+    connectors,
+    dry_run,
+    loggers,
+    openapi,
+    plugins,
+    progress,
+    root,
+    shapes,
+    watching,
+)
 from klamm.connect.rest.endpoint import BOOLEAN, Access, Endpoint, Handler, Query
 from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
-from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, SERVICE
+from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, REDACTION, SERVICE
+from klamm.connect.rest.redaction import Redaction
 from klamm.connect.service import ConnectService
 
 CONNECTOR: Final = "/connectors/{connector}"
@@ -32,6 +43,7 @@ FORWARD: Final = Query(name="forward", about="Of workers, for requests that they
 KIND: Final = Query(name="kind", about="Only events of these kinds.", many=True)
 ONLY_OF: Final = Query(name="connector", about="Only events of connectors that match (orders-*).", many=True)
 AFTER: Final = Query(name="after", about="Begin after the event of this id; as the header Last-Event-ID.")
+INSTALL_S: Final = 15 * 60.0
 VERSION: Final = Query(name="version", about="Of which version, where several are installed (KIP-891).")
 
 
@@ -60,7 +72,7 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     _row("GET", "/metrics", watching.get_metrics, VIEW, {200: str}, produces="text/plain", early=True),
     _row(
         "GET", "/events", watching.get_events, ANY, {200: str}, 400,
-        query=(KIND, ONLY_OF, AFTER), produces="text/event-stream",
+        query=(KIND, ONLY_OF, AFTER), produces="text/event-stream", timeout_s=0,
     ),
     _row(
         "GET", "/connectors", connectors.list_connectors, ANY,
@@ -82,6 +94,9 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
         body=shapes.ConfigGiven, query=(FORWARD,),
     ),
     _row("GET", CONNECTOR + "/status", connectors.get_status, VIEW, {200: shapes.ConnectorStatus}),
+    _row(
+        "POST", CONNECTOR + "/dry-run", dry_run.dry_run, OPERATE, {200: shapes.DryRunAnswer}, body=shapes.DryRun
+    ),
     _row("GET", CONNECTOR + "/progress", progress.get_progress, VIEW, {200: shapes.ConnectorProgress}),
     _row("GET", CONNECTOR + "/tasks", connectors.get_tasks, VIEW, {200: list[shapes.TaskInfo]}),
     _row("POST", CONNECTOR + "/tasks", connectors.internal, WORKER, {200: None}, 400),
@@ -106,13 +121,22 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
         "DELETE", CONNECTOR + "/offsets", connectors.reset_offsets, OPERATE, {200: shapes.Message}, 400, 409,
         query=(FORWARD,),
     ),
+    _row("GET", "/connector-plugins/packages", plugins.list_packages, ANY, {200: list[shapes.PluginPackage]}),
     _row(
-        "GET", "/connector-plugins", root.list_plugins, ANY, {200: list[shapes.PluginRow]},
+        "POST", "/connector-plugins", plugins.install_package, ADMINISTER, {201: shapes.PluginPackage}, 409,
+        body=shapes.InstallPlugin, query=(FORWARD,), timeout_s=INSTALL_S,
+    ),
+    _row(
+        "DELETE", PLUGIN, plugins.remove_package, ADMINISTER, {200: shapes.PluginPackage}, 409,
+        query=(VERSION, FORWARD),
+    ),
+    _row(
+        "GET", "/connector-plugins", plugins.list_plugins, ANY, {200: list[shapes.PluginRow]},
         query=(CONNECTORS_ONLY,),
     ),
-    _row("GET", PLUGIN + "/config", root.plugin_config, ANY, {200: list[shapes.ConfigKeyInfo]}, query=(VERSION,)),
+    _row("GET", PLUGIN + "/config", plugins.plugin_config, ANY, {200: list[shapes.ConfigKeyInfo]}, query=(VERSION,)),
     _row(
-        "PUT", PLUGIN + "/config/validate", root.validate, NAMED, {200: shapes.ConfigInfos},
+        "PUT", PLUGIN + "/config/validate", plugins.validate, NAMED, {200: shapes.ConfigInfos},
         body=shapes.ConfigGiven,
     ),
     _row(
@@ -141,10 +165,11 @@ def make_app(
     """
     endpoints = tuple(endpoints)
     by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
-    middlewares = [errors, *checks, negotiation(by_handler), readiness(by_handler), *inner]
+    middlewares = [errors(by_handler), *checks, negotiation(by_handler), readiness(by_handler), *inner]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[SERVICE] = service
     app[ADVERTISED] = advertised
+    app[REDACTION] = Redaction(service.runtime, enabled=service.runtime.config["rest.hide.secrets"])
     app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
     by_path: dict[str, list[Endpoint]] = {}

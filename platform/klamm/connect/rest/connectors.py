@@ -10,8 +10,11 @@ from aiohttp import hdrs, web
 
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.model import TaskId
+from klamm.connect.rest.callers import demand, may_view
+from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
-from klamm.connect.rest.keys import ADVERTISED, SERVICE
+from klamm.connect.rest.keys import ADVERTISED, REDACTION, SERVICE
+from klamm.connect.rest.redaction import unhide
 from klamm.connect.stores import TargetState
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")
@@ -36,15 +39,26 @@ def _flag(request: web.Request, name: str) -> bool:
     return request.query.get(name, "").lower() == "true"
 
 
-def _created(request: web.Request, body: dict[str, Any]) -> web.Response:
+async def _shown(request: web.Request, info: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a connector or task, its passwords hidden."""
+    return {**info, "config": await request.app[REDACTION].hide(info["config"])}
+
+
+async def _created(request: web.Request, body: dict[str, Any]) -> web.Response:
     location = f"{request.app[ADVERTISED]}/connectors/{quote(body['name'], safe='/')}"
-    return json_response(body, 201, {hdrs.LOCATION: location})
+    return json_response(await _shown(request, body), 201, {hdrs.LOCATION: location})
+
+
+def _unhidden(request: web.Request, config: dict[str, str | None]) -> dict[str, str | None]:
+    """A config for the connector in the path, with its stored passwords for what came back as [hidden]."""
+    stored = request.app[SERVICE].runtime.configs.config(_name(request)) or {}
+    return unhide(config, stored)
 
 
 async def list_connectors(request: web.Request) -> web.Response:
     """List connectors: their names, or with `expand` an object by name."""
     service = request.app[SERVICE]
-    names = service.connectors()
+    names = [name for name in service.connectors() if may_view(request, name)]
     expand = request.query.getall("expand", [])
     if not expand:
         return json_response(names)
@@ -55,7 +69,7 @@ async def list_connectors(request: web.Request) -> web.Response:
             if "status" in expand:
                 answer[name]["status"] = await service.status(name)
             if "info" in expand:
-                answer[name]["info"] = service.info(name)
+                answer[name]["info"] = await _shown(request, service.info(name))
     return json_response(answer)
 
 
@@ -74,10 +88,11 @@ async def create_connector(request: web.Request) -> web.Response:
     name = body.get("name")
     if name is not None and not isinstance(name, str):
         raise BadRequest(f'Field "name" must be a string, not {json_kind(name)}')
-    config = as_config(body["config"], 'Field "config"')
+    config = unhide(as_config(body["config"], 'Field "config"'), {})
+    demand(request, Access.ADMINISTER, (name or config.get("name") or "").strip())
     state = _initial_state(body.get("initial_state"))
     service = request.app[SERVICE]
-    return _created(request, await service.create((name or "").strip(), config, state))
+    return await _created(request, await service.create((name or "").strip(), config, state))
 
 
 def _initial_state(value: Any) -> TargetState | None:
@@ -91,7 +106,7 @@ def _initial_state(value: Any) -> TargetState | None:
 
 async def get_connector(request: web.Request) -> web.Response:
     """Show a connector: its config, its type, and which tasks it has."""
-    return json_response(request.app[SERVICE].info(_name(request)))
+    return json_response(await _shown(request, request.app[SERVICE].info(_name(request))))
 
 
 async def delete_connector(request: web.Request) -> web.Response:
@@ -102,20 +117,22 @@ async def delete_connector(request: web.Request) -> web.Response:
 
 async def get_config(request: web.Request) -> web.Response:
     """Show a connector's configuration."""
-    return json_response(request.app[SERVICE].config(_name(request)))
+    return json_response(await request.app[REDACTION].hide(request.app[SERVICE].config(_name(request))))
 
 
 async def put_config(request: web.Request) -> web.Response:
     """Set a connector's configuration; 201 when that makes it."""
-    config = as_config(await read_json(request, exact_numbers=True), "The body")
+    config = _unhidden(request, as_config(await read_json(request, exact_numbers=True), "The body"))
     created, info = await request.app[SERVICE].put_config(_name(request), config)
-    return _created(request, info) if created else json_response(info)
+    return await _created(request, info) if created else json_response(await _shown(request, info))
 
 
 async def patch_config(request: web.Request) -> web.Response:
     """Set some keys of a configuration, or remove them with null."""
-    patch = as_config(await read_json(request, exact_numbers=True), "The body")
-    return json_response(await request.app[SERVICE].patch_config(_name(request), patch))
+    patch = _unhidden(request, as_config(await read_json(request, exact_numbers=True), "The body"))
+    return json_response(
+        await _shown(request, await request.app[SERVICE].patch_config(_name(request), patch))
+    )
 
 
 async def get_status(request: web.Request) -> web.Response:
@@ -125,7 +142,8 @@ async def get_status(request: web.Request) -> web.Response:
 
 async def get_tasks(request: web.Request) -> web.Response:
     """List a connector's tasks with their configurations."""
-    return json_response(request.app[SERVICE].tasks(_name(request)))
+    tasks = request.app[SERVICE].tasks(_name(request))
+    return json_response([await _shown(request, task) for task in tasks])
 
 
 async def get_task_status(request: web.Request) -> web.Response:

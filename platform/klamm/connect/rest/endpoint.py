@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+REQUEST_TIMEOUT_S: Final = 90.0  # Kafka's
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -42,7 +44,8 @@ class Endpoint:
 
     `answers` gives the shape (a TypedDict or another type; None: no body) of each success, `errors` the statuses
     that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `produces` is the answer's
-    content type. `admin`: served by `admin.listeners`. `early`: answers before the worker has read its topics.
+    content type. `admin`: served by `admin.listeners`. `early`: answers before the worker has read its topics. `timeout_s`:
+    after which a request is answered 500; 0 for answers that go on.
     """
 
     method: str
@@ -56,6 +59,7 @@ class Endpoint:
     produces: str = "application/json"
     admin: bool = False
     early: bool = False
+    timeout_s: float = REQUEST_TIMEOUT_S
 
     @property
     def template(self) -> str:

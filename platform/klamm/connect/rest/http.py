@@ -19,13 +19,12 @@ from aiohttp.typedefs import Middleware
 
 from klamm.connect.errors import BadRequest, RequestError, Starting
 from klamm.connect.kafka_log import RecordTooLarge
-from klamm.connect.rest.endpoint import Endpoint, Handler
+from klamm.connect.rest.endpoint import REQUEST_TIMEOUT_S, Endpoint, Handler
 from klamm.connect.rest.keys import SERVICE
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_S: Final = 90.0
 MAX_BODY_BYTES: Final = 4 << 20  # a connector config is kilobytes; offsets of many partitions may be more
 
 
@@ -102,11 +101,21 @@ def json_kind(value: Any) -> str:
             return "an object"
 
 
-@web.middleware
-async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
     """Turn every failure into Kafka's error body, and no request into a wait without end."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        endpoint = endpoints.get(request.match_info.handler)
+        timeout_s = endpoint.timeout_s if endpoint is not None else REQUEST_TIMEOUT_S
+        return await _answered(request, handler, timeout_s)
+
+    return check
+
+
+async def _answered(request: web.Request, handler: Handler, timeout_s: float) -> web.StreamResponse:
     try:
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s or None):
             return await handler(request)
     except web.HTTPException as e:
         headers = {str(hdrs.ALLOW): e.headers[hdrs.ALLOW]} if hdrs.ALLOW in e.headers else None
@@ -116,7 +125,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except RecordTooLarge as e:
         return error_response(400, str(e))
     except TimeoutError:
-        return error_response(500, f"Request timed out after {REQUEST_TIMEOUT_S:g} s")
+        return error_response(500, f"Request timed out after {timeout_s:g} s")
     except KlammError as e:
         log.error("%s %s: %s", request.method, request.path, e)  # noqa: TRY400 - a sentence, no bug
         return error_response(500, str(e))

@@ -1,11 +1,11 @@
-"""/ , /health and /connector-plugins."""
+"""/ and /health."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
 from klamm.connect.errors import RequestError, Starting
-from klamm.connect.rest.http import as_config, json_response, read_json
+from klamm.connect.rest.http import json_response
 from klamm.connect.rest.keys import SERVICE
 from klamm_base.version import __version__
 
@@ -29,21 +29,3 @@ async def get_health(request: web.Request) -> web.Response:
         return json_response({"status": "unhealthy", "message": str(e)}, 500)
     message = "Worker has completed startup and is ready to handle requests."
     return json_response({"status": status, "message": message})
-
-
-async def list_plugins(request: web.Request) -> web.Response:
-    """List the installed plugins: connectors, or with connectorsOnly=false all kinds."""
-    connectors_only = request.query.get("connectorsOnly", "true").lower() == "true"
-    return json_response(await request.app[SERVICE].plugins(connectors_only=connectors_only))
-
-
-async def plugin_config(request: web.Request) -> web.Response:
-    """List the settings that a plugin takes."""
-    return json_response(await request.app[SERVICE].plugin_config(request.match_info["plugin"]))
-
-
-async def validate(request: web.Request) -> web.Response:
-    """Check a connector's configuration without making it."""
-    config = as_config(await read_json(request, exact_numbers=True), "The body")
-    plugin = request.match_info["plugin"]
-    return json_response(await request.app[SERVICE].validate(config, plugin=plugin))

@@ -62,7 +62,9 @@ class TaskInfo(TypedDict):
 class Restart(TypedDict):
     """What the restart policy said of the last failure."""
 
-    error: Annotated[str, "Its class: retriable, connect, unknown, crash, hang, memory, data, config or lost."]
+    error: Annotated[
+        str, "Its class: retriable, connect, unknown, crash, hang, memory, data, config or lost."
+    ]
     failed_ms: Annotated[int, "When it was, epoch ms."]
     attempt: Annotated[int, "The restart that follows, counted since it was last healthy; 0: none."]
     next_try_ms: NotRequired[Annotated[int, "When that is, or was, epoch ms."]]
@@ -313,6 +315,32 @@ class DryRunAnswer(TypedDict):
 
 
 class InstallPlugin(TypedDict):
-    """A plugin package to install."""
+    """A plugin package to install: `package`, or a wheel that is uploaded."""
 
-    package: Annotated[str, "What pip takes: name==1.2, a path or URL of a wheel, a folder."]
+    package: NotRequired[
+        Annotated[str, "What pip takes: name==1.2, a path of a wheel or a folder on the worker."]
+    ]
+    file: NotRequired[Annotated[str, "An uploaded wheel's file name."]]
+    wheel: NotRequired[Annotated[str, "An uploaded wheel, base64."]]
+
+
+class BrokenPlugin(TypedDict):
+    """A plugin that cannot be used, and why."""
+
+    name: str
+    error: str
+    trace: str
+
+
+class PluginPackage(TypedDict):
+    """An installed plugin package."""
+
+    name: str
+    version: str
+    request: Annotated[str, "What was asked for."]
+    state: Literal["ready", "broken", "building", "failed"]
+    error: str | None
+    plugins: list[PluginRow]
+    broken: list[BrokenPlugin]
+    packages: Annotated[list[str], "The locked set that it runs with."]
+    environment: Annotated[str, "Empty: beside the worker."]

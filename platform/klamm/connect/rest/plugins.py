@@ -1,0 +1,65 @@
+"""/connector-plugins: what is installed, what it takes, whether a configuration is right; packages come and go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from klamm.connect.definitions import NAME
+from klamm.connect.errors import BadRequest
+from klamm.connect.rest.callers import demand
+from klamm.connect.rest.endpoint import Access
+from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
+from klamm.connect.rest.keys import SERVICE
+from klamm_base.redaction import HIDDEN
+
+UPLOAD_BYTES_MAX: Final = 48 << 20
+"""A wheel of 32 MiB in base64, and something around it."""
+
+
+async def list_plugins(request: web.Request) -> web.Response:
+    """List the installed plugins: connectors, or with connectorsOnly=false all kinds."""
+    connectors_only = request.query.get("connectorsOnly", "true").lower() == "true"
+    return json_response(await request.app[SERVICE].plugins(connectors_only=connectors_only))
+
+
+async def plugin_config(request: web.Request) -> web.Response:
+    """List the settings that a plugin takes."""
+    return json_response(await request.app[SERVICE].plugin_config(request.match_info["plugin"]))
+
+
+async def validate(request: web.Request) -> web.Response:
+    """Check a connector's configuration without making it."""
+    config = as_config(await read_json(request, exact_numbers=True), "The body")
+    name = config.get(NAME) or ""
+    demand(request, Access.ADMINISTER, name)
+    service = request.app[SERVICE]
+    stored = service.runtime.configs.config(name) or {}
+    given = {k: stored.get(k, v) if v == HIDDEN else v for k, v in config.items()}
+    return json_response(await service.validate(given, plugin=request.match_info["plugin"]))
+
+
+async def list_packages(request: web.Request) -> web.Response:
+    """List the installed plugin packages, and what is broken with which traceback."""
+    found = await request.app[SERVICE].runtime.plugin_admin.installed()
+    return json_response([package.to_json() for package in found])
+
+
+async def install_package(request: web.Request) -> web.Response:
+    """Install a plugin package on all workers of the group; usable at once, no worker restarts.
+
+    `package` is what pip takes, or `file` and `wheel` upload one. It may take minutes.
+    """
+    body = await read_json(request.clone(client_max_size=UPLOAD_BYTES_MAX))
+    if not isinstance(body, dict):
+        raise BadRequest(
+            f'The body must be {{"package": "name==1.2"}} or {{"file", "wheel"}}, not {json_kind(body)}'
+        )
+    return json_response(await request.app[SERVICE].install_plugin(body), 201)
+
+
+async def remove_package(request: web.Request) -> web.Response:
+    """Remove a plugin package; 409 while a connector uses it."""
+    version = request.query.get("version") or None
+    return json_response(await request.app[SERVICE].remove_plugin(request.match_info["plugin"], version))
