@@ -41,7 +41,8 @@ class HandChildren:
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
         assert method == "list_plugins"
         json, headers = f"{CONVERTERS}.json.JsonConverter", f"{CONVERTERS}.storage.SimpleHeaderConverter"
-        return [["Src", "source", "1"], [json, "converter", "1"], [headers, "header_converter", "1"]]
+        rows = [["Src", "source", "1"], [json, "converter", "1"], [headers, "header_converter", "1"]]
+        return {"plugins": rows, "broken": []}
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
         self.runtime.on_event(StateEvent(connector=spec.name, task=None, state=State.RUNNING))

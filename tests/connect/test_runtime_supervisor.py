@@ -240,7 +240,7 @@ async def test_a_connector_that_cannot_say_its_task_configs_says_why(behaviour, 
 
 async def test_one_shot_calls():
     async with Watched() as w:
-        plugins = await w.supervisor.call("list_plugins", {})
+        plugins = (await w.supervisor.call("list_plugins", {}))["plugins"]
         assert [SOURCE, "source", "7.8"] in [row[:3] for row in plugins]
         assert [SINK, "sink", "7.8"] in [row[:3] for row in plugins]
         keys = await w.supervisor.call("plugin_config", {"plugin": SOURCE})
@@ -289,7 +289,7 @@ async def test_a_plugin_that_does_not_answer_is_an_error_never_a_hang(behaviour,
             await w.supervisor.call("validate", {"config": config, "worker": {}}, timeout_s=1)
         assert e.value.kind == kind
         # And the worker goes on.
-        assert await w.supervisor.call("list_plugins", {})
+        assert (await w.supervisor.call("list_plugins", {}))["plugins"]
 
 
 async def test_an_unknown_class_is_a_permanent_failure_in_kafkas_words():
@@ -336,7 +336,7 @@ async def test_plugins_that_hang_in_validate_do_not_hold_up_others():
         calls = [asyncio.create_task(ask("validate", {"config": hung}, timeout_s=20)) for _ in range(20)]
         await asyncio.sleep(0)
         listed = await ask("list_plugins", {}, timeout_s=10)
-        assert SOURCE in {name for name, *_ in listed}
+        assert SOURCE in {name for name, *_ in listed["plugins"]}
         answer = await ask("validate", {"config": {"connector.class": SINK}}, timeout_s=10)
         assert answer["kind"] == "sink"
         assert not any(call.done() for call in calls)

@@ -88,12 +88,13 @@ class WorkerProcess:
         *,
         raw: str | None = None,
         headers: dict[str, str] | None = None,
+        timeout_s: float = 60,
     ) -> Response:
         data = raw.encode() if raw is not None else None if body is None else json.dumps(body).encode()
         sent = dict(headers or {})
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         try:
             connection.request(method, path, body=data, headers=sent)
             found = connection.getresponse()

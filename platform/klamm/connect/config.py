@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.connect.limits import LIMITS_CONFIG
+from klamm.connect.override_policy import OVERRIDE_CONFIG
+from klamm.connect.plugin_config import PLUGIN_CONFIG
 from klamm.connect.rest.settings import rest_config
 from klamm.connect.restart_policy import POLICY_CONFIG
+from klamm.connect.secrets import PROVIDERS, Secrets
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.properties import Properties, parse, suggestion
 
@@ -76,10 +79,26 @@ def _definition() -> ConfigDef:
     _timing(d)
     _sources(d)
     _topic_tracking(d)
-    return d.merged(rest_config()).merged(POLICY_CONFIG).merged(LIMITS_CONFIG)
+    return (
+        d.merged(rest_config())
+        .merged(POLICY_CONFIG)
+        .merged(LIMITS_CONFIG)
+        .merged(PLUGIN_CONFIG)
+        .merged(OVERRIDE_CONFIG)
+    )
 
 
 def _cluster(d: ConfigDef) -> None:
+    d.define(
+        PROVIDERS,
+        Type.LIST,
+        [],
+        importance=Importance.LOW,
+        documentation="Names of config providers, separated by commas: ${NAME:path:key} in this file and in connector "
+        "configurations is replaced by what they have. config.providers.NAME.class says what each is (FileConfigProvider, "
+        "DirectoryConfigProvider, EnvVarConfigProvider, or a class of yours; file, dir and env need no class), "
+        "config.providers.NAME.param.SETTING sets it up.",
+    )
     d.define(
         "bootstrap.servers",
         Type.LIST,
@@ -268,10 +287,8 @@ CONNECTION_KEYS: Final = frozenset(
 )
 
 IGNORED: Final[Mapping[str, str]] = {
-    "plugin.path": "plugins are Python packages installed with pip",
+    "plugin.path": "plugins are Python packages: klamm plugins install",
     "plugin.discovery": "plugins are found by their entry points",
-    "config.providers": "config providers come later; ${...} in configurations is not replaced",
-    "connector.client.config.override.policy": "every override is allowed, as with Kafka's default",
     "header.converter.plugin.version": "there is one version of each plugin",
     "key.converter.plugin.version": "there is one version of each plugin",
     "value.converter.plugin.version": "there is one version of each plugin",
@@ -300,23 +317,27 @@ IGNORED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """A checked configuration. `raw` are the strings as given, `values` the typed values with defaults;
+    """A checked configuration. `raw` are the strings as given (references replaced), `values` the typed values with defaults;
     `source` says where a key was set, for errors that show later.
     """
 
     raw: Mapping[str, str]
     values: Mapping[str, Any]
     source: Where
+    secrets: Secrets = field(default_factory=Secrets)
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], where: Where | None = None) -> WorkerConfig:
         """Check `props`; warn of what has no effect. Raises ConfigError: every bad value, and where it was set."""
-        given = props if isinstance(props, Properties) else Properties(props)
+        written = props if isinstance(props, Properties) else Properties(props)
+        source = where or written.source
+        secrets = Secrets.from_properties(written)
+        sources = {name: origin for name in written if (origin := written.source(name)) is not None}
+        given = Properties(secrets.resolve(written).config, sources)
         values = parse(WORKER_CONFIG, given)
-        source = where or given.source
         for name in WORKER_CONFIG.unknown(given):
             _warn(name, source(name))
-        return cls(raw=dict(given), values=values, source=source)
+        return cls(raw=dict(given), values=values, source=source, secrets=secrets)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -364,7 +385,8 @@ def _warn(name: str, source: str | None) -> None:
     if name in IGNORED:
         log.warning("%s%s has no effect: %s", at, name, IGNORED[name])
     elif (
-        name.startswith(CLIENT_PREFIXES + CONVERTER_PREFIXES + CONNECTION_PREFIXES + LISTENER_PREFIXES)
+        name.startswith(f"{PROVIDERS}.")
+        or name.startswith(CLIENT_PREFIXES + CONVERTER_PREFIXES + CONNECTION_PREFIXES + LISTENER_PREFIXES)
         or name in CONNECTION_KEYS
     ):
         return

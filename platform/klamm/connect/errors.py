@@ -37,3 +37,21 @@ class Starting(RequestError):
     """The worker cannot answer yet."""
 
     status = 503
+
+
+class RequestTarget(RequestError):
+    """Another worker must do this; `url` is its address, None when it is not known now."""
+
+    status = 409
+
+    def __init__(self, message: str, url: str | None) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class NotTheLeader(RequestTarget):
+    """Only the leader of the group does this."""
+
+
+class NotAssigned(RequestTarget):
+    """The worker that runs it does this."""

@@ -40,6 +40,9 @@ from klamm.connect.model import (
     TaskId,
     TaskSpec,
 )
+from klamm.connect.plugin_admin import PluginAdmin
+from klamm.connect.plugin_config import directory_of, sources_of
+from klamm.connect.plugin_records import PLUGINS
 from klamm.connect.plugins import PluginRegistry, check_converters
 from klamm.connect.status_state import status_target
 from klamm.connect.stores import (
@@ -51,6 +54,7 @@ from klamm.connect.stores import (
     StatusState,
     task_records,
 )
+from klamm.environments.store import Store
 from klamm.connect.usage import Usage
 from klamm_base.errors import KlammError
 
@@ -101,7 +105,7 @@ class Runtime:
         self.offsets = OffsetState()
         self.statuses = StatusState(worker_id)
         self.announcer = Announcer(self.events, self.configs, self.statuses)
-        self.plugins = PluginRegistry()
+        self.plugin_admin = self._make_plugin_admin()
         self.children = make_children(self)
         self.admin = make_admin(client)
         self.producer = LogProducer(client)
@@ -132,6 +136,7 @@ class Runtime:
                 f"Topic '{self.config_log.topic}' supplied via the 'config.storage.topic' property is required "
                 f"to have a single partition, but it has {self.config_log.partition_count}"
             )
+        await self.plugin_admin.start()
         if await self._list_plugins():
             check_converters(self.config, self.plugins)
         else:
@@ -150,6 +155,7 @@ class Runtime:
         self._herding = False
         if self._timer is not None:
             self._timer.cancel()
+        await self.plugin_admin.stop()
         await self.children.stop()
         for task in (*self._lanes.values(), *self._jobs):
             task.cancel()
@@ -178,6 +184,29 @@ class Runtime:
                 ),
             )
 
+    @property
+    def plugins(self) -> PluginRegistry:
+        """The plugins that are there now."""
+        return self.plugin_admin.registry
+
+    def _make_plugin_admin(self) -> PluginAdmin:
+        values = self.config.values
+        return PluginAdmin(
+            Store(directory_of(values), sources=sources_of(values)),
+            group=self.config["group.id"],
+            list_beside=lambda timeout_s: self.children.call("list_plugins", {}, timeout_s=timeout_s),
+            configs=self._connector_configs,
+            worker=self.config.for_tasks(),
+            publish=self._publish,
+        )
+
+    def _connector_configs(self) -> list[tuple[str, Mapping[str, str]]]:
+        return [(name, self.configs.config(name) or {}) for name in self.configs.connectors]
+
+    async def _publish(self, records: Sequence[Record]) -> None:
+        async with self.config_lock:
+            await self.write_config(records)
+
     async def refresh_plugins(self) -> None:
         """List the plugins again; when that fails, what was known stays known."""
         await self._list_plugins(timeout_s=REFRESH_S)
@@ -185,11 +214,10 @@ class Runtime:
     async def _list_plugins(self, timeout_s: float = 30) -> bool:
         """Whether the plugins are known now. A package that hangs or crashes when it is imported hides them all."""
         try:
-            found = await self.children.call("list_plugins", {}, timeout_s=timeout_s)
+            await self.plugin_admin.refresh(timeout_s)
         except KlammError as e:
             log.error("the plugins cannot be listed: %s", e)  # noqa: TRY400
             return False
-        self.plugins = PluginRegistry(PluginInfo(*p) for p in found)
         for name in self.configs.connectors:
             await self._learn_plugin((self.configs.config(name) or {}).get("connector.class", ""))
         return True
@@ -258,6 +286,9 @@ class Runtime:
         )
 
     def _on_config(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
+        if key.startswith(PLUGINS):
+            self.plugin_admin.apply(key, value)
+            return
         name = self.configs.apply(key, value)
         if name is not None:
             self.announcer.config(name)

@@ -11,10 +11,12 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from klamm.connect.channel import Message
-from klamm.connect.launcher import Launcher, LaunchError
+from klamm.connect.fork_servers import ForkServers
+from klamm.connect.launcher import LaunchError
 from klamm.connect.limits import Limits
 from klamm.connect.model import (
     ConnectorSpec,
@@ -26,7 +28,10 @@ from klamm.connect.model import (
     TaskId,
     TaskSpec,
 )
-from klamm.connect.restart_policy import RestartPolicy
+from klamm.connect.override_policy import warn_of_overrides
+from klamm.connect.placement import Placement
+from klamm.connect.restart_policy import ErrorClass, RestartPolicy
+from klamm.connect.secrets import Secrets, concealed
 from klamm.connect.unit import PluginCallError, Surroundings, Unit
 from klamm.connect.usage import Usage
 from klamm_base.errors import ConfigError, KlammError
@@ -41,6 +46,15 @@ OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, An
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 """What answers a child's request; raises KlammError with a sentence for the task."""
 
+Place = Callable[[Mapping[str, str], Mapping[str, str]], Awaitable[Placement]]
+"""(connector config, worker properties) -> where its processes run; raises KlammError, ConfigError for a bad config."""
+
+
+async def beside_the_worker(_config: Mapping[str, str], _worker: Mapping[str, str]) -> Placement:
+    """Every plugin is one of the worker's own packages."""
+    return Placement()
+
+
 GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
 # One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
@@ -54,7 +68,8 @@ class Supervisor:
 
     `on_event` and `on_progress` are called in the event loop and must not block. `read_offsets` reads the
     offset topic to its end first; `requests` answer what else children ask. `on_task_configs_changed` gets the name of the connector that asked. A child that
-    is stopped and does not end within `graceful_s` is killed.
+    is stopped and does not end within `graceful_s` is killed. `place` says in which environment a connector's
+    processes run; it may take its time to build that. `secrets` puts values in place of references, and hides them.
     """
 
     def __init__(
@@ -68,12 +83,15 @@ class Supervisor:
         clock: Callable[[], int],
         graceful_s: float = GRACEFUL_S,
         requests: Mapping[str, Answer] | None = None,
+        place: Place = beside_the_worker,
+        secrets: Secrets | None = None,
     ) -> None:
         self._graceful_s = graceful_s
         self._requests = dict(requests or {})
+        self._place = place
         self._read_offsets = read_offsets
         self._clock = clock
-        self._launcher = Launcher()
+        self._servers = ForkServers()
         self._units: dict[TaskId | str, Unit] = {}
         # An entry lives as long as somebody holds or awaits the lock.
         self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -83,19 +101,24 @@ class Supervisor:
             weakref.WeakValueDictionary()
         )
         self._watching: asyncio.Task[None] | None = None
+        self._secrets = secrets if secrets is not None else Secrets()
+        self._tell = on_event
+        self._reloads: set[asyncio.Task[None]] = set()
         self._around = Surroundings(
-            launcher=self._launcher,
+            servers=self._servers,
             policy=policy,
             clock=clock,
             ask=self._ask,
-            on_event=on_event,
+            on_event=self._on_event,
             on_progress=on_progress,
             on_task_configs_changed=on_task_configs_changed,
+            secrets=self._secrets,
+            on_expired=self._on_expired,
         )
 
     @property
     def fork_server_pid(self) -> int | None:
-        return self._launcher.pid
+        return self._servers.pid
 
     def pid(self, target: TaskId | str) -> int | None:
         """The pid of a task or, by name, a connector; None while it has no process."""
@@ -104,7 +127,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start the fork server. Raises LaunchError."""
-        await self._launcher.start()
+        await self._servers.start()
         self._watching = asyncio.create_task(self._watch(), name="supervisor")
 
     async def stop(self) -> None:
@@ -114,13 +137,21 @@ class Supervisor:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await asyncio.gather(*(self._stop(key, self._graceful_s) for key in list(self._units)))
-        await self._launcher.stop()
+        await self._servers.stop()
+
+    async def kill_all(self) -> None:
+        """Kill every child at once, without a last word: others may run the same already. Returns when they are gone."""
+        units = list(self._units.values())
+        for unit in units:
+            unit.kill()
+        await asyncio.gather(*(self._stop(unit.key, 0) for unit in units))
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
         """Run one plugin call in a child of its own. Raises PluginCallError; never hangs.
 
-        - "list_plugins" {} -> [[class, type, version], ...] (PluginInfo)
-        - "plugin_config" {"plugin": name} -> list of config key dicts (Kafka's names: name, type, required,
+        - "list_plugins" {} -> {"plugins": [[class, type, version, names, entry point], ...] (PluginInfo), "broken":
+          [[entry point, error, trace], ...]}: those beside the worker
+        - "plugin_config" {"plugin": name, "version": range (may be absent)} -> list of config key dicts (Kafka's names: name, type, required,
           default_value, importance, documentation, group, order_in_group, width, display_name, dependents)
         - "validate" {"config": {...}, "worker": {...}} -> {"name": class, "kind", "version", "groups": [...],
           "values": [{"definition": {...}, "value": {name, value, recommended_values, errors, visible}}]}
@@ -138,6 +169,7 @@ class Supervisor:
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
         """Start a connector's child; a running one of that name is stopped first. States come as events."""
+        warn_of_overrides(spec.name, spec.config, spec.worker)
         order = {"run": "connector", "label": spec.name, "spec": spec.to_json()}
         await self._start(spec.name, order, spec.config, spec.worker)
 
@@ -153,7 +185,7 @@ class Supervisor:
         configs: list[dict[str, str]] = await unit.request(
             "task_configs", {"max_tasks": max_tasks}, timeout_s=60
         )
-        return configs
+        return unit.references(configs)
 
     async def start_task(self, spec: TaskSpec) -> None:
         """Start a task's child; a running one of that id is stopped first. States come as events."""
@@ -198,16 +230,24 @@ class Supervisor:
     ) -> None:
         try:
             limits = Limits.of(worker, config)
-        except ConfigError as e:
+            async with self._lock(key):
+                if (running := self._units.get(key)) is not None:
+                    await self._end(running, self._graceful_s)
+                placement = await self._place(config, worker)
+                self._begin(
+                    Unit(
+                        key,
+                        order | {"entry_points": placement.entry_points},
+                        self._around,
+                        limits,
+                        site=placement.site,
+                    )
+                )
+        except KlammError as e:
             name, number = key if isinstance(key, TaskId) else (key, None)
             self._around.on_event(
-                StateEvent(connector=name, task=number, state=State.FAILED, trace=f"ConfigError: {e}")
+                StateEvent(connector=name, task=number, state=State.FAILED, trace=f"{type(e).__name__}: {e}")
             )
-            return
-        async with self._lock(key):
-            if (running := self._units.get(key)) is not None:
-                await self._end(running, self._graceful_s)
-            self._begin(Unit(key, order, self._around, limits))
 
     def _lock(self, key: TaskId | str) -> asyncio.Lock:
         """Starts and stops of one target follow each other: two processes of one task would write twice."""
@@ -228,6 +268,18 @@ class Supervisor:
     async def _end(self, unit: Unit, timeout_s: float) -> None:
         await unit.stop(timeout_s)
         del self._units[unit.key]
+
+    def _on_event(self, event: StateEvent) -> None:
+        if event.trace is not None:
+            event = replace(event, trace=self._secrets.redact(event.trace))
+        self._tell(event)
+
+    def _on_expired(self, target: TaskId | str) -> None:
+        """`config.action.reload`: a new process gets the new values."""
+        log.info("[%s] starts again: the life of a value from its config provider is over", target)
+        task = asyncio.create_task(self.restart(target), name=f"reload {target}")
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
 
     async def _watch(self) -> None:
         while True:
@@ -252,12 +304,18 @@ class Supervisor:
                 answer.set_result(message)
 
         label = f"call {method}"
+        placement = await self._placement_of_call(method, params)
+        order: Message = {"run": "call", "label": label, "method": method, "params": params}
         try:
-            child = await self._launcher.spawn(label, on_message)
+            order, resolved = await self._secrets.order(order)
+        except ConfigError as e:
+            raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
+        try:
+            child = await self._servers.spawn(placement.site, label, on_message)
         except LaunchError as e:
             raise PluginCallError(str(e), kind="exit") from e
         try:
-            child.send({"run": "call", "label": label, "method": method, "params": params})
+            child.send(order | {"entry_points": placement.entry_points})
             # The channel ends after the last word, if there was one, and with the process in any case.
             ends: set[asyncio.Future[Any]] = {answer, child.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -269,4 +327,21 @@ class Supervisor:
         message = answer.result()
         if message["event"] == "failed":
             raise PluginCallError.from_notice(message)
-        return message["result"]
+        result = message["result"]
+        return concealed(result, resolved, self._secrets) if method == "validate" else result
+
+    async def _placement_of_call(self, method: str, params: dict[str, Any]) -> Placement:
+        """Where the plugins are that a call is about."""
+        if method == "list_plugins":
+            return Placement()
+        config = params.get("config")
+        if config is None:
+            config = {"connector.class": params["plugin"]}
+            if params.get("version") is not None:
+                config["connector.plugin.version"] = params["version"]
+        try:
+            return await self._place(config, params.get("worker", {}))
+        except ConfigError as e:
+            raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
+        except KlammError as e:
+            raise PluginCallError(str(e), kind="exit") from e

@@ -11,17 +11,20 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.connect.channel import Message
-from klamm.connect.launcher import Child, Exit, Launcher, LaunchError
+from klamm.connect.fork_servers import ForkServers
+from klamm.connect.launcher import Child, Exit, LaunchError
 from klamm.connect.limits import Limits
 from klamm.connect.model import Progress, RestartNote, State, StateEvent, TaskId
 from klamm.connect.restart_policy import ErrorClass, GiveUp, History, Restart, RestartPolicy
+from klamm.connect.secrets import Resolved, Secrets
 from klamm.connect.usage import Usage, size_text, usage_of
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
 
@@ -70,24 +73,39 @@ class Failure:
 class Surroundings:
     """What all units of a supervisor share."""
 
-    launcher: Launcher
+    servers: ForkServers
     policy: RestartPolicy
     clock: Callable[[], int]
     ask: Ask
     on_event: Callable[[StateEvent], None]
     on_progress: Callable[[TaskId, Progress], None]
     on_task_configs_changed: Callable[[str], None]
+    secrets: Secrets
+    on_expired: Callable[[TaskId | str], None]
+    """The life of a resolved value is over."""
 
 
 class Unit:
-    """See the module. `order` is the child's first message; `key` names it: a task, or a connector."""
+    """See the module. `order` is the child's first message; `key` names it: a task, or a connector; `site` is the
+    folder of its environment (None: the worker's own packages).
+    """
 
-    def __init__(self, key: TaskId | str, order: Message, around: Surroundings, limits: Limits) -> None:
+    def __init__(
+        self,
+        key: TaskId | str,
+        order: Message,
+        around: Surroundings,
+        limits: Limits,
+        *,
+        site: str | None = None,
+    ) -> None:
         self.key = key
+        self.site = site
         self.progress: Progress | None = None
         self.restart: RestartNote | None = None  # of its last failure
         self.usage: Usage | None = None  # of its process
         self._order = order
+        self._resolved = Resolved(config={}, raw={})
         self._around = around
         self._limits = limits
         self._history = History()
@@ -116,7 +134,7 @@ class Unit:
 
     def renewed(self) -> Unit:
         """The same, with no past."""
-        return Unit(self.key, self._order, self._around, self._limits)
+        return Unit(self.key, self._order, self._around, self._limits, site=self.site)
 
     async def stop(self, timeout_s: float) -> None:
         """Gracefully, then by force; returns when the process is gone."""
@@ -136,6 +154,12 @@ class Unit:
             self._task.cancel()
         await asyncio.gather(self._task, *self._asked, return_exceptions=True)
         self._emit(State.UNASSIGNED)
+
+    def kill(self) -> None:
+        """No more processes, and an end to the one there is; `stop` waits for that."""
+        self._stopping = True
+        if self._child is not None:
+            self._child.kill()
 
     def set_paused(self, paused: bool) -> None:
         """For the process of now and those that follow."""
@@ -236,18 +260,42 @@ class Unit:
         self._beats = -1
         self._beat_ms = self._report_ms = self._around.clock()
         try:
-            child = await self._around.launcher.spawn(str(self.key), self._on_message)
+            # Each process gets the values of its moment.
+            order, self._resolved = await self._around.secrets.order(self._order)
+        except ConfigError as e:
+            return Failure.of(ErrorClass.CONFIG, str(e))
+        try:
+            child = await self._around.servers.spawn(self.site, str(self.key), self._on_message)
         except LaunchError as e:
             return Failure.of(ErrorClass.LOST, str(e))
         self._child = child
-        child.send(self._order)
-        how = await child.exited
+        child.send(order)
+        with self._expiring():
+            how = await child.exited
         # Its last words are on another socket than the news of its end: read that to its end.
         await asyncio.wait({child.closed}, timeout=1)
         self._child = self._ending = self.usage = None
         self._settled.clear()
         self._fail_calls(how)
         return self._failure or _failure_of(how, child.last_words())
+
+    @contextmanager
+    def _expiring(self) -> Iterator[None]:
+        """Tell when the values that the process was given are to be asked for again."""
+        ttl_ms = self._resolved.ttl_ms
+        if ttl_ms is None or not self._resolved.reloads:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(ttl_ms / 1000, self._around.on_expired, self.key)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def references(self, configs: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+        """Task configs that the connector made, with references where it was given their values."""
+        return self._resolved.references(configs)
 
     def _note(
         self, failure: Failure, *, attempt: int = 0, delay_ms: int = 0, why: str | None = None
@@ -279,6 +327,8 @@ class Unit:
                 self._topics = message["topics"]
                 if self._state is State.RUNNING:
                     self._emit(State.RUNNING)
+            case "secrets":
+                self._around.secrets.redactor.add(message["values"])
             case "reconfigure":
                 self._tell(self._around.on_task_configs_changed, str(self.key))
             case "failed":

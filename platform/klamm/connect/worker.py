@@ -18,13 +18,15 @@ from confluent_kafka.admin import AdminClient
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.membership import Membership
+from klamm.connect.override_policy import warn_of_worker
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
 from klamm.connect.supervisor import Supervisor
 from klamm.connect.task_requests import TaskRequests
-from klamm_base.clientconfig import translate
+from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.redaction import guard_logging
 
 if TYPE_CHECKING:
     from klamm.connect.rest.server import RestServer
@@ -46,6 +48,8 @@ def make_supervisor(runtime: Runtime) -> Children:
         clock=now_ms,
         graceful_s=runtime.config["task.shutdown.graceful.timeout.ms"] / 1000,
         requests=TaskRequests(runtime).answers,
+        secrets=runtime.config.secrets,
+        place=runtime.plugin_admin.place,
     )
 
 
@@ -55,9 +59,10 @@ class Worker:
     def __init__(self, config: WorkerConfig, *, make_children: MakeChildren = make_supervisor) -> None:
         self.config = config
         self._make_children = make_children
+        guard_logging(config.secrets.redactor)
         client = translate(config.client, "admin")
-        for name, why in client.ignored:
-            log.warning("%s has no effect: %s", name, why)
+        warn_once(client.ignored)
+        warn_of_worker(config.raw)
         self._client: dict[str, Any] = client.config
         self._rest: RestServer | None = None
         self._membership: Membership | None = None

@@ -6,31 +6,40 @@ The answer is the event `result`; an exception leaves as every child's does. The
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import Any
 
 from klamm.connect.channel import Message
 from klamm.connect.child.control import Control
+from klamm.connect.child.dry_run import dry_run
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import secret_values
+from klamm.connect.child.stage_keys import stage_answers
+from klamm.environments.inspect_site import row
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
 from klamm_plugins.connector import SourceConnector
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import TopicPartition
 
+log = logging.getLogger(__name__)
+
 
 def run_call(control: Control, order: Message, secrets: list[str]) -> None:
     """The whole life of a one-shot child."""
     params = order["params"]
     secrets += secret_values(None, params.get("config", {}), params.get("worker", {}))
-    plugins = PluginManager.load()
+    everything = order["method"] == "list_plugins"
+    plugins = PluginManager.load(None if everything else order["entry_points"])
     match order["method"]:
         case "list_plugins":
-            result: Any = [[d.class_name, d.type.value, d.version, d.names] for d in plugins.plugins()]
+            result: Any = {"plugins": [row(d) for d in plugins.plugins()], "broken": plugins.broken}
         case "plugin_config":
             result = [definition(key) for key in plugins.find_plugin(params["plugin"]).cls.config()]
         case "validate":
             result = _validate(plugins, params["config"], secrets)
+        case "dry_run":
+            result = dry_run(plugins, params)
         case "alter_offsets":
             result = _alter_offsets(plugins, params["config"], params["offsets"])
         case method:
@@ -54,7 +63,23 @@ def _validate(plugins: PluginManager, config: dict[str, str], secrets: list[str]
         "version": desc.version,
         "groups": keys.groups,
         "values": rows + [_undefined(v) for v in values if v.name not in keys],
+        "exactly_once": _exactly_once(cls, config),
+        "stages": stage_answers(plugins, config),
     }
+
+
+def _exactly_once(cls: type[Any], config: dict[str, str]) -> dict[str, Any]:
+    """What a source says of exactly once with this config; an error of its own is told as Kafka tells it."""
+    if not issubclass(cls, SourceConnector):
+        return {}
+    try:
+        return {
+            "support": cls.exactly_once_support(config),
+            "boundaries": cls.can_define_transaction_boundaries(config),
+        }
+    except Exception as e:
+        log.exception("the connector did not say whether it can write exactly once")
+        return {"error": f"An unexpected error occurred during validation: {e}"}
 
 
 def definition(key: ConfigKey) -> dict[str, Any]:

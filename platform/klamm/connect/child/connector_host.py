@@ -15,7 +15,7 @@ from klamm.connect.channel import Message
 from klamm.connect.child.control import Control
 from klamm.connect.child.main import answer_safely
 from klamm.connect.child.plugins import connector_class
-from klamm.connect.child.setup import secret_values, stop_plugin
+from klamm.connect.child.setup import keep_secret, secret_values, stop_plugin
 from klamm.connect.model import ConnectorSpec
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
@@ -45,8 +45,9 @@ def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
     spec = ConnectorSpec.from_json(order["spec"])
     control.paused = spec.paused
     secrets += secret_values(None, spec.config, spec.worker)
-    cls = connector_class(PluginManager.load(), spec.config)
+    cls = connector_class(PluginManager.load(order["entry_points"]), spec.config)
     secrets += secret_values(cls, spec.config)
+    keep_secret(control, secrets)
     control.notify("version", version=cls.version())
     _Host(control, spec, cls, secrets).run()
 

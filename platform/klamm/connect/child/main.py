@@ -53,7 +53,7 @@ def run(control_fd: int, output_fd: int, *, parent: int) -> int:
 
 
 def _be(order: Message, control: Control) -> int:
-    secrets: list[str] = []
+    secrets: list[str] = list(order.get("hide", ()))
     try:
         _role(order["run"])(control, order, secrets)
     except BaseException as e:  # sys.exit() in a plugin is a failure like any other

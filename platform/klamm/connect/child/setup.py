@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from klamm.connect.child.control import Control
+from klamm_base import redaction
 from klamm_base.configdef import ConfigDef, Type, between
+from klamm_base.redaction import Redactor, guard_logging
 from klamm_plugins.connector import Plugin
 
 log = logging.getLogger(__name__)
@@ -23,7 +26,6 @@ TASK_WORKER_CONFIG: Final = (
 # What memory that is asked for at once may exceed task.memory.max.bytes by: stacks of threads that are reserved, not
 # used, and what comes and goes between two looks of the supervisor, which is who enforces the limit.
 _MEMORY_SLACK: Final = 512 << 20
-_SECRET_PARTS: Final = ("password", "secret", "jaas", "token", "credential")
 
 
 def stop_plugin(stop: Callable[[], None]) -> None:
@@ -54,12 +56,13 @@ def seconds(worker: Mapping[str, str], name: str) -> float:
     return float(TASK_WORKER_CONFIG.parse(worker)[name]) / 1000
 
 
+def keep_secret(control: Control, secrets: Sequence[str]) -> None:
+    """From now on neither this child's log nor what the worker writes of its output shows these values."""
+    guard_logging(Redactor(secrets))
+    control.notify("secrets", values=list(secrets))
+
+
 def secret_values(plugin: type[Plugin] | None, *configs: Mapping[str, str]) -> list[str]:
     """Values that must not show: of keys that the plugin defines as passwords or whose names say so."""
-    hidden = {key.name for key in plugin.config() if key.type is Type.PASSWORD} if plugin else set()
-    return [
-        value
-        for config in configs
-        for name, value in config.items()
-        if name in hidden or any(part in name.lower() for part in _SECRET_PARTS)
-    ]
+    typed = {key.name for key in plugin.config() if key.type is Type.PASSWORD} if plugin else set()
+    return [value for config in configs for value in redaction.secret_values(config, typed)]

@@ -8,8 +8,8 @@ from typing import Any, Final
 from klamm.connect.channel import Message
 from klamm.connect.child import driver_host, sink_host, source_host
 from klamm.connect.child.control import Control
-from klamm.connect.child.plugins import connector_class, refuse_unsupported
-from klamm.connect.child.setup import limit_memory, secret_values, stop_plugin
+from klamm.connect.child.plugins import connector_class
+from klamm.connect.child.setup import keep_secret, limit_memory, secret_values, stop_plugin
 from klamm.connect.limits import Limits
 from klamm.connect.model import Kind, TaskSpec
 from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
@@ -25,12 +25,12 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     control.paused = spec.paused
     limit_memory(Limits.of(spec.worker, spec.connector_config).memory_bytes)
     secrets += secret_values(None, spec.connector_config, spec.task_config, spec.worker)
-    plugins = PluginManager.load()
+    plugins = PluginManager.load(order["entry_points"])
     cls = connector_class(plugins, spec.connector_config)
     if not issubclass(cls, _CONNECTORS[spec.kind]):
         raise ConfigError(f"{spec.connector_config['connector.class']} is not a {spec.kind} connector")
     secrets += secret_values(cls, spec.connector_config, spec.task_config)
-    refuse_unsupported(spec.connector_config)
+    keep_secret(control, secrets)
     task = cls.task_class()()
     run = _prepared(control, spec, task, plugins, secrets)
     try:
@@ -56,7 +56,7 @@ def _prepared(
         case DriverTask():
             return driver_host.prepare(control, spec, task)
         case SourceTask() if spec.kind is Kind.SOURCE:
-            return source_host.prepare(control, spec, task, plugins)
+            return source_host.prepare(control, spec, task, plugins, secrets)
         case SinkTask() if spec.kind is Kind.SINK:
             return sink_host.prepare(control, spec, task, plugins, secrets)
     raise ConfigError(
