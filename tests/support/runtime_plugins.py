@@ -67,6 +67,8 @@ def misbehave(props, where):
             time.sleep(3600)
         case "print":
             print("hello from the plugin")
+        case "say":
+            print("the password is", props["db.password"])
         case "grandchild":
             group = 0 if props.get("own.group") else None
             process = subprocess.Popen(["sleep", "3600"], process_group=group)
