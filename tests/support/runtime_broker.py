@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 
 def read_all(bootstrap, topic):
-    """Every message of a topic, to its end."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read-all", "enable.auto.commit": False})
+    """Every committed message of a topic, to its end, which may be a transaction's marker."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "read-all",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         places = [TopicPartition(topic, p, 0) for p in partitions]
@@ -22,9 +29,11 @@ def read_all(bootstrap, topic):
         while left:
             assert time.monotonic() < deadline, f"{topic}: {left} of {ends}"
             for message in consumer.consume(10_000, 0.1):
-                assert message.error() is None
-                found.append(message)
-                if message.offset() + 1 >= ends[message.partition()]:
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                if message.offset() + (message.error() is None) >= ends[message.partition()]:
                     left.discard(message.partition())
         return found
     finally:

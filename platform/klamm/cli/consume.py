@@ -115,7 +115,7 @@ def _or_null(data: bytes | None) -> bytes:
     return b"null" if data is None else data
 
 
-def _json_value(data: bytes | None) -> str | dict[str, str] | None:
+def json_value(data: bytes | None) -> str | dict[str, str] | None:
     """Text; what is not UTF-8 as `{"base64": ...}`, because JSON has no bytes."""
     if data is None:
         return None
@@ -150,9 +150,9 @@ def _as_json(m: Any) -> bytes:
         "partition": m.partition(),
         "offset": m.offset(),
         "timestamp": m.timestamp()[1],
-        "key": _json_value(m.key()),
-        "value": _json_value(m.value()),
-        "headers": [[name, _json_value(value)] for name, value in m.headers() or []],
+        "key": json_value(m.key()),
+        "value": json_value(m.value()),
+        "headers": [[name, json_value(value)] for name, value in m.headers() or []],
     }
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 

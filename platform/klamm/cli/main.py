@@ -16,6 +16,7 @@ from klamm.cli import (
     connector,
     consume,
     demo,
+    dlq,
     group,
     group_offsets,
     kafka,
@@ -85,6 +86,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(txn.app, name="txn")
 app.add_typer(log.app, name="log")
 app.add_typer(connector.app, name="connector")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(spark.app, name="spark")
 app.add_typer(demo.app, name="demo")
 app.command("reconcile")(reconcile.reconcile)

@@ -1,0 +1,280 @@
+"""`klamm dlq`: what is in dead letter topics, and sending it where it was meant to go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from klamm.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_REST,
+    BootstrapOption,
+    CommandConfigOption,
+    Output,
+    OutputOption,
+    RestOption,
+    client_config,
+    counted,
+    kafka_error,
+    metadata,
+    open_client,
+    print_rows,
+    reported,
+)
+
+if TYPE_CHECKING:
+    from klamm.dlq.letters import Letter
+    from klamm.dlq.replay import Replay
+
+app = typer.Typer(help="Look into dead letter topics, and send what is in them again.", no_args_is_help=True)
+
+_TOPIC_KEY: Final = "errors.deadletterqueue.topic.name"
+_GROUPED: Final[dict[str, Callable[[Letter], str | None]]] = {
+    "error": lambda x: (x.error or "").partition(":")[0] or None,
+    "message": lambda x: x.error,
+    "stage": lambda x: x.facts.get("stage"),
+    "connector": lambda x: x.facts.get("connector.name"),
+    "topic": lambda x: x.facts.get("topic"),
+}
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead letter topic.")]
+ConnectorOption = Annotated[str | None, typer.Option("--connector", help="Only those of this connector.")]
+FromOption = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
+StageOption = Annotated[
+    str | None, typer.Option("--stage", help="Only those of a stage, such as VALUE_CONVERTER or TASK_PUT.")
+]
+ErrorOption = Annotated[
+    str | None, typer.Option("--error", help="Only those whose error's class or message holds this text.")
+]
+
+
+@app.command("list")
+def list_topics(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC]…", help="Dead letter topics; default: those of a worker's connectors."
+        ),
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    url: RestOption = DEFAULT_REST,
+    output: OutputOption = Output.TABLE,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """List dead letter topics: whose they are, how many records they hold, how many were not sent again yet."""
+    with reported():
+        users = _users(url) if not topics else {topic: [] for topic in topics}
+        rows = []
+        for topic, connectors in sorted(users.items()):
+            rows.append(
+                {"topic": topic, "connectors": connectors, **_counts(topic, bootstrap, command_config)}
+            )
+        print_rows(rows, ["topic", "connectors", "records", "not_replayed"], output)
+
+
+@app.command()
+def show(
+    topic: TopicArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    most: Annotated[
+        int | None, typer.Option("--max-messages", "-n", min=1, help="The last so many of them.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help=f"Count them by {', '.join(_GROUPED)} instead.")
+    ] = None,
+    connector: ConnectorOption = None,
+    of_topic: FromOption = None,
+    stage: StageOption = None,
+    error: ErrorOption = None,
+    values: Annotated[bool, typer.Option("--values", help="Show keys, values and headers.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Show the errors' stack traces.")] = False,
+    output: OutputOption = Output.TABLE,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """Show dead letters: where each came from, which task could not use it, and why."""
+    from collections import deque
+
+    from klamm.dlq.letters import Wanted
+    from klamm.dlq.reading import letters, ranges
+
+    if by is not None and by not in _GROUPED:
+        raise typer.BadParameter(f"{by!r} is not one of {', '.join(_GROUPED)}", param_hint="--by")
+    wanted = Wanted(connector=connector, topic=of_topic, stage=stage, error=error)
+    with reported():
+        consumer = _consumer(topic, bootstrap, command_config)
+        try:
+            found = ranges(consumer, topic)
+            starts, ends = ({p: edge[i] for p, edge in found.items()} for i in (0, 1))
+            chosen = (x for batch in letters(consumer, topic, starts, ends) for x in batch if wanted(x))
+            if by is not None:
+                _print_counts(by, Counter(_GROUPED[by](x) for x in chosen), output)
+                return
+            kept = list(chosen) if most is None else list(deque(chosen, most))
+            _print_letters(kept, output, values=values, trace=trace)
+        finally:
+            consumer.close()
+
+
+@app.command()
+def replay(
+    topic: TopicArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Send all to this topic instead of where each came from.")
+    ] = None,
+    connector: ConnectorOption = None,
+    of_topic: FromOption = None,
+    stage: StageOption = None,
+    error: ErrorOption = None,
+    most: Annotated[int | None, typer.Option("--max-messages", "-n", min=1, help="At most so many.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="From the first one on, also those that were sent before.")
+    ] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Leave out what cannot be sent instead of stopping there.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be sent where; send nothing.")
+    ] = False,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """Send dead letters to the topics they came from, as they were, each once: a later replay goes on where this one
+    ended. Those that are chosen (--connector, --topic, --stage, --error) are not remembered.
+    """
+    from klamm.dlq.letters import Wanted
+    from klamm.dlq.replay import Replay
+
+    wanted = Wanted(connector=connector, topic=of_topic, stage=stage, error=error)
+    run = Replay(topic=topic, wanted=wanted, to=to, again=again, skip=skip, most=most, dry_run=dry_run)
+    with reported():
+        consumer = _consumer(topic, bootstrap, command_config)
+        try:
+            run.run(consumer, _producer(topic, bootstrap, command_config))
+        finally:
+            _tell(run)
+            consumer.close()
+
+
+def _tell(run: Replay) -> None:
+    verb = "would be sent" if run.dry_run else "sent"
+    for name, count in sorted(run.sent.items()):
+        typer.echo(f"{counted(count, 'record')} {verb} to {name}")
+    for why in run.refused:
+        typer.echo(f"klamm: left out: {why}", err=True)
+    if run.left_out:
+        typer.echo(f"{counted(run.left_out, 'record')} left as they are: not chosen")
+    if not run.sent:
+        typer.echo("nothing to send")
+    elif not run.remembers and not run.dry_run:
+        typer.echo("chosen records are not remembered: the same command sends them once more")
+
+
+def _users(url: str) -> dict[str, list[str]]:
+    """Dead letter topics of a worker's connectors."""
+    from klamm.cli.connector import call
+
+    users: dict[str, list[str]] = {}
+    for name, item in call(url, "GET", "/connectors?expand=info").items():
+        topic = (item["info"]["config"].get(_TOPIC_KEY) or "").strip()
+        if topic:
+            users.setdefault(topic, []).append(name)
+    return users
+
+
+def _counts(topic: str, bootstrap: str, command_config: Path | None) -> dict[str, Any]:
+    """Records by offsets: markers of transactions, and what compaction took, are counted as well."""
+    from klamm.dlq.reading import committed, ranges
+
+    consumer = _consumer(topic, bootstrap, command_config)
+    try:
+        if topic not in metadata(consumer, bootstrap).topics:
+            return {"records": None, "not_replayed": None}
+        found = ranges(consumer, topic)
+        ends = sum(high for _, high in found.values())
+        return {
+            "records": ends - sum(low for low, _ in found.values()),
+            "not_replayed": ends - sum(committed(consumer, topic, found).values()),
+        }
+    finally:
+        consumer.close()
+
+
+def _consumer(topic: str, bootstrap: str, command_config: Path | None) -> Any:
+    from confluent_kafka import Consumer
+
+    from klamm.dlq.replay import group_of
+
+    config = client_config(bootstrap, command_config, "consumer") | {
+        "group.id": group_of(topic),
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+    }
+    consumer = open_client(Consumer, config, command_config)
+    metadata(consumer, bootstrap)
+    return consumer
+
+
+def _producer(topic: str, bootstrap: str, command_config: Path | None) -> Any:
+    from confluent_kafka import KafkaException, Producer
+
+    from klamm.dlq.replay import group_of
+
+    config = client_config(bootstrap, command_config, "producer") | {
+        "transactional.id": group_of(topic),
+        "partitioner": "murmur2_random",
+    }
+    try:
+        return open_client(Producer, config, command_config)
+    except KafkaException as e:
+        raise kafka_error(e, f"no producer for {bootstrap}") from None
+
+
+def _print_counts(by: str, counts: Counter[str | None], output: Output) -> None:
+    rows = [{by: name, "records": count} for name, count in counts.most_common()]
+    print_rows(rows, [by, "records"], output)
+
+
+def _print_letters(found: list[Letter], output: Output, *, values: bool, trace: bool) -> None:
+    rows = [_row(x, values=values, trace=trace) for x in found]
+    columns = ["at", "time", "came_from", "task", "stage", "error"]
+    if values and output is Output.TABLE:
+        columns += ["key", "value"]
+    if output is Output.TABLE and trace:
+        for x, row in zip(found, rows, strict=True):
+            typer.echo("  ".join(str(row[c] or "-") for c in columns))
+            typer.echo(x.facts.get("exception.stacktrace", "").rstrip())
+        return
+    print_rows(rows, columns, output)
+
+
+def _row(letter: Letter, *, values: bool, trace: bool) -> dict[str, Any]:
+    from klamm.cli.consume import json_value
+
+    when = letter.timestamp
+    row: dict[str, Any] = {
+        "at": f"{letter.partition}@{letter.offset}",
+        "time": None
+        if when is None
+        else datetime.fromtimestamp(when / 1000, UTC).isoformat(timespec="milliseconds"),
+        "came_from": letter.origin,
+        "task": letter.task,
+        "stage": letter.facts.get("stage"),
+        "error": letter.error,
+    }
+    if values:
+        row |= {
+            "key": json_value(letter.key),
+            "value": json_value(letter.value),
+            "headers": [[name, json_value(value)] for name, value in letter.headers],
+        }
+    if trace:
+        row["trace"] = letter.facts.get("exception.stacktrace")
+    return row

@@ -1,0 +1,1 @@
+"""Dead letter topics from outside: what is in them, and sending it where it was meant to go."""
