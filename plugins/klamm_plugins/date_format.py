@@ -59,20 +59,33 @@ class DateFormat:
         self.pattern = pattern
         self._fields = _fields(pattern)
         self._step_ms = _step_ms(self._fields)
-        self._last: tuple[int | None, str] = (None, "")  # the last moment that was written, in steps
+        # The text is the same within a step but for milliseconds, which stand between its pieces.
+        self._last: tuple[int | None, list[str]] = (None, [])
         self._writers = [_writer(f) for f in self._fields]
+        self._widths = [f.width for f in self._fields if f.letter == "S"]
         self._century_from = time.gmtime().tm_year - 80 if century_from is None else century_from
         self._reader: re.Pattern[str] | None = None
 
     def format(self, ms: int) -> str:
         """A moment as text. OverflowError beyond year 9999 and before year 1."""
         step = ms // self._step_ms
-        if step == self._last[0]:
-            return self._last[1]
-        moment = _EPOCH + timedelta(milliseconds=ms)
-        text = "".join([write(moment) for write in self._writers])
-        self._last = (step, text)
+        if step != self._last[0]:
+            self._last = (step, self._pieces(_EPOCH + timedelta(milliseconds=ms)))
+        if not self._widths:
+            return self._last[1][0]
+        text, *rest = self._last[1]
+        for width, piece in zip(self._widths, rest, strict=True):
+            text += str(ms % 1000).zfill(width) + piece
         return text
+
+    def _pieces(self, moment: datetime) -> list[str]:
+        pieces = [""]
+        for field, write in zip(self._fields, self._writers, strict=True):
+            if field.letter == "S":
+                pieces.append("")
+            else:
+                pieces[-1] += write(moment)
+        return pieces
 
     def parse(self, text: str) -> int:
         """The moment of a text in milliseconds. ValueError when it is not in this format."""
@@ -129,11 +142,9 @@ def _quoted(pattern: str, at: int) -> tuple[str, int]:
 
 
 def _step_ms(fields: list[Field]) -> int:
-    """What the text is the same within: a day, for a pattern of years, months and days."""
+    """What the text is the same within, but for milliseconds: a day, for a pattern of years, months and days."""
     letters = {f.letter for f in fields}
-    if "S" in letters:
-        return 1
-    if "s" in letters:
+    if letters & set("Ss"):
         return 1000
     if "m" in letters:
         return _MINUTE_MS
@@ -142,7 +153,7 @@ def _step_ms(fields: list[Field]) -> int:
 
 def _writer(field: Field) -> Callable[[datetime], str]:
     letter, count, text = field
-    if not letter:
+    if not letter or letter == "S":
         return lambda _: text
     if letter in _NUMBERS:
         number = _NUMBERS[letter]
@@ -201,7 +212,6 @@ _NUMBERS: Final[dict[str, Callable[[datetime], int]]] = {
     "h": lambda m: m.hour % 12 or 12,
     "m": lambda m: m.minute,
     "s": lambda m: m.second,
-    "S": lambda m: m.microsecond // 1000,
 }
 
 

@@ -84,6 +84,8 @@ def _plain(value: Any) -> Any:
 
 
 def _integer(value: Any, bits: int) -> int:
+    if type(value) is int:
+        return wrapped(value, bits)
     match value:
         case bool():
             return int(value)
@@ -154,6 +156,8 @@ def _boolean(value: Any) -> bool:
 
 
 def _string(value: Any, schema: Schema | None) -> str:
+    if type(value) is int:
+        return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, (datetime, date, time)):

@@ -6,7 +6,7 @@ All goes by way of milliseconds since the epoch; what is finer is cut off, as Ka
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, one_of
@@ -40,6 +40,8 @@ from klamm_plugins.transforms._validators import REPLACE_NULL, with_replace_null
 
 _PURPOSE: Final = "converting timestamp formats"
 _DAY_MS: Final = 86_400_000
+_MS: Final = timedelta(milliseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MAX: Final = 2**63 - 1
 _DATE, _TIME, _TIMESTAMP = (b().build() for b in (date_builder, time_builder, timestamp_builder))
 _TARGETS: Final[dict[str, tuple[Schema, Schema]]] = {
@@ -105,6 +107,7 @@ class TimestampConverter(PartTransformation):
         self._target: str = settings["target.type"]
         self._times, self._by = _PRECISION[settings["unix.precision"]]
         self._fills = settings[REPLACE_NULL]
+        self._converters = {kind: self._converter(kind) for kind in _TARGETS}
         self._format: DateFormat | None = None
         pattern: str = settings["format"]
         if pattern.strip():
@@ -126,7 +129,7 @@ class TimestampConverter(PartTransformation):
         if schema is None:
             return Plan(None, self._map if self._field else self._untyped)
         if not self._field:
-            return Plan(_TARGETS[self._target][schema.optional], self._converter(_kind(schema)))
+            return Plan(_TARGETS[self._target][schema.optional], self._converters[_kind(schema)])
         return self._of_struct(schema)
 
     def _of_struct(self, schema: Schema) -> Plan:
@@ -136,7 +139,7 @@ class TimestampConverter(PartTransformation):
         convert: Convert = self._untyped
         for field in schema.fields:
             if field.name == self._field:
-                place, convert = field.index, self._converter(_kind(field.schema))
+                place, convert = field.index, self._converters[_kind(field.schema)]
                 builder.field(field.name, _TARGETS[self._target][field.schema.optional])
             else:
                 builder.field(field.name, field.schema)
@@ -179,7 +182,7 @@ class TimestampConverter(PartTransformation):
                 raise DataError(
                     f"TimestampConverter does not support {class_name(value)} objects as timestamps"
                 )
-        return self._converter(kind)(value)
+        return self._converters[kind](value)
 
     def _converter(self, kind: str) -> Convert:
         to_ms = {"string": self._ms_of_text, "unix": self._ms_of_unix}.get(kind, _ms_of_date)
@@ -188,7 +191,7 @@ class TimestampConverter(PartTransformation):
             "unix": self._unix,
             "Date": lambda ms: from_primitive(_DATE, ms // _DAY_MS),
             "Time": lambda ms: from_primitive(_TIME, ms % _DAY_MS),
-            "Timestamp": lambda ms: from_primitive(_TIMESTAMP, ms),
+            "Timestamp": _moment,
         }[self._target]
         return lambda value: None if value is None else from_ms(to_ms(value))
 
@@ -220,6 +223,13 @@ class TimestampConverter(PartTransformation):
         return _toward_zero(ms * self._times, self._by)
 
 
+def _moment(ms: int) -> datetime:
+    try:
+        return _EPOCH + ms * _MS
+    except OverflowError:
+        raise DataError(f"{ms} ms since the epoch is out of range") from None
+
+
 def _toward_zero(value: int, by: int) -> int:
     """Java's division, within a long."""
     found = abs(value) // by
@@ -227,9 +237,11 @@ def _toward_zero(value: int, by: int) -> int:
 
 
 def _ms_of_date(value: Any) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise DataError(f"{value!r} has no time zone")
+        return (value - _EPOCH) // _MS
     match value:
-        case datetime():
-            return int(to_primitive(_TIMESTAMP, value))
         case date():
             return int(to_primitive(_DATE, value)) * _DAY_MS
         case time():
