@@ -21,6 +21,7 @@ _MONTHS: Final = (
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
 _TEXT: Final = frozenset("GEazZX")
+_ONE_MS: Final = [3]  # the usual SSS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
@@ -73,6 +74,9 @@ class DateFormat:
             self._last = (step, self._pieces(_EPOCH + timedelta(milliseconds=ms)))
         if not self._widths:
             return self._last[1][0]
+        if self._widths == _ONE_MS:
+            before, after = self._last[1]
+            return f"{before}{ms % 1000:03}{after}"
         text, *rest = self._last[1]
         for width, piece in zip(self._widths, rest, strict=True):
             text += str(ms % 1000).zfill(width) + piece
