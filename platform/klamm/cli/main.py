@@ -23,6 +23,7 @@ from klamm.cli import (
     log,
     mirror,
     offsets,
+    plugins,
     produce,
     reconcile,
     spark,
@@ -86,6 +87,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(txn.app, name="txn")
 app.add_typer(log.app, name="log")
 app.add_typer(connector.app, name="connector")
+app.add_typer(plugins.app, name="plugins")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(spark.app, name="spark")
 app.add_typer(demo.app, name="demo")

@@ -30,7 +30,9 @@ from klamm.connect.plugin_records import (
 )
 from klamm.connect.plugins import PluginRegistry
 from klamm.environments.errors import EnvironmentFailure, NotInstalled
+from klamm.environments.inspection import Broken
 from klamm.environments.lock import wheel_path
+from klamm.environments.shown import InstalledPlugin
 from klamm.environments.store import Environment, Record, Store
 from klamm_base.errors import ConfigError, KlammError
 
@@ -41,38 +43,6 @@ _FIELDS: Final = ("package", "file", "wheel")
 
 Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 """Writes records to the config topic, in order, and reads them back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledPlugin:
-    """A package as users see it. `state`: ready; broken (some of its plugins cannot be used: `broken` says why);
-    building; failed (it could not be built on this worker: `error`). Without `environment`: beside the worker.
-    """
-
-    name: str
-    version: str
-    request: str
-    state: str
-    plugins: tuple[PluginInfo, ...] = ()
-    broken: tuple[tuple[str, str, str], ...] = ()
-    packages: tuple[str, ...] = ()
-    environment: str = ""
-    error: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "version": self.version,
-            "request": self.request,
-            "state": self.state,
-            "error": self.error,
-            "plugins": [
-                {"class": p.plugin_class, "type": p.type, "version": p.version} for p in self.plugins
-            ],
-            "broken": [{"name": n, "error": e, "trace": t} for n, e, t in self.broken],
-            "packages": list(self.packages),
-            "environment": self.environment,
-        }
 
 
 @dataclass(slots=True)
@@ -107,7 +77,7 @@ class PluginAdmin:
         self._worker = worker
         self._publish = publish
         self._beside: list[PluginInfo] = []
-        self._broken_beside: list[tuple[str, str, str]] = []
+        self._broken_beside: list[Broken] = []
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: tuple[int, int] | None = None
         self._group = _Group()
@@ -120,7 +90,7 @@ class PluginAdmin:
         """List what is beside the worker and what is installed. Raises KlammError when a child could not say."""
         found = await self._list_beside(timeout_s)
         self._beside = [PluginInfo(*row) for row in found["plugins"]]
-        self._broken_beside = [(b[0], b[1], b[2]) for b in found["broken"]]
+        self._broken_beside = [Broken(*each) for each in found["broken"]]
         self._stamp = None
         await self.look()
 
@@ -151,34 +121,14 @@ class PluginAdmin:
         shown += [self._shown(package, None) for package in of_group if package.root not in known]
         shown.sort(key=lambda p: (p.name, p.version))
         beside = [
-            InstalledPlugin(name=b[0], version="", request="", state="broken", broken=(b,))
+            InstalledPlugin(name=b.name, version="", request="", state="broken", broken=(b,))
             for b in self._broken_beside
         ]
         return shown + beside
 
     def _shown(self, record: Record, environment: Environment | None) -> InstalledPlugin:
         error = self._group.errors.get(record.root)
-        state = "building" if environment is None else "ready"
-        if environment is None and (error or record.group is None):
-            state, error = "failed", error or "it was built for another Python; install it again"
-        broken: tuple[tuple[str, str, str], ...] = ()
-        plugins: tuple[PluginInfo, ...] = ()
-        if environment is not None:
-            error = None
-            broken = tuple((b.name, b.error, b.trace) for b in environment.contents.broken)
-            plugins = tuple(_infos(record, environment))
-            state = "broken" if broken else "ready"
-        return InstalledPlugin(
-            name=record.name,
-            version=record.version,
-            request=record.request,
-            state=state,
-            plugins=plugins,
-            broken=broken,
-            packages=tuple(p.pin for p in record.lock.packages),
-            environment=record.lock.id(self._store.platform),
-            error=error,
-        )
+        return InstalledPlugin.of(record, environment, platform=self._store.platform, error=error)
 
     # Where a connector runs
 

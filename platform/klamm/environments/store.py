@@ -249,6 +249,15 @@ class Store:
             part.replace(path)
         return digest
 
+    def find_wheels(self, lock: Lock, folders: Iterable[Path]) -> None:
+        """Keep those wheels of a lock that lie in one of these folders and are not here."""
+        for package in self.missing_wheels(lock):
+            for folder in folders:
+                path = folder / (package.file or "")
+                if path.is_file() and _sha256(path) == package.hashes[0]:
+                    self.keep_wheel(path.name, path.read_bytes())
+                    break
+
     def missing_wheels(self, lock: Lock) -> list[LockedPackage]:
         """Packages of a lock whose wheels are neither here nor in an index."""
         return [p for p in lock.packages if p.file is not None and not wheel_path(self.wheels, p).exists()]
@@ -320,7 +329,8 @@ class Store:
             return known
         missing = self.missing_wheels(lock)
         if missing:
-            raise ToolFailure(f"The wheels of {', '.join(p.pin for p in missing)} are not here")
+            names = ", ".join(f"{p.file} (sha256 {p.hashes[0]})" for p in missing)
+            raise ToolFailure(f"No package index has these wheels, and they are not here: {names}")
         number = lock.id(self.platform)
         folder = work / number
         (folder / "site").mkdir(parents=True)
@@ -415,6 +425,11 @@ def _unused(folder: Path) -> bool:
     except FileNotFoundError:
         return True
     return True
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(data: Any) -> str:
