@@ -36,3 +36,24 @@ def distributed(
     with reported(server=True):
         props = layered(config, override or [])
         raise typer.Exit(main(WorkerConfig.from_properties(props, props.source)))
+
+
+@app.command()
+def password() -> None:
+    """Make the `password` of a user in `rest.auth.file`; the password itself is asked for."""
+    from klamm.connect.rest.passwords import hash_password
+
+    with reported():
+        given = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        typer.echo(f'password = "{hash_password(given)}"')
+
+
+@app.command()
+def token() -> None:
+    """Make a token for REST clients, and the `sha256` of it for `rest.auth.file`."""
+    from klamm.connect.rest.passwords import new_token
+
+    with reported():
+        made, digest = new_token()
+        typer.echo(f"token (shown this once): {made}")
+        typer.echo(f'sha256 = "{digest}"')

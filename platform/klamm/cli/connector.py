@@ -20,43 +20,13 @@ from klamm.cli.common import (
     print_rows,
     reported,
 )
+from klamm.cli.rest_client import CacertOption, TokenOption, UserOption, call, events
 from klamm_base.errors import ConfigError, KlammError
 
 app = typer.Typer(help="Make, watch and delete connectors.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
 TIMES = "\N{MULTIPLICATION SIGN}"
-TIMEOUT_S = 95.0  # a worker answers within 90 s or says that it cannot
-
-
-def call(url: str, method: str, path: str, body: Any = None) -> Any:
-    """One request; the decoded answer. Raises KlammError with the worker's own sentence."""
-    import http.client
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--url {url}: write http://HOST:PORT")
-    data = None if body is None else json.dumps(body).encode()
-    request = Request(url.rstrip("/") + path, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
-    try:
-        with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - the user gave the address
-            text = answer.read()
-    except HTTPError as e:
-        raise KlammError(_message(e.read()) or f"{method} {path}: HTTP {e.code} {e.reason}") from None
-    except (URLError, http.client.HTTPException, OSError) as e:
-        raise KlammError(f"no answer from a Connect worker at {url}: {getattr(e, 'reason', e)}") from None
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        raise KlammError(f"{method} {url}{path}: the answer is not JSON; is that a Connect worker?") from None
-
-
-def _message(body: bytes) -> str | None:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _path(name: str, rest: str = "") -> str:
@@ -66,7 +36,13 @@ def _path(name: str, rest: str = "") -> str:
 
 
 @app.command("list")
-def list_connectors(url: RestOption = DEFAULT_REST, output: OutputOption = Output.TABLE) -> None:
+def list_connectors(
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List connectors with their state and that of their tasks."""
     with reported():
         answer = call(url, "GET", "/connectors?expand=status&expand=info")
@@ -105,6 +81,9 @@ def create(
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting.")
     ] = None,
     url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
 ) -> None:
     """Make a connector from JSON written for Kafka Connect, or from -c settings."""
     with reported():
@@ -124,16 +103,20 @@ def _named(given: str | None, held: str | None) -> str:
     return name
 
 
-def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
+def _read_json(file: Path) -> Any:
     import sys
 
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        data = json.loads(text)
+        return json.loads(text)
     except OSError as e:
         raise KlammError(f"{file}: cannot be read: {e.strerror}") from None
     except ValueError as e:
         raise KlammError(f"{file}: not JSON: {e}") from None
+
+
+def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
+    data = _read_json(file)
     if not isinstance(data, dict):
         raise KlammError(f'{file}: a JSON object is needed: {{"name": …, "config": {{…}}}}')
     if isinstance(data.get("config"), dict):
@@ -142,7 +125,14 @@ def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
 
 
 @app.command()
-def status(name: Name, url: RestOption = DEFAULT_REST, output: OutputOption = Output.TABLE) -> None:
+def status(
+    name: Name,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Show a connector's state, its tasks', their progress, and what went wrong."""
     with reported():
         answer = call(url, "GET", _path(name, "/status"))
@@ -183,32 +173,187 @@ def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
 
 
 @app.command()
-def config(name: Name, url: RestOption = DEFAULT_REST) -> None:
+def progress(
+    name: Name,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch", "-w", metavar="SECONDS", min=0.1, help="Again after so many seconds, with rates."
+        ),
+    ] = None,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show how far a connector is: records, bytes, lag, last acknowledgement, what each task waits for."""
+    with reported():
+        before: dict[str, Any] | None = None
+        while True:
+            answer = call(url, "GET", _path(name, "/progress"))
+            if output is Output.JSON:
+                print_record(answer, output)
+            else:
+                print_rows(
+                    [_progress_row(t, before, answer["at_ms"]) for t in answer["tasks"]], _PROGRESS, output
+                )
+            if watch is None:
+                return
+            before = {"at_ms": answer["at_ms"], **{t["id"]: t["records"] for t in answer["tasks"]}}
+            time.sleep(watch)
+
+
+_PROGRESS = ["task", "state", "records", "per_s", "bytes", "lag", "last_ack", "waiting_for", "worker_id"]
+
+
+def _progress_row(task: dict[str, Any], before: dict[str, Any] | None, at_ms: int) -> dict[str, Any]:
+    """A task's row; `per_s` since the answer before."""
+    row = {**task, "task": task["id"], "per_s": None}
+    if task["idle_ms"] is not None:
+        row["last_ack"] = f"{task['idle_ms'] / 1000:.0f} s ago"
+    earlier = (before or {}).get(task["id"])
+    if before and earlier is not None and task["records"] is not None and task["records"] >= earlier:
+        row["per_s"] = round((task["records"] - earlier) / max(0.001, (at_ms - before["at_ms"]) / 1000))
+    return row
+
+
+@app.command("events")
+def show_events(
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only these kinds: task.state, …")] = None,
+    connector: Annotated[
+        list[str] | None, typer.Option("--connector", help="Only of connectors that match: orders-*")
+    ] = None,
+    after: Annotated[int | None, typer.Option("--after", help="Begin after the event of this id.")] = None,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Follow what happens on a worker: states, configurations, rebalances. Ends with Ctrl-C or the worker."""
+    from urllib.parse import urlencode
+
+    with reported():
+        query = urlencode([("kind", k) for k in kind or ()] + [("connector", c) for c in connector or ()])
+        for event in events(url, f"/events?{query}", after):
+            if output is Output.JSON:
+                typer.echo(json.dumps(event, ensure_ascii=False))
+            else:
+                typer.echo(_event_line(event))
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    at = time.strftime("%H:%M:%S", time.localtime(event.pop("at_ms", 0) / 1000))
+    number, kind = event.pop("id", ""), event.pop("kind", "")
+    text = " ".join(f"{k}={v}" for k, v in event.items() if k != "trace")
+    trace = f"\n{event['trace']}" if event.get("trace") else ""
+    return f"{at}  {number}  {kind}  {text}{trace}"
+
+
+@app.command("dry-run")
+def dry_run(
+    name: Name,
+    records: Annotated[
+        Path, typer.Option("--records", "-r", help='JSON: a list of {"value": …, "key": …}; - reads stdin.')
+    ],
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Try this configuration (as for create) instead.")
+    ] = None,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Send sample records through a connector's converters and transforms, each step shown; exit code 1 when one fails."""
+    with reported():
+        body: dict[str, Any] = {"records": _read_json(records)}
+        if file is not None:
+            body["config"] = _read(file)[1]
+        answer = call(url, "POST", _path(name, "/dry-run"), body)
+        if output is Output.JSON:
+            print_record(answer, output)
+        else:
+            for index, result in enumerate(answer["results"]):
+                typer.echo(f"record {index}: {result['outcome']}")
+                for step in result["steps"]:
+                    typer.echo(f"  {step['step']} ({step['plugin'].rpartition('.')[2]}): {_step_words(step)}")
+        if any(result["outcome"] == "failed" for result in answer["results"]):
+            raise typer.Exit(1)
+
+
+def _step_words(step: dict[str, Any]) -> str:
+    if step["error"] is not None:
+        return step["error"]  # type: ignore[no-any-return]
+    if step["record"] is None:
+        return "dropped"
+    if not step["applied"]:
+        return "not applied (its predicate)"
+    if not step["changed"]:
+        return "unchanged"
+    record = step["record"]
+    shown = {k: record[k] for k in ("topic", "key", "value", "headers") if record[k] not in (None, [])}
+    return json.dumps(shown, ensure_ascii=False)
+
+
+@app.command()
+def config(
+    name: Name,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+) -> None:
     """Print a connector's configuration as JSON."""
     with reported():
         print_record(call(url, "GET", _path(name, "/config")), Output.JSON)
 
 
 @app.command()
-def delete(name: Name, url: RestOption = DEFAULT_REST) -> None:
+def delete(
+    name: Name,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+) -> None:
     """Delete a connector; its offsets stay."""
     _do("DELETE", name, "", url, "deleted")
 
 
 @app.command()
-def pause(name: Name, url: RestOption = DEFAULT_REST) -> None:
+def pause(
+    name: Name,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+) -> None:
     """Pause a connector: its tasks stay and do nothing."""
     _do("PUT", name, "/pause", url, "pausing")
 
 
 @app.command()
-def resume(name: Name, url: RestOption = DEFAULT_REST) -> None:
+def resume(
+    name: Name,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+) -> None:
     """Resume a paused or stopped connector."""
     _do("PUT", name, "/resume", url, "resuming")
 
 
 @app.command()
-def stop(name: Name, url: RestOption = DEFAULT_REST) -> None:
+def stop(
+    name: Name,
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+) -> None:
     """Stop a connector: its tasks end, its configuration stays."""
     _do("PUT", name, "/stop", url, "stopping")
 
@@ -219,6 +364,9 @@ def restart(
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Only what is FAILED.")] = False,
     include_tasks: Annotated[bool, typer.Option("--include-tasks/--no-tasks", help="Its tasks too.")] = True,
     url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
 ) -> None:
     """Restart a connector and its tasks."""
     query = f"/restart?includeTasks={str(include_tasks).lower()}&onlyFailed={str(only_failed).lower()}"
@@ -232,7 +380,13 @@ def _do(method: str, name: str, path: str, url: str, said: str) -> None:
 
 
 @app.command()
-def plugins(url: RestOption = DEFAULT_REST, output: OutputOption = Output.TABLE) -> None:
+def plugins(
+    url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the connector plugins that the worker has."""
     with reported():
         print_rows(call(url, "GET", "/connector-plugins"), ["class", "type", "version"], output)
@@ -245,6 +399,9 @@ def validate(
         str | None, typer.Argument(metavar="[NAME]", help="Name, when the file does not hold it.")
     ] = None,
     url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a configuration without making a connector; exit code 1 when it has errors."""

@@ -176,7 +176,7 @@ def _tell(run: Replay) -> None:
 
 def _users(url: str) -> dict[str, list[str]]:
     """Dead letter topics of a worker's connectors."""
-    from klamm.cli.connector import call
+    from klamm.cli.rest_client import call
 
     users: dict[str, list[str]] = {}
     for name, item in call(url, "GET", "/connectors?expand=info").items():

@@ -52,7 +52,9 @@ class _DryRun:
         self._converters = of_task
         self._topic = topic
         self._shown = JsonConverter()
-        self._shown.configure(self._shown.config().parse({"schemas.enable": "true"}), is_key=False)
+        self._shown.configure(
+            self._shown.config().parse({"schemas.enable": "true", "converter.type": "value"}), is_key=False
+        )
 
     def sink(self, sample: Json) -> Json:
         steps: list[Json] = []

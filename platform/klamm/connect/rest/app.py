@@ -11,6 +11,7 @@ from aiohttp.typedefs import Middleware
 from klamm.connect.rest import (
     connectors,
     dry_run,
+    internal,
     loggers,
     openapi,
     plugins,
@@ -20,6 +21,7 @@ from klamm.connect.rest import (
     watching,
 )
 from klamm.connect.rest.endpoint import BOOLEAN, Access, Endpoint, Handler, Query
+from klamm.connect.rest.forwarding import forwarding
 from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
 from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, REDACTION, SERVICE
 from klamm.connect.rest.redaction import Redaction
@@ -99,8 +101,9 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     ),
     _row("GET", CONNECTOR + "/progress", progress.get_progress, VIEW, {200: shapes.ConnectorProgress}),
     _row("GET", CONNECTOR + "/tasks", connectors.get_tasks, VIEW, {200: list[shapes.TaskInfo]}),
-    _row("POST", CONNECTOR + "/tasks", connectors.internal, WORKER, {200: None}, 400),
-    _row("PUT", CONNECTOR + "/fence", connectors.internal, WORKER, {200: None}, 400),
+    _row("POST", CONNECTOR + "/tasks", internal.put_tasks, WORKER, {200: None}, 400, 403, 409, query=(FORWARD,)),
+    _row("PUT", CONNECTOR + "/fence", internal.fence, WORKER, {200: None}, 400, 403, 409, query=(FORWARD,)),
+    _row("GET", "/internal/progress", internal.progress, WORKER, {200: dict[str, Any]}, 400, 403),
     _row("GET", TASK + "/status", connectors.get_task_status, VIEW, {200: shapes.TaskState}),
     _row("POST", TASK + "/restart", connectors.restart_task, OPERATE, {204: None}, 409, query=(FORWARD,)),
     _row(
@@ -165,13 +168,22 @@ def make_app(
     """
     endpoints = tuple(endpoints)
     by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
-    middlewares = [errors(by_handler), *checks, negotiation(by_handler), readiness(by_handler), *inner]
+    middlewares = [
+        errors(by_handler),
+        *checks,
+        negotiation(by_handler),
+        readiness(by_handler),
+        *inner,
+        forwarding,
+    ]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[SERVICE] = service
     app[ADVERTISED] = advertised
     app[REDACTION] = Redaction(service.runtime, enabled=service.runtime.config["rest.hide.secrets"])
     app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
+    if any(endpoint.admin for endpoint in endpoints):
+        service.runtime.on_logger_level = lambda told: loggers.obey(app, told)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, []).append(endpoint)

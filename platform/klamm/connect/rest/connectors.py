@@ -164,7 +164,7 @@ async def restart_connector(request: web.Request) -> web.Response:
 
 async def restart_task(request: web.Request) -> web.Response:
     """Restart a task."""
-    request.app[SERVICE].restart_task(_task(request))
+    await request.app[SERVICE].restart_task(_task(request))
     return empty(204)
 
 

@@ -37,6 +37,7 @@ async def dry_run(request: web.Request) -> web.Response:
         raise BadRequest(f'The body must be {{"records": [...]}}, not {json_kind(body)}')
     if unknown := body.keys() - {"records", "config"}:
         raise BadRequest(f"Unrecognized field {min(unknown)!r}; a dry run has: records, config")
+    records = _records(body.get("records"))
     name, service = request.match_info["connector"], request.app[SERVICE]
     if body.get("config") is not None:
         demand(request, Access.ADMINISTER, name)
@@ -45,7 +46,6 @@ async def dry_run(request: web.Request) -> web.Response:
         config = {key: value for key, value in given.items() if value is not None}
     else:
         config = service.config(name)
-    records = _records(body.get("records"))
     return json_response(await service.dry_run(name, config, records))
 
 

@@ -14,6 +14,10 @@ from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.rest.http import empty, json_response, read_json
+from klamm.connect.rest.keys import SERVICE
+from klamm.connect.stores import LoggerLevel, logger_record
+
+log = logging.getLogger(__name__)
 
 _LEVELS: Final = {
     "TRACE": 5,
@@ -64,10 +68,27 @@ async def put_logger(request: web.Request) -> web.Response:
     if str(level).upper() not in _LEVELS:
         raise NotFound(f"invalid log level '{level}'.")
     name = request.match_info["logger"]
-    if name != "root":
-        logging.getLogger(name)  # Kafka, too, makes a logger by setting its level
-    changed = [n for n in sorted(_known()) if name in {"root", n} or n.startswith(f"{name}.")]
+    told = LoggerLevel(logger=name, level=str(level).upper())
+    if request.query.get("scope") == "cluster":
+        # Every worker sets it when it reads this, the one that was asked as well.
+        await request.app[SERVICE].runtime.write_config([logger_record(told)], by_leader=False)
+        return empty(204)
+    return json_response(_set(request.app, told))
+
+
+def obey(app: web.Application, told: LoggerLevel) -> None:
+    """Set a level that was asked for on some worker with scope=cluster."""
+    if told.level.upper() not in _LEVELS:
+        log.warning("logger %s: %r is no level that this worker knows", told.logger, told.level)
+        return
+    _set(app, told)
+
+
+def _set(app: web.Application, told: LoggerLevel) -> list[str]:
+    if told.logger != "root":
+        logging.getLogger(told.logger)  # Kafka, too, makes a logger by setting its level
+    changed = [n for n in sorted(_known()) if told.logger in {"root", n} or n.startswith(f"{told.logger}.")]
     for each in changed:
-        _known()[each].setLevel(_LEVELS[str(level).upper()])
-        request.app[LAST_MODIFIED][each] = time.time_ns() // 1_000_000
-    return empty(204) if request.query.get("scope") == "cluster" else json_response(changed)
+        _known()[each].setLevel(_LEVELS[told.level.upper()])
+        app[LAST_MODIFIED][each] = time.time_ns() // 1_000_000
+    return changed

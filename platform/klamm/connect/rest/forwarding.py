@@ -1,0 +1,96 @@
+"""Requests that another worker must do go there: to the leader, or to the worker that runs a connector or task.
+
+As with Kafka a request travels two hops at most: the query parameter `forward` counts them (none: the client's own;
+`true`: once forwarded; `false`: twice). What the other worker answers is the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+import aiohttp
+from aiohttp import hdrs, web
+from yarl import URL
+
+from klamm.connect.errors import Conflict, RequestError, RequestTarget
+from klamm.connect.kafka_log import LogError
+from klamm.connect.rest.endpoint import Handler
+from klamm.connect.rest.keys import SERVICE
+from klamm.connect.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 90.0
+READ_S: Final = 10.0
+_SENT: Final = (
+    hdrs.AUTHORIZATION, hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.IF_MATCH, SIGNATURE_HEADER, ALGORITHM_HEADER
+)  # fmt: skip
+_NOT_RETURNED: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
+)
+
+
+@web.middleware
+async def forwarding(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """See the module. A leader that has died is waited out: the next one gets the request."""
+    runtime = request.app[SERVICE].runtime
+    config = runtime.config
+    patience_s = (config["session.timeout.ms"] + config["heartbeat.interval.ms"]) / 1000 + 1
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return await handler(request)
+        except RequestTarget as target:
+            url = _next_hop(request, target)
+        try:
+            return await _send(request, url)
+        except aiohttp.ClientConnectorError as e:
+            # Nothing was sent: it may be sent to somebody else.
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not await runtime.cluster.leader_changed(url, left_s):
+                raise RequestError(f"IO Error trying to forward REST request: {e}") from None
+        except (aiohttp.ClientError, TimeoutError) as e:
+            raise RequestError(
+                f"IO Error trying to forward REST request: {e or type(e).__name__}; it may have been carried out"
+            ) from None
+
+
+def _next_hop(request: web.Request, target: RequestTarget) -> str:
+    if request.query.get("forward", "true").lower() != "true":
+        log.error("%s %s did not find its worker within two hops", request.method, request.path)
+        raise Conflict(
+            "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+        ) from None
+    if not target.url:
+        raise Conflict(
+            "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
+        ) from None
+    return target.url
+
+
+async def _send(request: web.Request, url: str) -> web.Response:
+    runtime = request.app[SERVICE].runtime
+    query = [(k, v) for k, v in request.query.items() if k != "forward"]
+    query.append(("forward", "false" if "forward" in request.query else "true"))
+    raw_path = request.raw_path.partition("?")[0]
+    address = URL(url.rstrip("/") + raw_path, encoded=True).with_query(query)
+    headers = {name: request.headers[name] for name in _SENT if name in request.headers}
+    async with runtime.cluster.http().request(
+        request.method,
+        address,
+        data=await request.read() or None,
+        headers=headers,
+        allow_redirects=False,
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+    ) as answer:
+        body = await answer.read()
+    if request.method not in {"GET", "HEAD"} and answer.status < 400:
+        # Whoever asks this worker next finds what was done.
+        try:
+            await runtime.config_log.read_to_end(READ_S)
+        except LogError as e:
+            log.warning("what was forwarded could not be read back: %s", e)
+    kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_RETURNED}
+    return web.Response(status=answer.status, body=body, headers=kept)

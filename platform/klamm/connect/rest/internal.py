@@ -1,0 +1,57 @@
+"""What workers ask of each other, signed with the group's session key (KIP-507); nobody else is answered."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from klamm.connect.errors import BadRequest, NotFound
+from klamm.connect.rest.http import empty, json_response
+from klamm.connect.rest.keys import SERVICE
+
+
+async def put_tasks(request: web.Request) -> web.Response:
+    """POST /connectors/{connector}/tasks: the leader commits the task configs that a connector has made."""
+    body = await request.read()
+    runtime = request.app[SERVICE].runtime
+    await runtime.cluster.verify(request.headers, body)
+    await runtime.cluster.require_leader()
+    name = request.match_info["connector"]
+    configs = _task_configs(body)
+    if name not in runtime.configs:
+        raise NotFound(f"Connector {name} not found")
+    await runtime.config_writer.put_task_configs(name, configs)
+    return empty(200)
+
+
+async def fence(request: web.Request) -> web.Response:
+    """PUT /connectors/{connector}/fence: the leader fences the producers of the connector's former tasks (KIP-618)."""
+    runtime = request.app[SERVICE].runtime
+    await runtime.cluster.verify(request.headers, await request.read())
+    await runtime.cluster.require_leader()
+    await runtime.cluster.fence(request.match_info["connector"])
+    return empty(200)
+
+
+async def progress(request: web.Request) -> web.Response:
+    """GET /internal/progress: how far the tasks on this worker are."""
+    runtime = request.app[SERVICE].runtime
+    await runtime.cluster.verify(request.headers, await request.read())
+    found = {task: runtime.children.progress(task) for task in runtime.herder.assigned.tasks}
+    return json_response({str(task): asdict(told) for task, told in found.items() if told is not None})
+
+
+def _task_configs(body: bytes) -> list[dict[str, str]]:
+    try:
+        configs: Any = orjson.loads(body)
+    except orjson.JSONDecodeError as e:
+        raise BadRequest(f"The body is not JSON: {e}") from None
+    fits = isinstance(configs, list) and all(
+        isinstance(each, dict) and all(isinstance(v, str) for v in each.values()) for each in configs
+    )
+    if not fits:
+        raise BadRequest("The body must be an array of task configs: objects of strings")
+    return list(configs)
