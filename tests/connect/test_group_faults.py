@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 import uuid
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,9 @@ async def test_group_a_worker_that_slept_notices_before_it_does_anything(bootstr
 
 
 async def test_group_a_worker_that_is_thrown_out_stops_and_comes_back(bootstrap: str, name: str) -> None:
+    """By an administrator, that is: it learns so from its next heartbeat, and others may be quicker. Generations tell
+    then whose word counts.
+    """
     async with worker_group(bootstrap, name) as group, Cluster(bootstrap) as admin:
         group.topic.put(a=4)
         one, two = await group.start("one", "two")
@@ -311,36 +315,76 @@ async def test_group_after_the_delay_others_take_over(bootstrap: str, name: str)
 # Everything together
 
 
-async def churn(group: Group, rounds: int, seed: int) -> None:
-    rng = random.Random(seed)
-    number = 2
-    group.topic.put(a=5, b=3)
-    await group.start("w0", "w1")
-    for _ in range(rounds):
-        names = sorted(group.members)
-        match rng.choice(("join", "leave", "crash", "change", "change")):
-            case "join" if len(names) < 5:
-                await group.start(f"w{number}")
-                number += 1
-            case "leave" if len(names) > 1:
-                await group.leave(rng.choice(names))
-            case "crash" if len(names) > 1:
-                await group.crash(rng.choice(names))
-            case _:
-                await group.change(**{rng.choice("abc"): rng.randint(0, 8)})
-        if rng.random() < 0.5:
-            await group.until(timeout_s=20)
-    await group.until(timeout_s=20)
-    assert group.arena.clashes == []
+class Churn:
+    """Workers that come, go, crash and are cut off, while the configuration changes. The seed tells the course."""
+
+    def __init__(self, group: Group, seed: int, proxies: AsyncExitStack | None = None) -> None:
+        self.group = group
+        self.rng = random.Random(seed)
+        self.number = 0
+        self.stack = proxies
+        self.proxies: dict[str, CuttingProxy] = {}
+
+    async def run(self, rounds: int) -> None:
+        self.group.topic.put(a=5, b=3)
+        for _ in range(2):
+            await self.join()
+        kinds = [self.join, self.leave, self.crash, self.change, self.change]
+        if self.stack is not None:
+            kinds += [self.cut, self.cut_for_long]
+        for _ in range(rounds):
+            await self.rng.choice(kinds)()
+            if self.rng.random() < 0.5:
+                await self.group.until(timeout_s=20)
+        await self.group.until(timeout_s=20)
+        assert self.group.arena.clashes == []
+
+    async def join(self) -> None:
+        if len(self.group.members) == 5:
+            return await self.change()
+        name, make_cluster = f"w{self.number}", None
+        self.number += 1
+        if self.stack is not None:
+            proxy = await self.stack.enter_async_context(CuttingProxy(self.group.bootstrap))
+            self.proxies[name], make_cluster = proxy, proxy.cluster
+        await self.group.start(name, make_cluster=make_cluster)
+        return None
+
+    def _anyone(self) -> str:
+        return self.rng.choice(sorted(self.group.members))
+
+    async def leave(self) -> None:
+        if len(self.group.members) > 1:
+            await self.group.leave(self._anyone())
+
+    async def crash(self) -> None:
+        if len(self.group.members) > 1:
+            await self.group.crash(self._anyone())
+
+    async def change(self) -> None:
+        await self.group.change(**{self.rng.choice("abc"): self.rng.randint(0, 8)})
+
+    async def cut(self) -> None:
+        self.proxies[self._anyone()].reset()
+
+    async def cut_for_long(self) -> None:
+        proxy = self.proxies[self._anyone()]
+        proxy.drop()
+        await asyncio.sleep(self.rng.choice([0.2, 1.5]))
+        proxy.restore()
 
 
 async def test_group_churn(bootstrap: str, name: str) -> None:
     async with worker_group(bootstrap, name, session_timeout_ms="1000", heartbeat_interval_ms="50") as group:
-        await churn(group, 12, seed=11)
+        await Churn(group, seed=11).run(12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_group_long_churn(bootstrap: str, name: str, seed: int) -> None:
-    async with worker_group(bootstrap, name, session_timeout_ms="1000", heartbeat_interval_ms="50") as group:
-        await churn(group, 60, seed)
+    """A hundred rebalances and more, with cuts."""
+    async with (
+        AsyncExitStack() as proxies,
+        worker_group(bootstrap, name, session_timeout_ms="1000", heartbeat_interval_ms="50") as group,
+    ):
+        await Churn(group, seed, proxies).run(60)
