@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from klamm.connect import herder as do
+from klamm.connect.assignment import Assignment, everything
 from klamm.connect.herder import Action, Herder
 from klamm.connect.model import PluginInfo, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.stores import (
@@ -44,6 +45,8 @@ class World(RuleBasedStateMachine):
         self.paused: set[TaskId] = set()
         self.questions: list[tuple[do.ComputeTasks, dict[str, str]]] = []
         self.writes: list[do.WriteTasks] = []
+        self.called = True  # the group is to meet
+        self.met: dict[TaskId, dict[str, str]] = {}  # tasks as all workers knew them when they met
 
     def perform(self, actions: list[Action]) -> None:
         for action in actions:
@@ -69,6 +72,8 @@ class World(RuleBasedStateMachine):
                     self.questions.append((action, self.connectors[name]))
                 case do.WriteTasks():
                     self.writes.append(action)
+                case do.Rejoin():
+                    self.called = True
                 case do.PutStatus(target=target, state=state):
                     self.statuses.put(target, Status(state=state, worker_id="me"))
                 case do.DropStatus(target=target):
@@ -103,7 +108,7 @@ class World(RuleBasedStateMachine):
 
     @rule(name=NAMES, include=st.booleans(), failed=st.booleans())
     def restart(self, name: str, include: bool, failed: bool) -> None:
-        if name in self.config:
+        if name in self.config and name in self.herder.assigned.names():
             self.perform(self.herder.restart(name, include_tasks=include, only_failed=failed))
 
     # What children do
@@ -153,35 +158,73 @@ class World(RuleBasedStateMachine):
     def worker_is_killed_and_restarted(self) -> None:
         self.new_worker()
         self.perform(self.herder.clean_up(self.config, self.statuses))
-        self.perform(self.herder.reconcile(self.config))
 
-    # What must hold
+    @rule()
+    def place_is_lost(self) -> None:
+        self.herder.forget()
+        self.connectors.clear()
+        self.tasks.clear()
+        self.paused.clear()
+        self.called = True
 
-    @invariant()
-    def runs_what_is_wanted(self) -> None:
-        wanted = {n for n in self.config.connectors if self.config.target(n) is TargetState.STARTED}
-        assert self.connectors.keys() == wanted
-        assert all(self.connectors[n] == self.config.config(n) for n in wanted)
+    # What the group does
 
-    @invariant()
-    def runs_committed_tasks_only(self) -> None:
-        wanted = {
+    @rule()
+    def goes_to_the_group(self) -> None:
+        self.herder.meet(self.config)
+        self.called = False
+        self.met = self.committed()
+
+    @rule(data=st.data())
+    def is_assigned(self, data: st.DataObject) -> None:
+        """Anything of what there is; what goes elsewhere is revoked first."""
+        there = everything(self.config)
+        connectors = (
+            data.draw(st.frozensets(st.sampled_from(sorted(there.connectors)))) if there.connectors else ()
+        )
+        tasks = data.draw(st.frozensets(st.sampled_from(sorted(there.tasks)))) if there.tasks else ()
+        wanted = Assignment(connectors=frozenset(connectors), tasks=frozenset(tasks))
+        had = self.herder.assigned
+        self.perform(self.herder.revoke(had.connectors - wanted.connectors, had.tasks - wanted.tasks))
+        self.perform(self.herder.clean_up(self.config, self.statuses))
+        self.perform(self.herder.assign(wanted, self.config))
+
+    def committed(self) -> dict[TaskId, dict[str, str]]:
+        return {
             TaskId(n, i): c
             for n in self.config.connectors
             if self.config.target(n) is not TargetState.STOPPED
             for i, c in enumerate(self.config.tasks(n))
         }
-        assert {task: spec.task_config for task, spec in self.tasks.items()} == wanted
-        assert self.paused == {t for t in wanted if self.config.target(t.connector) is TargetState.PAUSED}
+
+    # What must hold
 
     @invariant()
-    def shows_what_exists(self) -> None:
-        assert self.statuses.connectors() == set(self.config.connectors)
+    def runs_the_connectors_that_are_wanted(self) -> None:
+        started = {n for n in self.config.connectors if self.config.target(n) is TargetState.STARTED}
+        assert self.connectors.keys() == started & self.herder.assigned.connectors
+        assert all(c == self.config.config(n) for n, c in self.connectors.items())
+
+    @invariant()
+    def runs_committed_tasks_only(self) -> None:
+        wanted = {t: c for t, c in self.committed().items() if t in self.herder.assigned.tasks}
+        running = {task: spec.task_config for task, spec in self.tasks.items()}
+        assert running.items() <= wanted.items()
+        held = wanted.keys() - running.keys()
+        assert not held or self.called or held <= self.met.keys(), "what is held waits for a meeting"
+        paused = {t for t in running if self.config.target(t.connector) is TargetState.PAUSED}
+        assert self.paused == paused
+
+    @invariant()
+    def shows_nothing_that_is_gone(self) -> None:
+        here = self.herder.assigned.names()
+        assert here <= self.statuses.connectors() | {n for n in here if n not in self.config}
         shown = {t for n in self.config.connectors for t in self.statuses.tasks(n)}
-        assert shown == self.tasks.keys()
+        assert self.tasks.keys() <= shown
 
     def teardown(self) -> None:
-        """At rest: connectors run, all questions are answered, the oldest last, and all answers committed."""
+        """At rest: the group meets when it is called, connectors run, all questions are answered, the oldest last, and all answers committed."""
+        self.settle()
         for name in self.connectors:
             if self.said.get(name) is not State.RUNNING:  # who says so already is not asked again for it
                 self.event(name, None, State.RUNNING)
@@ -193,12 +236,24 @@ class World(RuleBasedStateMachine):
                 action = self.writes.pop(0)
                 if action.name in self.config:
                     self.write(task_records(action.name, action.configs))
+            self.settle()
             self.perform(self.herder.tick(self.now_ms + 1_000_000))
+        assert {t: s.task_config for t, s in self.tasks.items()} == self.committed()
         for name, config in self.connectors.items():
             specs = [self.tasks[TaskId(name, i)] for i in range(int(config["n"]))]
             assert [s.task_config["v"] for s in specs] == [config["v"]] * len(specs)
             assert len([t for t in self.tasks if t.connector == name]) == len(specs)
         assert self.herder.reconcile(self.config) == []
+
+    def settle(self) -> None:
+        """The group meets as often as it is called; this worker runs everything."""
+        self.called = True
+        while self.called:
+            self.goes_to_the_group()
+            self.perform(self.herder.assign(everything(self.config), self.config))
+            for name in self.connectors:
+                if name not in self.said:
+                    self.event(name, None, State.RUNNING)
 
 
 TestHerderConverges = World.TestCase

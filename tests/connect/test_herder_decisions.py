@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klamm.connect import herder as do
+from klamm.connect.assignment import Assignment, everything
 from klamm.connect.herder import Action, Herder
 from klamm.connect.model import ConnectorSpec, Kind, PluginInfo, State, StateEvent, TaskId
 from klamm.connect.stores import (
@@ -30,11 +31,26 @@ class Bench:
     def __init__(self) -> None:
         self.config = ConfigState()
         self.herder = Herder(worker={"w": "1"}, find_plugin=PLUGINS.get)
+        self.meet()
 
-    def write(self, *records: Record) -> list[Action]:
+    def read(self, *records: Record) -> list[Action]:
+        """The config topic has these; the group has not met since."""
         for record in records:
             self.config.apply(*record)
         return self.herder.reconcile(self.config)
+
+    def meet(self, assignment: Assignment | None = None) -> list[Action]:
+        """The group meets; without another assignment this worker runs everything."""
+        self.herder.meet(self.config)
+        wanted = everything(self.config) if assignment is None else assignment
+        return self.herder.assign(wanted, self.config)
+
+    def write(self, *records: Record) -> list[Action]:
+        """The topic has these, and the group has met if it had to."""
+        actions = self.read(*records)
+        while any(isinstance(a, do.Rejoin) for a in actions):
+            actions = [a for a in actions if not isinstance(a, do.Rejoin)] + self.meet()
+        return actions
 
     def event(self, task: int | None, state: State, trace: str | None = None) -> list[Action]:
         return self.herder.on_event(
@@ -55,6 +71,11 @@ class Bench:
         """Connector `a` asks for new task configs, and they are committed."""
         self.answer(self.question(self.herder.on_task_configs_changed("a")), configs)
         return self.write(*task_records("a", configs))
+
+    def answered(self, configs: list[dict[str, str]]) -> list[Action]:
+        """Connector `a` has made other task configs, and they are in the topic."""
+        self.answer(self.question(self.herder.on_task_configs_changed("a")), configs)
+        return self.read(*task_records("a", configs))
 
     @staticmethod
     def question(actions: list[Action]) -> do.ComputeTasks:
@@ -329,3 +350,82 @@ def test_an_answer_to_the_connector_that_was_deleted_is_not_its_successors():
     assert bench.herder.on_task_configs_failed("a", old.epoch, "gone", 0) == []
     assert bench.answer(old, [{"n": "old"}]) == []
     assert [type(a) for a in bench.answer(new, [{"n": "0"}])] == [do.WriteTasks]
+
+
+def test_herder_runs_only_what_is_assigned(bench: Bench) -> None:
+    bench.read(connector_record("a", CONFIG), *task_records("a", [{"n": "0"}, {"n": "1"}]))
+    assert kinds(bench.meet(Assignment(tasks=frozenset({A1})))) == ["PutStatus", "StartTask"]
+    actions = bench.meet(Assignment(connectors=frozenset({"a"}), tasks=frozenset({A1})))
+    assert kinds(actions) == ["PutStatus", "StartConnector"]
+    assert bench.meet(Assignment(connectors=frozenset({"a"}), tasks=frozenset({A1}))) == []
+
+
+def test_herder_calls_the_group_once_for_what_there_is_to_assign(bench: Bench) -> None:
+    assert kinds(bench.read(connector_record("a", CONFIG))) == ["Rejoin"]
+    assert bench.read() == []
+    assert kinds(bench.read(connector_record("b", CONFIG))) == ["Rejoin"]
+    assert bench.read(connector_record("b", CONFIG | {"x": "1"})) == [], "as many as before"
+
+
+def test_herder_holds_a_task_with_a_new_config_until_the_group_has_met(bench: Bench) -> None:
+    """Its old self may still be at work elsewhere, on what is now this one's."""
+    bench.running(tasks=2)
+    actions = bench.answered([{"n": "0"}, {"n": "new"}])
+    assert kinds(actions) == ["StopTask", "Rejoin"]
+    # A meeting that began before the change says nothing about the others.
+    assert bench.herder.assign(everything(bench.config), bench.config) == []
+    assert bench.herder.restart_task(A1) == [], "it does not slip through"
+    (start,) = bench.meet()
+    assert isinstance(start, do.StartTask)
+    assert start.spec.task_config == {"n": "new"}
+
+
+def test_herder_a_config_that_changes_twice_while_it_is_held_starts_once_with_the_last(bench: Bench) -> None:
+    bench.running()
+    assert kinds(bench.answered([{"n": "1"}])) == ["StopTask", "Rejoin"]
+    bench.herder.meet(bench.config)
+    assert kinds(bench.answered([{"n": "2"}])) == ["Rejoin"]
+    assert bench.herder.assign(everything(bench.config), bench.config) == [], "the others met before that"
+    (start,) = bench.meet()
+    assert isinstance(start, do.StartTask)
+    assert start.spec.task_config == {"n": "2"}
+
+
+def test_herder_what_is_revoked_stops_and_says_nothing_more(bench: Bench) -> None:
+    bench.running(tasks=2)
+    assert bench.herder.revoke(["a"], [A0]) == [do.StopTask(A0), do.StopConnector("a")]
+    assert bench.event(0, State.FAILED, "late") == []
+    assert bench.event(None, State.RUNNING) == []
+    assert bench.herder.assigned == Assignment(tasks=frozenset({A1}))
+    assert bench.read() == [], "and does not come back by itself"
+    assert kinds(bench.meet()) == ["PutStatus", "StartConnector", "PutStatus", "StartTask"]
+
+
+def test_herder_that_lost_its_place_has_nothing(bench: Bench) -> None:
+    bench.running()
+    bench.herder.forget()
+    assert bench.herder.assigned == Assignment()
+    assert bench.read() == []
+    assert bench.event(0, State.RUNNING) == []
+    assert kinds(bench.meet()) == ["PutStatus", "StartConnector", "PutStatus", "StartTask"]
+
+
+def test_herder_a_connector_that_was_made_again_waits_for_the_group(bench: Bench) -> None:
+    bench.running()
+    actions = bench.read(*delete_records("a"), connector_record("a", CONFIG))
+    assert "StartTask" not in kinds(actions)
+    bench.read(*delete_records("a"))
+    assert bench.read(connector_record("a", CONFIG), *task_records("a", [{"n": "0"}]))[-1:] == [
+        do.Rejoin("connectors or their numbers of tasks have changed")
+    ]
+
+
+def test_herder_task_configs_that_the_leader_could_not_take_are_asked_for_again_without_a_word(
+    bench: Bench,
+) -> None:
+    bench.write(connector_record("a", CONFIG))
+    question = bench.question(bench.event(None, State.RUNNING))
+    bench.answer(question, [{"n": "0"}])
+    bench.herder.on_task_configs_delayed("a", question.epoch, 1_000)
+    assert bench.herder.next_deadline_ms() == 1_250
+    assert kinds(bench.herder.tick(1_250)) == ["ComputeTasks"]

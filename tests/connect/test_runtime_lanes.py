@@ -16,6 +16,7 @@ from klamm.connect import herder as do
 from klamm.connect.config import WorkerConfig
 from klamm.connect.kafka_log import LogError
 from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.place import SoleMember
 from klamm.connect.runtime import Runtime
 from klamm.connect.stores import connector_record, delete_records
 from klamm.connect.worker import make_supervisor
@@ -63,6 +64,12 @@ class HandChildren:
         self.tasks.pop(task, None)
         self.log.append(f"stop {task}")
 
+    async def kill_all(self) -> None:
+        self.tasks.clear()
+
+    def pid(self, target: TaskId | str) -> int | None:
+        return None
+
     async def set_paused(self, target: TaskId | str, paused: bool) -> None:
         pass
 
@@ -104,14 +111,15 @@ async def test_tasks_of_a_connector_start_when_all_that_were_stopped_have_ended(
     await runtime.settled("a")
     assert children.log[3] == "stop a-1"
     assert sorted(children.log[4:]) == ["start a-0", "start a-2"]
-    assert not runtime._stops
+    assert not runtime.lanes.stopping
     await runtime.producer.close()
 
 
 async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(bootstrap: str) -> None:
     runtime, children = make(bootstrap)
     await runtime.start()
-    runtime.herd()
+    sole = runtime.cluster.group = SoleMember(runtime.place, runtime)
+    await sole.start()
     config = {"connector.class": "Src", "tasks.max": "2"}
     await runtime.write_config([connector_record("a", config)])
 

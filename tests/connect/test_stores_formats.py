@@ -188,19 +188,39 @@ def test_stores_ignore_and_log_records_that_make_no_sense(
     assert key in caplog.text
 
 
-def test_stores_status_of_a_later_generation_is_not_overwritten_by_a_last_word() -> None:
+def test_stores_status_of_a_later_generation_is_not_overwritten_by_a_zombie() -> None:
     state = StatusState("me:1")
+    mine = Status(state=State.UNASSIGNED, worker_id="me:1", generation=4)
+    state.apply(*status_record("b", Status(state=State.RUNNING, worker_id="other:2", generation=90)))
+    state.begin_tenure(4)
+    assert state.put("b", mine) is not None, "generations of a group that was forgotten do not count"
     state.apply(*status_record("a", Status(state=State.RUNNING, worker_id="other:2", generation=5)))
-    assert not state.may_write("a", 4)
-    assert state.may_write("a", 5)
-    assert state.may_write("b", 0)
-    state.put("a", Status(state=State.RUNNING, worker_id="me:1", generation=6))
-    assert state.may_write("a", 1)
+    assert state.put("a", mine) is None
+    shown = state.get("a")
+    assert shown is not None
+    assert shown.worker_id == "other:2"
+    state.begin_tenure(6)
+    assert state.put("a", mine) is not None
+
+
+def test_stores_status_of_another_worker_counts_once_the_own_word_is_read_back() -> None:
+    state = StatusState("me:1")
+    other = status_record("a", Status(state=State.RUNNING, worker_id="other:2", generation=5))
+    mine = state.put("a", Status(state=State.UNASSIGNED, worker_id="me:1", generation=4))
+    assert mine is not None
+    state.apply(*other)
+    assert state.get("a") == Status(state=State.UNASSIGNED, worker_id="me:1", generation=4), "it is older"
+    state.apply(*mine)
+    state.apply(*other)
+    found = state.get("a")
+    assert found is not None
+    assert found.worker_id == "other:2"
 
 
 def test_stores_own_status_is_not_undone_by_what_is_read_back_late() -> None:
     state = StatusState("me:1")
     first = state.put("a", Status(state=State.RUNNING, worker_id="me:1"))
+    assert first is not None
     state.put("a", Status(state=State.FAILED, worker_id="me:1", trace="why"))
     state.apply(*first)
     found = state.get("a")

@@ -54,7 +54,8 @@ class WorkerProcess:
             [sys.executable, "-c", _RUN, json.dumps(properties)],
             stdout=subprocess.PIPE,
             stderr=self._err,
-            env=os.environ | {"PYTHONPATH": python_path},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(filter(None, (python_path, os.environ.get("PYTHONPATH"))))},
         )
         self.port = 0
 

@@ -17,6 +17,7 @@ from klamm.connect.plugin_config import PLUGIN_CONFIG
 from klamm.connect.rest.settings import rest_config
 from klamm.connect.restart_policy import POLICY_CONFIG
 from klamm.connect.secrets import PROVIDERS, Secrets
+from klamm.connect.session_keys import ALGORITHMS
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.properties import Properties, parse, suggestion
 
@@ -179,6 +180,7 @@ def _timing(d: ConfigDef) -> None:
         documentation="How long workers have to join again when one comes or goes.",
     )
     _sharing(d)
+    _internal_requests(d)
 
 
 def _sharing(d: ConfigDef) -> None:
@@ -216,6 +218,59 @@ def _sharing(d: ConfigDef) -> None:
         importance=Importance.MEDIUM,
         documentation="How long it stays away then, at most.",
     )
+
+
+def _algorithms(name: str, value: Any) -> None:
+    for each in value if isinstance(value, list) else [value]:
+        one_of(*ALGORITHMS)(name, each)
+
+
+def _internal_requests(d: ConfigDef) -> None:
+    d.define(
+        "inter.worker.key.generation.algorithm",
+        Type.STRING,
+        "HmacSHA256",
+        validator=_algorithms,
+        importance=Importance.LOW,
+        documentation="For what algorithm the key is made that workers sign their requests to each other with.",
+    )
+    d.define(
+        "inter.worker.key.size",
+        Type.INT,
+        None,
+        validator=_bits,
+        importance=Importance.LOW,
+        documentation="Its size in bits; by default what the algorithm takes.",
+    )
+    d.define(
+        "inter.worker.key.ttl.ms",
+        Type.INT,
+        3_600_000,
+        validator=between(0, 2_147_483_647),
+        importance=Importance.LOW,
+        documentation="How old it gets before the leader makes a new one; 0 keeps it.",
+    )
+    d.define(
+        "inter.worker.signature.algorithm",
+        Type.STRING,
+        "HmacSHA256",
+        validator=_algorithms,
+        importance=Importance.LOW,
+        documentation="With what algorithm this worker signs.",
+    )
+    d.define(
+        "inter.worker.verification.algorithms",
+        Type.LIST,
+        ["HmacSHA256"],
+        validator=_algorithms,
+        importance=Importance.LOW,
+        documentation="The algorithms that it accepts from others; the one that it signs with must be among them.",
+    )
+
+
+def _bits(name: str, value: Any) -> None:
+    if value is not None and (value < 8 or value % 8):
+        raise invalid(name, value, "Value must be a positive multiple of 8")
 
 
 def _sources(d: ConfigDef) -> None:
@@ -292,11 +347,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "header.converter.plugin.version": "there is one version of each plugin",
     "key.converter.plugin.version": "there is one version of each plugin",
     "value.converter.plugin.version": "there is one version of each plugin",
-    "inter.worker.key.generation.algorithm": "one worker runs per group.id",
-    "inter.worker.key.size": "one worker runs per group.id",
-    "inter.worker.key.ttl.ms": "one worker runs per group.id",
-    "inter.worker.signature.algorithm": "one worker runs per group.id",
-    "inter.worker.verification.algorithms": "one worker runs per group.id",
     "metadata.recovery.strategy": "the client library decides",
     "metadata.recovery.rebootstrap.trigger.ms": "the client library decides",
     "metric.reporters": "metrics come later",

@@ -9,10 +9,12 @@ there may be: written after a fencing, read by the next one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,15 +98,23 @@ class ZombieFencing:
         self._runtime = runtime
         self._rounds: dict[str, asyncio.Task[None]] = {}
 
-    async def fence(self, name: str) -> None:
-        """Return when tasks of the newest configuration may start. Raises RequestError, LogError, KlammError."""
+    async def fence(self, name: str, *, locked: bool = False) -> None:
+        """Return when tasks of the newest configuration may start. Raises RequestError, LogError, KlammError.
+
+        `locked`: the caller has the runtime's `config_lock`, and so cannot wait for a round that somebody else began.
+        """
+        if locked:
+            await self._fence(name, contextlib.nullcontext())
+            return
         running = self._rounds.get(name)
         if running is None:
-            running = self._rounds[name] = asyncio.create_task(self._fence(name), name=f"fence {name}")
+            running = self._rounds[name] = asyncio.create_task(
+                self._fence(name, self._runtime.config_lock), name=f"fence {name}"
+            )
             running.add_done_callback(lambda _: self._rounds.pop(name, None))
         await asyncio.shield(running)
 
-    async def _fence(self, name: str) -> None:
+    async def _fence(self, name: str, lock: AbstractAsyncContextManager[None]) -> None:
         runtime = self._runtime
         await runtime.config_log.read_to_end()
         configs = runtime.configs
@@ -119,8 +129,9 @@ class ZombieFencing:
             return
         generation = configs.generation(name)
         if what is Plan.FENCE:
-            await self._end_former(name, config, configs.fenced_count(name) or 0)
-        async with runtime.config_lock:
+            resolved = await runtime.config.secrets.resolve_soon(config)
+            await self._end_former(name, resolved.config, configs.fenced_count(name) or 0)
+        async with lock:
             await runtime.config_log.read_to_end()
             if configs.generation(name) != generation:
                 raise Conflict(

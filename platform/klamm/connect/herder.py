@@ -1,28 +1,52 @@
-"""What should run, decided purely: config snapshots, events and commands in, actions out.
+"""What this worker should run, decided purely: config snapshots, assignments, events and commands in, actions out.
 
 No event loop, no clock, no I/O: the service carries the actions out in order per target and reports back. The
-herder is level-triggered: `reconcile` compares what the config topic wants with what was last asked for, so
-that it may be called at any time, any number of times, and a restarted worker just begins with everything to
-do. One worker runs everything.
+herder is level-triggered: `reconcile` compares what the config topic wants of what the group has assigned to this
+worker with what was last asked for, so that it may be called at any time, any number of times, and a restarted worker
+just begins with everything to do.
 
-Rules: a connector's own child runs only while its target state is STARTED (Kafka, too, stops the connector on
-pause). Its tasks are those that the config topic has committed. Task configs are asked for whenever the
-connector says RUNNING, and again when others than its last answer come to be committed (half of a change that
-failed), and written only when they differ. Of one connector's tasks all that change or go are stopped, and have
-ended, before any of the new ones starts: an old task may still be at work on what is now another one's. Who failed is restarted by the supervisor's policy,
-not here; the herder only shows what the supervisor says.
+Rules: nothing runs that is not assigned. A connector's own child runs only while its target state is STARTED (Kafka,
+too, stops the connector on pause). Its tasks are those that the config topic has committed. Task configs are asked for
+whenever the connector says RUNNING, and again when others than its last answer come to be committed (half of a change
+that failed), and written only when they differ. Of one connector's tasks all that change or go are stopped, and have
+ended, before any of the new ones starts: an old task may still be at work on what is now another one's. As they may run
+on several workers, a rebalance is the barrier: what changes is held until the group has met (`Rejoin`, `meet`, `assign`).
+Who failed is restarted by the supervisor's policy, not here; the herder only shows what the supervisor says.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
+from klamm.connect.actions import (
+    Action,
+    ComputeTasks,
+    DropStatus,
+    DropTopics,
+    PauseTask,
+    PutStatus,
+    Rejoin,
+    SeeTopic,
+    StartConnector,
+    StartTask,
+    StopConnector,
+    StopTask,
+    Target,
+    WriteTasks,
+)
+from klamm.connect.assignment import Assignment, view
 from klamm.connect.definitions import enforce_tasks_max, tasks_max
 from klamm.connect.model import ConnectorSpec, Kind, PluginInfo, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.stores import ConfigState, StatusState, TargetState
+
+__all__ = [
+    "Action", "Assignment", "ComputeTasks", "DropStatus", "DropTopics", "Herder", "PauseTask", "PutStatus", "Rejoin",
+    "SeeTopic", "StartConnector", "StartTask", "StopConnector", "StopTask", "Target", "WriteTasks",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -32,100 +56,21 @@ RETRY_MAX_MS: Final = 60_000  # then twice as long each time, at most a minute
 # A restart begins with the end of the old process, which says UNASSIGNED: RESTARTING says more.
 _OLD_PROCESS_GONE: Final = (State.UNASSIGNED, State.RESTARTING)
 
-Target = str | TaskId
-"""A connector (by name) or a task."""
 
+class Hold(Enum):
+    """A task that was stopped because its config has changed waits until the group has met."""
 
-@dataclass(frozen=True, slots=True)
-class StartConnector:
-    spec: ConnectorSpec
-
-
-@dataclass(frozen=True, slots=True)
-class StopConnector:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeTasks:
-    """Ask the connector for its task configs; the answer comes back with the same epoch."""
-
-    name: str
-    max_tasks: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTasks:
-    """Write task configs and their commit to the config topic."""
-
-    name: str
-    configs: tuple[Mapping[str, str], ...]
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class StartTask:
-    """Start a task, once everything of its connector that was to be stopped before has ended; one of that id that
-    runs is stopped first.
-    """
-
-    spec: TaskSpec
-
-
-@dataclass(frozen=True, slots=True)
-class StopTask:
-    id: TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class PauseTask:
-    id: TaskId
-    paused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PutStatus:
-    target: Target
-    state: State
-    trace: str | None = None
-    version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DropStatus:
-    target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class SeeTopic:
-    task: TaskId
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class DropTopics:
-    name: str
-
-
-Action = (
-    StartConnector
-    | StopConnector
-    | ComputeTasks
-    | WriteTasks
-    | StartTask
-    | StopTask
-    | PauseTask
-    | PutStatus
-    | DropStatus
-    | SeeTopic
-    | DropTopics
-)
+    NO = auto()
+    NEW = auto()  # the group was not called yet
+    CALLED = auto()
+    MET = auto()  # this worker went to the group when it had stopped already, as all others do
+    OVER = auto()  # it may start
 
 
 @dataclass(slots=True)
 class _Task:
     spec: TaskSpec
+    hold: Hold = Hold.NO
     state: State = State.UNASSIGNED
     trace: str | None = None
     version: str | None = None
@@ -160,13 +105,19 @@ class Herder:
         self._worker = dict(worker)
         self._find_plugin = find_plugin
         self._connectors: dict[str, _Connector] = {}
+        self._assigned = Assignment()
+        self._view: dict[str, int] | None = None  # as the group was last asked to look at
         # Of questions, over all connectors: one that was deleted and made again must not get the old one's answer.
         self._epoch = 0
+
+    @property
+    def assigned(self) -> Assignment:
+        return self._assigned
 
     # What should run
 
     def clean_up(self, config: ConfigState, statuses: StatusState) -> list[Action]:
-        """Once, at start: forget the statuses of what was deleted while no worker ran."""
+        """The leader's, after each rebalance: forget the statuses of what was deleted while nobody ran it."""
         out: list[Action] = []
         for name in sorted(statuses.connectors()):
             gone = name not in config
@@ -176,16 +127,88 @@ class Herder:
                 out += [DropStatus(name), DropTopics(name)]
         return out
 
+    def assign(self, assignment: Assignment, config: ConfigState) -> list[Action]:
+        """The group has met: run exactly this from now on. What was held before it met starts."""
+        self._assigned = assignment
+        for task in self._tasks():
+            if task.hold is Hold.MET:
+                task.hold = Hold.OVER
+        return self.reconcile(config)
+
+    def meet(self, config: ConfigState) -> None:
+        """The worker goes to the group: what it holds and knows now is what the others may rely on."""
+        self._view = view(config)
+        for task in self._tasks():
+            if task.hold in {Hold.NEW, Hold.CALLED}:
+                task.hold = Hold.MET
+
+    def _tasks(self) -> Iterator[_Task]:
+        for found in self._connectors.values():
+            yield from found.tasks.values()
+
+    def revoke(self, connectors: Collection[str], tasks: Collection[TaskId]) -> list[Action]:
+        """Stop what others are to run. What these said is shown no more; `shut_down` has the last words."""
+        self._assigned = self._assigned.without(connectors, tasks)
+        out: list[Action] = []
+        for each in tasks:
+            found = self._connectors.get(each.connector)
+            if found is not None and found.tasks.pop(each.task, None) is not None:
+                out.append(StopTask(each))
+        for name in connectors:
+            found = self._connectors.get(name)
+            if found is not None and found.runs:
+                out.append(StopConnector(name))
+        for name in {*connectors, *(each.connector for each in tasks)} & self._connectors.keys():
+            found = self._connectors[name]
+            if name in connectors:
+                found.runs, found.state = False, None
+                self._forget_question(found)
+            if name not in self._assigned.connectors and not found.tasks:
+                del self._connectors[name]
+        return out
+
+    def forget(self) -> None:
+        """The place in the group is lost, and all that ran is dead."""
+        self._assigned, self._view = Assignment(), None
+        self._connectors.clear()
+
     def reconcile(self, config: ConfigState) -> list[Action]:
-        """What to do so that exactly what `config` wants runs."""
+        """What to do so that exactly what `config` wants, as far as it is assigned, runs."""
         out: list[Action] = []
         for name in [n for n in self._connectors if n not in config]:
             out += self._remove(name)
+        names = self._assigned.names()
         for name in config.connectors:
-            out += self._settle_connector(name, config)
-            out += self._settle_tasks(name, config)
-            out += self._doubt_answer(name, config)
+            if name in names:
+                self._meet_connector(name, config)
+                if name in self._assigned.connectors:
+                    out += self._settle_connector(name, config)
+                out += self._settle_tasks(name, config)
+                if name in self._assigned.connectors:
+                    out += self._doubt_answer(name, config)
+        out += self._call_group(config)
         return out
+
+    def _call_group(self, config: ConfigState) -> list[Action]:
+        """Once for every change of what there is to assign, and for tasks that wait for the barrier."""
+        now = view(config)
+        if self._view is not None and now != self._view:
+            self._view = now
+            return [Rejoin("connectors or their numbers of tasks have changed")]
+        new = [task for task in self._tasks() if task.hold is Hold.NEW]
+        for task in new:
+            task.hold = Hold.CALLED
+        return [Rejoin("task configs have changed")] if new else []
+
+    def _meet_connector(self, name: str, config: ConfigState) -> None:
+        wanted = config.config(name)
+        assert wanted is not None, "only existing connectors are settled"
+        if name not in self._connectors:
+            plugin = self._find_plugin(wanted.get("connector.class", ""))
+            self._connectors[name] = _Connector(config=wanted, plugin=plugin)
+        elif name not in self._assigned.connectors:
+            found = self._connectors[name]
+            found.config, found.plugin = wanted, self._find_plugin(wanted.get("connector.class", ""))
 
     def _doubt_answer(self, name: str, config: ConfigState) -> list[Action]:
         """Ask again when tasks were committed that the connector did not make: a deletion begins with none."""
@@ -198,6 +221,9 @@ class Herder:
     def _remove(self, name: str) -> list[Action]:
         found = self._connectors.pop(name)
         tasks = [TaskId(name, i) for i in found.tasks]
+        self._assigned = self._assigned.without(
+            [name], [t for t in self._assigned.tasks if t.connector == name]
+        )
         return [
             *(StopTask(task) for task in tasks),
             *([StopConnector(name)] if found.runs else []),
@@ -210,10 +236,7 @@ class Herder:
         wanted = config.config(name)
         assert wanted is not None, "only existing connectors are settled"
         out: list[Action] = []
-        found = self._connectors.get(name)
-        if found is None:
-            plugin = self._find_plugin(wanted.get("connector.class", ""))
-            found = self._connectors[name] = _Connector(config=wanted, plugin=plugin)
+        found = self._connectors[name]
         changed = found.config != wanted
         if changed or found.plugin is None:
             found.config = wanted
@@ -238,24 +261,33 @@ class Herder:
     def _settle_tasks(self, name: str, config: ConfigState) -> list[Action]:
         found = self._connectors[name]
         wanted = self._task_specs(name, config) if found.plugin is not None else {}
-        stops: list[Action] = []
-        starts: list[Action] = []
+        out: list[Action] = []
         for i in sorted(found.tasks.keys() - wanted.keys()):
             del found.tasks[i]
-            stops += [StopTask(TaskId(name, i)), DropStatus(TaskId(name, i))]
+            # Should it be wanted again, the group decides anew: others may not have stopped theirs yet.
+            self._assigned = self._assigned.without((), [TaskId(name, i)])
+            out.append(StopTask(TaskId(name, i)))
+            if i >= len(config.tasks(name)) or config.target(name) is TargetState.STOPPED:
+                out.append(DropStatus(TaskId(name, i)))
+        starts: list[Action] = []
         for i, spec in wanted.items():
             task = found.tasks.get(i)
             if task is None:
                 found.tasks[i] = _Task(spec)
                 starts += [PutStatus(spec.id, State.UNASSIGNED, None, found.version), StartTask(spec)]
             elif _made_of(task.spec) != _made_of(spec):
-                task.spec = spec
-                stops.append(StopTask(spec.id))
+                if task.hold is Hold.NO:
+                    out.append(StopTask(spec.id))
+                task.spec, task.hold = spec, Hold.NEW
+            elif task.hold is Hold.OVER:
+                task.spec, task.hold = spec, Hold.NO
                 starts.append(StartTask(spec))
+            elif task.hold is not Hold.NO:
+                task.spec = spec
             elif task.spec.paused != spec.paused:
                 task.spec = spec
                 starts.append(PauseTask(spec.id, spec.paused))
-        return [*stops, *starts]
+        return [*out, *starts]
 
     def _task_specs(self, name: str, config: ConfigState) -> dict[int, TaskSpec]:
         """The committed tasks. They run with the connector config that they were made from, until new ones are
@@ -277,6 +309,7 @@ class Herder:
                 generation=config.generation(name) if fenced and kind is Kind.SOURCE else 0,
             )
             for i, task_config in enumerate(config.tasks(name))
+            if TaskId(name, i) in self._assigned.tasks
         }
 
     def _show(self, name: str, state: State, trace: str | None = None) -> list[Action]:
@@ -363,14 +396,25 @@ class Herder:
             out.append(WriteTasks(name, tuple(configs), epoch))
         return out
 
+    def on_task_configs_delayed(self, name: str, epoch: int, now_ms: int) -> None:
+        """The leader could not be told just now (a rebalance): asked again later, with nothing to show."""
+        found = self._connectors.get(name)
+        if found is not None and found.epoch == epoch:
+            self._retry(found, now_ms)
+
+    def _retry(self, found: _Connector, now_ms: int) -> int:
+        """Ask again, each time later; the wait in ms."""
+        wait_ms = min(RETRY_MS << min(found.retries, 16), RETRY_MAX_MS)
+        found.retries += 1
+        found.retry_at_ms = now_ms + wait_ms
+        return wait_ms
+
     def on_task_configs_failed(self, name: str, epoch: int, error: str, now_ms: int) -> list[Action]:
         """The connector has no answer, or it could not be written: shown, and asked again later."""
         found = self._connectors.get(name)
         if found is None or found.epoch != epoch:
             return []
-        wait_ms = min(RETRY_MS << min(found.retries, 16), RETRY_MAX_MS)
-        found.retries += 1
-        found.retry_at_ms = now_ms + wait_ms
+        wait_ms = self._retry(found, now_ms)
         return self._fail(name, f"cannot make task configs (next try in {wait_ms / 1000:g} s): {error}")
 
     def tick(self, now_ms: int) -> list[Action]:
@@ -402,15 +446,14 @@ class Herder:
             targets += [
                 TaskId(name, i)
                 for i, task in found.tasks.items()
-                if not only_failed or task.state is State.FAILED
+                if task.hold is Hold.NO and (not only_failed or task.state is State.FAILED)
             ]
         return [a for t in targets for a in self._restart(t)]
 
     def restart_task(self, id: TaskId) -> list[Action]:
         """Restart one task; KeyError when there is no such task."""
-        if id.task not in self._connectors[id.connector].tasks:
-            raise KeyError(id)
-        return self._restart(id)
+        task = self._connectors[id.connector].tasks[id.task]
+        return self._restart(id) if task.hold is Hold.NO else []
 
     def _restart(self, target: Target) -> list[Action]:
         """Started anew, not just again: what the supervisor has given up on, or never had, starts too."""

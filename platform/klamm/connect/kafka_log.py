@@ -224,6 +224,10 @@ class KafkaBasedLog:
         self._client_config = dict(client_config)
         self._on_record = on_record
         self._reached: dict[int, int] = {}
+        self.consumed = -1
+        """Offset behind the last record of partition 0, as Kafka's workers count it (markers do not); -1: none yet."""
+        self.caught_up = False
+        """Whether everything that was there at the start has been handed over."""
         self._progress = asyncio.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -241,6 +245,7 @@ class KafkaBasedLog:
         )
         self._thread.start()
         await self.read_to_end()
+        self.caught_up = True
 
     @property
     def partition_count(self) -> int:
@@ -344,6 +349,8 @@ class KafkaBasedLog:
             elif error is None:
                 self._record(message, f"{self.topic}-{partition}@{offset}")
                 self._reached[partition] = offset + 1
+                if partition == 0:
+                    self.consumed = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - spelled so by librdkafka
                 self._reached[partition] = offset
             else:

@@ -15,6 +15,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from klamm.connect.errors import BadRequest, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
 from klamm.connect.restart_policy import ErrorClass
+from klamm.connect.source_offsets import SourceOffsets
 from klamm.connect.stores import TargetState
 from klamm.connect.supervisor import PluginCallError
 
@@ -37,17 +38,18 @@ class ConnectorOffsets:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._sources = SourceOffsets(runtime)
 
     async def get(self, name: str) -> dict[str, Any]:
         """GET offsets."""
         self._config(name)
         if self._is_sink(name):
             return {"offsets": _shown(await self._sink_offsets(name))}
-        await self._runtime.offset_log.read_to_end()
-        return {"offsets": _shown(self._runtime.offsets.of_connector(name))}
+        return {"offsets": _shown(await self._sources.read(name))}
 
     async def alter(self, name: str, offsets: Sequence[Offset]) -> str:
         """PATCH offsets; returns the message of the answer."""
+        await self._runtime.cluster.require_leader()
         self._config(name)
         if not offsets:
             raise BadRequest("Partitions / offsets need to be provided for an alter offsets request")
@@ -59,11 +61,12 @@ class ConnectorOffsets:
                 await self._alter_sink(name, wanted)
             else:
                 known = await self._ask_plugin(name, offsets)
-                await self._write(name, offsets)
+                await self._sources.write(name, offsets)
         return _message("altered", known=known)
 
     async def reset(self, name: str) -> str:
         """DELETE offsets; returns the message of the answer."""
+        await self._runtime.cluster.require_leader()
         self._config(name)
         async with self._runtime.config_lock:
             await self._check_stopped(name)
@@ -72,11 +75,10 @@ class ConnectorOffsets:
                 known = await self._ask_plugin(name, [(partition, None) for partition, _ in current])
                 await self._delete_group(name)
             else:
-                await self._runtime.offset_log.read_to_end()
-                current = self._runtime.offsets.of_connector(name)
+                current = await self._sources.read(name)
                 resets: list[Offset] = [(partition, None) for partition, _ in current]
                 known = await self._ask_plugin(name, resets)
-                await self._write(name, resets)
+                await self._sources.write(name, resets)
         return _message("reset", known=known)
 
     def _config(self, name: str) -> dict[str, str]:
@@ -110,14 +112,6 @@ class ConnectorOffsets:
         except PluginCallError as e:
             refused = e.kind in {ErrorClass.DATA, ErrorClass.CONFIG, ErrorClass.CONNECT}
             raise (BadRequest if refused else RequestError)(str(e)) from None
-
-    async def _write(self, name: str, offsets: Sequence[Offset]) -> None:
-        topic, producer = self._runtime.offset_log.topic, self._runtime.producer
-        # Resets first, as Kafka does, so that a partition named twice keeps its new offset.
-        for partition, offset in sorted(offsets, key=lambda o: o[1] is not None):
-            for record in self._runtime.offsets.change(name, partition, offset):
-                await producer.send(topic, *record)
-        await self._runtime.offset_log.read_to_end()
 
     # A sink's consumer group
 

@@ -1,9 +1,8 @@
 """The worker's engine: the three internal topics, the herder, and the supervisor, tied together.
 
-Decisions are the herder's and what children do is the supervisor's; this module carries the herder's actions
-out and feeds back what happened. Actions on one connector or task run one after the other in a lane of its
-own, so that a child that takes its time to stop delays nobody else; only the tasks of its own connector wait for
-it before they start. Statuses that cannot be written while the broker is away are kept (the newest per key) and
+Decisions are the herder's, what runs here is the group's, and what children do is the supervisor's; this module
+carries the herder's actions out and feeds back what happened. Actions on one connector or task run one after the other
+in a lane of its own. Statuses that cannot be written while the broker is away are kept (the newest per key) and
 written when it is back. Everything here runs in the event loop.
 """
 
@@ -12,24 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from klamm.connect import herder as do
+from klamm.connect import actions as do
+from klamm.connect.actions import Action, Target
 from klamm.connect.announcer import Announcer
+from klamm.connect.assignment import Assignment
+from klamm.connect.cluster import Cluster, LeaderBusy
 from klamm.connect.config import WorkerConfig
+from klamm.connect.config_writer import ConfigWriter
 from klamm.connect.events import EventBus
-from klamm.connect.herder import Action, Herder, Target
+from klamm.connect.herder import Herder
+from klamm.connect.internal_topics import ensure_topics
 from klamm.connect.kafka_log import (
     KafkaBasedLog,
     LogError,
     LogProducer,
-    RecordTooLarge,
-    TopicSettings,
-    ensure_compacted_topic,
     make_admin,
-    record_limit,
 )
+from klamm.connect.lanes import Lanes
+from klamm.connect.loads import Loads
 from klamm.connect.model import (
     ConnectorSpec,
     PluginInfo,
@@ -40,27 +42,27 @@ from klamm.connect.model import (
     TaskId,
     TaskSpec,
 )
+from klamm.connect.place import Place
 from klamm.connect.plugin_admin import PluginAdmin
 from klamm.connect.plugin_config import directory_of, sources_of
 from klamm.connect.plugin_records import PLUGINS
 from klamm.connect.plugins import PluginRegistry, check_converters
-from klamm.connect.status_state import status_target
+from klamm.connect.status_board import StatusBoard
 from klamm.connect.stores import (
-    ActiveTopic,
     ConfigState,
+    LoggerLevel,
     OffsetState,
     Record,
-    Status,
+    RestartRequest,
     StatusState,
-    task_records,
 )
-from klamm.environments.store import Store
+from klamm.connect.task_requests import TaskRequests
 from klamm.connect.usage import Usage
+from klamm.environments.store import Store
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
 
-STATUS_RETRY_S: Final = 1.0
 PLUGINS_RETRY_S: Final = 5.0
 REFRESH_S: Final = 5.0  # GET /connector-plugins waits so long for a plugin package that hangs
 STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
@@ -71,6 +73,7 @@ class Children(Protocol):
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
+    async def kill_all(self) -> None: ...
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any: ...
     async def start_connector(self, spec: ConnectorSpec) -> None: ...
     async def stop_connector(self, name: str) -> None: ...
@@ -95,10 +98,17 @@ class Runtime:
     """See the module. `client` is librdkafka's configuration for reaching the broker."""
 
     def __init__(
-        self, config: WorkerConfig, *, client: Mapping[str, Any], worker_id: str, make_children: MakeChildren
+        self,
+        config: WorkerConfig,
+        *,
+        client: Mapping[str, Any],
+        worker_id: str,
+        make_children: MakeChildren,
+        url: str = "",
     ) -> None:
         self.config = config
         self.worker_id = worker_id
+        self.url = url
         self.generation = 1
         self.events = EventBus()
         self.configs = ConfigState()
@@ -106,29 +116,32 @@ class Runtime:
         self.statuses = StatusState(worker_id)
         self.announcer = Announcer(self.events, self.configs, self.statuses)
         self.plugin_admin = self._make_plugin_admin()
+        self.task_requests = TaskRequests(self)
         self.children = make_children(self)
         self.admin = make_admin(client)
         self.producer = LogProducer(client)
         self.herder = Herder(worker=config.for_tasks(), find_plugin=self._find_plugin)
         self.config_log = KafkaBasedLog(config["config.storage.topic"], client, self._on_config)
         self.offset_log = KafkaBasedLog(config["offset.storage.topic"], client, self.offsets.apply)
-        self.status_log = KafkaBasedLog(config["status.storage.topic"], client, self._on_status)
+        self.status_board = StatusBoard(self)
+        self.status_log = KafkaBasedLog(config["status.storage.topic"], client, self.status_board.read)
+        self.config_writer = ConfigWriter(self)
         self.config_lock = asyncio.Lock()
+        self.cluster = Cluster(self)
+        self.place = Place(self)
+        self.loads = Loads(lambda: self.herder.assigned.tasks, self.children.pid)
+        self.on_logger_level: Callable[[LoggerLevel], None] = lambda _level: None
+        self.lanes = Lanes(self._failed)
         self._herding = False
         self._reconcile_soon = False
-        self._writing_config = False
-        self._lanes: dict[Target, asyncio.Task[None]] = {}
-        self._stops: dict[str, set[asyncio.Task[None]]] = {}  # of a connector's tasks, those that go on
         self._jobs: set[asyncio.Task[None]] = set()
-        self._statuses_to_write: dict[str, bytes | None] = {}
-        self._status_news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     # Life
 
     async def start(self) -> None:
         """Make and read the internal topics, start the supervisor, and list the plugins."""
-        await asyncio.to_thread(self._ensure_topics)
+        await asyncio.to_thread(ensure_topics, self.admin, self.config)
         logs = (self.config_log, self.offset_log, self.status_log)
         await asyncio.gather(*(each.start() for each in logs), self.children.start())
         if self.config_log.partition_count != 1:
@@ -136,19 +149,14 @@ class Runtime:
                 f"Topic '{self.config_log.topic}' supplied via the 'config.storage.topic' property is required "
                 f"to have a single partition, but it has {self.config_log.partition_count}"
             )
+        self.announcer.begin()
+        self.configs.take_commands()  # said before this worker was there
+        self._job(self.status_board.writer.run())
         await self.plugin_admin.start()
         if await self._list_plugins():
             check_converters(self.config, self.plugins)
         else:
             self._job(self._list_plugins_later())
-
-    def herd(self) -> None:
-        """From now on what should run does run (the worker is the only member of its group)."""
-        self._herding = True
-        self.announcer.begin()
-        self._job(self._write_statuses())
-        self.perform(self.herder.clean_up(self.configs, self.statuses))
-        self.reconcile()
 
     async def stop(self) -> None:
         """Stop all children (tasks commit their offsets), write the last statuses, close the topics."""
@@ -157,32 +165,18 @@ class Runtime:
             self._timer.cancel()
         await self.plugin_admin.stop()
         await self.children.stop()
-        for task in (*self._lanes.values(), *self._jobs):
+        await self.lanes.cancel()
+        for task in self._jobs:
             task.cancel()
-        await asyncio.gather(*self._lanes.values(), *self._jobs, return_exceptions=True)
+        await asyncio.gather(*self._jobs, return_exceptions=True)
         for action in self.herder.shut_down():
-            if isinstance(action, do.PutStatus) and self.statuses.may_write(action.target, self.generation):
-                self._put_status(action)
-        try:
-            async with asyncio.timeout(STATUS_FLUSH_S):
-                await self._write_statuses_once()
-        except TimeoutError:
+            if isinstance(action, do.PutStatus):
+                self.status_board.put(action)
+        if not await self.status_board.writer.flush(STATUS_FLUSH_S):
             log.warning("the last statuses could not be written in %g s", STATUS_FLUSH_S)
         await asyncio.gather(self.config_log.stop(), self.offset_log.stop(), self.status_log.stop())
+        await self.cluster.close()
         await self.producer.close()
-
-    def _ensure_topics(self) -> None:
-        for prefix in ("config", "offset", "status"):
-            name, partitions, replication_factor = self.config.storage(prefix)
-            ensure_compacted_topic(
-                self.admin,
-                TopicSettings(
-                    name=name,
-                    key=f"{prefix}.storage.topic",
-                    partitions=partitions,
-                    replication_factor=replication_factor,
-                ),
-            )
 
     @property
     def plugins(self) -> PluginRegistry:
@@ -249,58 +243,110 @@ class Runtime:
         answer: dict[str, Any] = await self.children.call("validate", params)
         return answer
 
-    def set_generation(self, generation: int) -> None:
-        """The group's generation, which statuses carry."""
+    # What the group decides
+
+    async def meet(self) -> None:
+        """Before this worker goes to its group: what must not run any more has stopped, and its last words are said."""
+        self.reconcile()
+        await self.lanes.stopped()
+        self.herder.meet(self.configs)
+        await self.status_board.writer.flush(STATUS_FLUSH_S)
+
+    def assign(self, assignment: Assignment, generation: int) -> None:
+        """Run exactly this from now on."""
         self.generation = generation
+        self.statuses.begin_tenure(generation)
+        self._herding = True
+        if self.cluster.is_leader:
+            self.perform(self.herder.clean_up(self.configs, self.statuses))
+        self.perform(self.herder.assign(assignment, self.configs))
+        self._announce()
+        self.cluster.assigned()
+        told = {"connectors": sorted(assignment.connectors), "tasks": sorted(map(str, assignment.tasks))}
+        self.events.publish(
+            "group.rebalance", {"generation": generation, "leader": self.cluster.leader_url, **told}
+        )
+
+    async def revoke(self, connectors: Collection[str], tasks: Collection[TaskId]) -> None:
+        """Stop these; when it returns they have, and are shown as UNASSIGNED."""
+        self.perform(self.herder.revoke(connectors, tasks))
+        targets: list[Target] = [*connectors, *tasks]
+        await self.lanes.done(targets)
+        for target in targets:
+            if self._exists(target):
+                before = self.statuses.get(target)
+                version = before.version if before else None
+                self.status_board.put(do.PutStatus(target, State.UNASSIGNED, None, version))
+        await self.status_board.writer.flush(STATUS_FLUSH_S)
+
+    async def lose(self) -> None:
+        """The place in the group is lost: kill everything, say nothing more."""
+        self._herding = False
+        self.status_board.writer.forget()
+        self.statuses.end_tenure()
+        self.herder.forget()
+        await asyncio.gather(self.children.kill_all(), self.lanes.cancel())
+        await self.children.kill_all()  # what was being started meanwhile
+
+    def _exists(self, target: Target) -> bool:
+        if isinstance(target, str):
+            return target in self.configs
+        return target.connector in self.configs and target.task < len(self.configs.tasks(target.connector))
+
+    def _announce(self) -> None:
+        """A new connector has a status before anybody runs it; the leader sees to that."""
+        if not self.cluster.is_leader or not self._herding:
+            return
+        for name in self.configs.connectors:
+            if self.statuses.get(name) is None:
+                plugin = self._find_plugin((self.configs.config(name) or {}).get("connector.class", ""))
+                version = plugin.version if plugin else None
+                self.status_board.put(do.PutStatus(name, State.UNASSIGNED, None, version))
 
     # Config topic
 
-    async def write_config(self, records: Sequence[Record]) -> None:
-        """Write records to the config topic in order, read them back, and act on them. Raises LogError.
-
-        The last record (the commit of task configs, the tombstone) follows when the others are acknowledged.
-        They are acted on together; when some could not be written, on those that were.
-        """
-        *first, last = records
-        topic = self.config_log.topic
-        self._writing_config = True
-        try:
-            await asyncio.gather(*(self.producer.send(topic, key, value) for key, value in first))
-            await self.producer.send(topic, *last)
-            await self.config_log.read_to_end()
-        except RecordTooLarge:
-            raise await self._too_large(records) from None
-        finally:
-            self._writing_config = False
-            self.reconcile()
-
-    async def _too_large(self, records: Sequence[Record]) -> RecordTooLarge:
-        """The sentence for records of which one is larger than the config topic takes."""
-        topic = self.config_log.topic
-        limit, setting = await asyncio.to_thread(record_limit, self.admin, topic, self.producer.record_max)
-        key, value = max(records, key=lambda record: len(record[1] or b""))
-        size = len(key.encode()) + len(value or b"")
-        return RecordTooLarge(
-            f"The record {key} is too large for the config topic {topic}: {size} bytes (and some 100 around them), "
-            f"where {setting} allows {limit}"
-        )
+    async def write_config(self, records: Sequence[Record], *, by_leader: bool = True) -> None:
+        """See `ConfigWriter.write`."""
+        await self.config_writer.write(records, by_leader=by_leader)
 
     def _on_config(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         if key.startswith(PLUGINS):
             self.plugin_admin.apply(key, value)
             return
         name = self.configs.apply(key, value)
+        if not self.config_log.caught_up:
+            return
         if name is not None:
             self.announcer.config(name)
-        if name is not None and self._herding and not self._reconcile_soon and not self._writing_config:
+        for command in self.configs.take_commands():
+            self._obey(command)
+        if name is not None and self._herding and not self._reconcile_soon and not self.config_writer.busy:
             self._reconcile_soon = True
             asyncio.get_running_loop().call_soon(self.reconcile)
+
+    def _obey(self, command: RestartRequest | LoggerLevel) -> None:
+        match command:
+            case LoggerLevel():
+                self.on_logger_level(command)
+            case RestartRequest() if self._herding:
+                self.restart(command)
+
+    def restart(self, request: RestartRequest) -> None:
+        """Restart a connector and its tasks as far as they are asked for and run here."""
+        name, include, only = request.connector, request.include_tasks, request.only_failed
+        try:
+            actions = self.herder.restart(name, include_tasks=include, only_failed=only)
+        except KeyError:
+            return
+        log.info("connector %s: a restart was asked for; here it means %d actions", name, len(actions))
+        self.perform(actions)
 
     def reconcile(self) -> None:
         """Let the herder compare what should run with what does."""
         self._reconcile_soon = False
         if self._herding:
             self.perform(self.herder.reconcile(self.configs))
+            self._announce()
 
     # Offset topic
 
@@ -336,74 +382,33 @@ class Runtime:
         children = self.children
         match action:
             case do.PutStatus():
-                self._put_status(action)
+                self.status_board.put(action)
             case do.DropStatus(target=target):
-                self._write_status(self.statuses.drop(target))
+                self.status_board.drop(target)
             case do.SeeTopic():
-                self._see_topic(action)
+                self.status_board.see_topic(action)
             case do.DropTopics(name=name):
                 self.drop_topics(name)
             case do.StartConnector(spec=spec):
-                self._in_lane(spec.name, lambda: children.start_connector(spec))
+                self.lanes.run(spec.name, lambda: children.start_connector(spec))
             case do.StopConnector(name=name):
-                self._in_lane(name, lambda: children.stop_connector(name))
+                self.lanes.run(name, lambda: children.stop_connector(name))
             case do.StartTask(spec=task):
-                stops = frozenset(self._stops.get(task.id.connector, ()))
-                self._in_lane(task.id, lambda: children.start_task(task), after=stops)
+                self.lanes.start_task(task.id, lambda: children.start_task(task))
             case do.StopTask(id=id):
-                stop = self._in_lane(id, lambda: children.stop_task(id))
-                self._note_stop(id.connector, stop)
+                self.lanes.stop_task(id, lambda: children.stop_task(id))
             case do.PauseTask(id=id, paused=paused):
-                self._in_lane(id, lambda: children.set_paused(id, paused))
+                self.lanes.run(id, lambda: children.set_paused(id, paused))
             case do.ComputeTasks():
                 self._job(self._compute_tasks(action))
             case do.WriteTasks():
                 self._job(self._write_tasks(action))
-
-    def _in_lane(
-        self,
-        target: Target,
-        call: Callable[[], Awaitable[None]],
-        after: frozenset[asyncio.Task[None]] = frozenset(),
-    ) -> asyncio.Task[None]:
-        """Run `call` after everything that was asked of the same target before, and after `after`.
-
-        Both are older than what waits for them: nobody waits in a circle.
-        """
-        before = self._lanes.get(target)
-        wait_for = after if before is None else after | {before}
-
-        async def run() -> None:
-            if wait_for:
-                await asyncio.wait(wait_for)
-            try:
-                await call()
-            except Exception as e:
-                log.exception("%s", target)
-                self._failed(target, f"{type(e).__name__}: {e}")
-            finally:
-                if self._lanes.get(target) is asyncio.current_task():
-                    del self._lanes[target]
-
-        self._lanes[target] = asyncio.create_task(run(), name=f"lane {target}")
-        return self._lanes[target]
-
-    def _note_stop(self, connector: str, stop: asyncio.Task[None]) -> None:
-        """The connector's tasks that start from now on wait for this one's end."""
-        stops = self._stops.setdefault(connector, set())
-        stops.add(stop)
-
-        def ended(_: asyncio.Task[None]) -> None:
-            stops.discard(stop)
-            if not stops and self._stops.get(connector) is stops:
-                del self._stops[connector]
-
-        stop.add_done_callback(ended)
+            case do.Rejoin(reason=reason):
+                self.cluster.request_rejoin(reason)
 
     async def settled(self, name: str) -> None:
         """Wait until everything that was asked of a connector and its tasks is done (a task has stopped)."""
-        while lanes := [t for k, t in self._lanes.items() if name in (k, getattr(k, "connector", None))]:
-            await asyncio.wait(lanes)
+        await self.lanes.settled(name)
 
     def _failed(self, target: Target, why: str) -> None:
         name, task = target if isinstance(target, TaskId) else (target, None)
@@ -424,12 +429,20 @@ class Runtime:
             self.perform(self.herder.on_task_configs(name, epoch, configs, self.configs))
 
     async def _write_tasks(self, action: do.WriteTasks) -> None:
+        """By the leader; a worker that is not sends them there."""
+        name, epoch = action.name, action.epoch
         try:
-            async with self.config_lock:
-                if action.name in self.configs:  # it may have been deleted while we waited
-                    await self.write_config(task_records(action.name, action.configs))
-        except LogError as e:
-            self._tasks_failed(action.name, action.epoch, str(e))
+            if self.cluster.is_leader:
+                await self.config_writer.put_task_configs(name, action.configs)
+            else:
+                await self.cluster.send_task_configs(name, action.configs)
+        except LeaderBusy as e:
+            log.info("the task configs of %s are sent to the leader again: %s", name, e)
+            if self._herding:
+                self.herder.on_task_configs_delayed(name, epoch, now_ms())
+                self._set_timer()
+        except KlammError as e:
+            self._tasks_failed(name, epoch, str(e))
 
     def _tasks_failed(self, name: str, epoch: int, why: str) -> None:
         if self._herding:
@@ -449,62 +462,6 @@ class Runtime:
 
     # Status topic
 
-    def _on_status(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
-        self.statuses.apply(key, value)
-        if (target := status_target(key)) is not None:
-            self.announcer.status(target)
-
-    def _put_status(self, action: do.PutStatus) -> None:
-        status = Status(
-            state=action.state,
-            trace=action.trace,
-            worker_id=self.worker_id,
-            generation=self.generation,
-            version=action.version,
-        )
-        self._write_status(self.statuses.put(action.target, status))
-        self.announcer.status(action.target)
-
-    def _see_topic(self, action: do.SeeTopic) -> None:
-        if not self.config["topic.tracking.enable"]:
-            return
-        topic = ActiveTopic(
-            topic=action.topic,
-            connector=action.task.connector,
-            task=action.task.task,
-            discovered_ms=time.time_ns() // 1_000_000,
-        )
-        record = self.statuses.see_topic(topic)
-        if record is not None:
-            self._write_status(record)
-
     def drop_topics(self, name: str) -> None:
         """Forget the topics that a connector used."""
-        for record in self.statuses.drop_topics(name):
-            self._write_status(record)
-
-    def _write_status(self, record: Record) -> None:
-        key, value = record
-        # The newest word per key last: a key that waits already moves to the end.
-        self._statuses_to_write.pop(key, None)
-        self._statuses_to_write[key] = value
-        self._status_news.set()
-
-    async def _write_statuses(self) -> None:
-        while True:
-            await self._status_news.wait()
-            self._status_news.clear()
-            if not await self._write_statuses_once():
-                await asyncio.sleep(STATUS_RETRY_S)
-                self._status_news.set()
-
-    async def _write_statuses_once(self) -> bool:
-        batch, self._statuses_to_write = self._statuses_to_write, {}
-        topic = self.status_log.topic
-        sent = [self.producer.send(topic, key, value) for key, value in batch.items()]
-        results = await asyncio.gather(*sent, return_exceptions=True)
-        failed = [(k, r) for k, r in zip(batch, results, strict=True) if isinstance(r, BaseException)]
-        for key, error in failed:
-            log.warning("status %s is written later: %s", key, error)
-            self._statuses_to_write.setdefault(key, batch[key])
-        return not failed
+        self.status_board.drop_topics(name)

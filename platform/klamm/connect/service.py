@@ -7,7 +7,7 @@ acknowledged by the broker and read back before a method returns. Nothing here k
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -21,10 +21,12 @@ from klamm.connect.plugins import PluginRegistry
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.runtime import Runtime
 from klamm.connect.stores import (
+    RestartRequest,
     Status,
     TargetState,
     connector_record,
     delete_records,
+    restart_record,
     target_state_record,
     task_records,
 )
@@ -115,6 +117,7 @@ class ConnectService:
         self, name: str, config: ConfigWithNulls, initial_state: TargetState | None = None
     ) -> dict[str, Any]:
         """POST /connectors."""
+        await self._runtime.cluster.require_leader()
         checked = await self.checked(name, config)
         async with self._runtime.config_lock:
             if name in self._runtime.configs:
@@ -128,6 +131,7 @@ class ConnectService:
 
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
         """PUT config: whether the connector is new, and what it is now."""
+        await self._runtime.cluster.require_leader()
         checked = await self.checked(name, config)
         async with self._runtime.config_lock:
             before = self._runtime.configs.config(name)
@@ -137,6 +141,7 @@ class ConnectService:
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
         """PATCH config: set keys, or remove them with null."""
+        await self._runtime.cluster.require_leader()
         while True:
             base = self.config(name)
             changed: dict[str, str | None] = {**base, **patch}
@@ -149,32 +154,61 @@ class ConnectService:
                     return self._info(name, checked)
 
     async def delete(self, name: str) -> None:
+        await self._runtime.cluster.require_leader()
         async with self._runtime.config_lock:
             self.config(name)
             await self._runtime.write_config(delete_records(name))
         log.info("connector %s is deleted", name)
 
     async def set_target(self, name: str, state: TargetState) -> None:
-        """Pause, resume or stop. A stopped connector has no tasks."""
+        """Pause, resume or stop. A stopped connector has no tasks; the leader takes them away. Any worker does the rest."""
+        by_leader = state is TargetState.STOPPED
+        if by_leader:
+            await self._runtime.cluster.require_leader()
         async with self._runtime.config_lock:
             if name not in self._runtime.configs:
                 raise NotFound(f"Unknown connector {name}")
             records = [target_state_record(name, state)]
             if state is TargetState.STOPPED:
                 records = [*task_records(name, []), *records]
-            await self._runtime.write_config(records)
+            await self._runtime.write_config(records, by_leader=by_leader)
 
     async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
-        """Restart; returns the connector's state, with RESTARTING for what is restarted."""
+        """Restart; returns the connector's state, with RESTARTING for what is restarted.
+
+        The connector alone is restarted where it runs; more than that is told to all workers (KIP-745).
+        """
         if name not in self._runtime.configs:
             raise NotFound(f"Unknown connector: {name}")
-        herder = self._runtime.herder
-        self._runtime.perform(herder.restart(name, include_tasks=include_tasks, only_failed=only_failed))
-        return await self.status(name)
+        if not include_tasks and not only_failed:
+            await self._runtime.cluster.require_owner(name)
+            self._runtime.restart(RestartRequest(connector=name, include_tasks=False, only_failed=False))
+            return await self.status(name)
+        await self._runtime.cluster.require_leader()
+        plan = await self._restart_plan(name, include_tasks=include_tasks, only_failed=only_failed)
+        request = RestartRequest(connector=name, include_tasks=include_tasks, only_failed=only_failed)
+        async with self._runtime.config_lock:
+            await self._runtime.write_config([restart_record(request)])
+        return plan
 
-    def restart_task(self, id: TaskId) -> None:
-        if id.connector not in self._runtime.configs:
+    async def _restart_plan(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        """The status as it will be. A connector that is paused or stopped does not run and is not restarted."""
+        plan = await self.status(name)
+        runs = self._runtime.configs.target(name) is TargetState.STARTED
+        chosen = [plan["connector"]] if runs else []
+        for each in [*chosen, *(plan["tasks"] if include_tasks else [])]:
+            if not only_failed or each["state"] == State.FAILED:
+                each["state"] = State.RESTARTING
+                each.pop("progress", None)
+        return plan
+
+    async def restart_task(self, id: TaskId) -> None:
+        configs = self._runtime.configs
+        if id.connector not in configs:
             raise NotFound(f"Unknown connector: {id.connector}")
+        if id.task >= len(configs.tasks(id.connector)):
+            raise NotFound(f"Unknown task: {id}")
+        await self._runtime.cluster.require_owner(id)
         try:
             self._runtime.perform(self._runtime.herder.restart_task(id))
         except KeyError:
@@ -190,27 +224,33 @@ class ConnectService:
         return {
             "name": name,
             "connector": {**_state(status), **self._restart(name)},
-            "tasks": [self._task_state(task) for task in self._runtime.statuses.tasks(name)],
+            "tasks": await self._task_states(self._runtime.statuses.tasks(name)),
             "type": self._type(config),
         }
 
     async def task_status(self, id: TaskId) -> dict[str, Any]:
         if self._runtime.statuses.get(id) is None:
             raise NotFound(f"No status found for task {id}")
-        return self._task_state(id)
+        return (await self._task_states([id]))[0]
 
-    def _task_state(self, id: TaskId) -> dict[str, Any]:
+    async def _task_states(self, tasks: Sequence[TaskId]) -> list[dict[str, Any]]:
+        here = self._runtime.herder.assigned.tasks
+        elsewhere = await self._runtime.cluster.progress() if any(t not in here for t in tasks) else {}
+        return [self._task_state(task, elsewhere.get(str(task))) for task in tasks]
+
+    def _task_state(self, id: TaskId, elsewhere: Mapping[str, Any] | None) -> dict[str, Any]:
         """Kafka's keys, and our own: `progress`, while the task runs (`details` only where a task has some), `restart` once it
         has failed.
         """
         status = self._runtime.statuses.get(id)
-        assert status is not None, "callers looked"
+        if status is None:  # gone while others were asked
+            raise NotFound(f"No status found for task {id}")
         answer = {"id": id.task, **_state(status)}
         progress = self._runtime.children.progress(id)
-        if progress is not None and status.state in {State.RUNNING, State.PAUSED}:
-            shown = asdict(progress)
-            if not progress.details:
-                del shown["details"]
+        shown = dict(elsewhere or {}) if progress is None else asdict(progress)
+        if shown and status.state in {State.RUNNING, State.PAUSED}:
+            if not shown.get("details"):
+                shown.pop("details", None)
             answer["progress"] = shown
         return answer | self._restart(id)
 

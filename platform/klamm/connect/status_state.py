@@ -74,33 +74,53 @@ def topic_key(connector: str, topic: str) -> str:
 class StatusState:
     """States of connectors and tasks and the topics they use, as the status topic tells.
 
-    `put` and `drop` take effect here before the topic has them: one worker writes them all, and what it knows
-    is newer than what it reads back. Records of another worker (an earlier run) are taken as they come, until
-    this worker says something about the same key.
+    `put` and `drop` take effect here before the topic has them. Until a worker reads its own last word on a key back,
+    what it reads of that key is older and does not count; from then on the topic's order does. A tenure begins with
+    each generation of the group: when a worker with a later one speaks about a key, this worker has nothing to say about it any
+    more (it is a zombie and does not know yet) until it has a newer generation itself. Generations count within a
+    tenure only: they begin anew when a group was forgotten.
     """
 
     def __init__(self, worker_id: str) -> None:
         self._worker_id = worker_id
+        self._generation = 0
         self._status: dict[str | TaskId, Status] = {}
         self._topics: dict[str, dict[str, ActiveTopic]] = {}
-        self._ours: set[str] = set()
+        self._said: dict[str, bytes | None] = {}  # our last word on a key, not read back yet
+        self._later_owner: set[str | TaskId] = set()
 
-    def apply(self, key: str, value: bytes | None) -> None:
-        """Take in the next record."""
-        if key in self._ours:
-            return
+    def begin_tenure(self, generation: int) -> None:
+        """The group has met: this worker speaks for what it is to run."""
+        self._generation = generation
+        self._later_owner.clear()
+
+    def end_tenure(self) -> None:
+        """The place is lost, and what was said last may never be written: the topic has the say."""
+        self._said.clear()
+
+    def apply(self, key: str, value: bytes | None) -> Status | None:
+        """Take in the next record. Returns the status that another worker has set by it, if any."""
+        if key in self._said:
+            if self._said[key] == value:
+                del self._said[key]
+            return None
         if key.startswith(STATUS_TOPIC):
             self._apply_topic(key, value)
-            return
+            return None
         target = status_target(key)
         if target is None:
             log.warning("ignoring record with unknown key %s in the status topic", key)
-            return
+            return None
         status = None if value is None else _parse_status(key, value)
         if status is None or status.state is State.DESTROYED:
             self._status.pop(target, None)
-        else:
-            self._status[target] = status
+            return None
+        self._status[target] = status
+        if status.worker_id == self._worker_id:
+            return None
+        if status.generation > self._generation:
+            self._later_owner.add(target)
+        return status
 
     def _apply_topic(self, key: str, value: bytes | None) -> None:
         topic, colon, connector = key.removeprefix(STATUS_TOPIC).partition(":connector-")
@@ -134,25 +154,21 @@ class StatusState:
     def topics(self, connector: str) -> list[ActiveTopic]:
         return list(self._topics.get(connector, {}).values())
 
-    def may_write(self, key: str | TaskId, generation: int) -> bool:
-        """Whether a last word (UNASSIGNED) may be written: not over a later owner's status.
-
-        Kafka's rule for "safe" writes: nothing there, or written by this worker, or by an earlier generation.
-        """
-        found = self._status.get(key)
-        return found is None or found.worker_id == self._worker_id or found.generation <= generation
-
-    def put(self, key: str | TaskId, status: Status) -> Record:
-        """Set a status; returns the record to write."""
+    def put(self, key: str | TaskId, status: Status) -> Record | None:
+        """Set a status; returns the record to write, None when a later owner has spoken."""
+        if key in self._later_owner:
+            return None
         self._status[key] = status
-        self._ours.add(status_key(key))
-        return status_record(key, status)
+        return self._say(status_record(key, status))
+
+    def _say(self, record: Record) -> Record:
+        self._said[record[0]] = record[1]
+        return record
 
     def drop(self, key: str | TaskId) -> Record:
         """Forget a status; returns the tombstone to write."""
         self._status.pop(key, None)
-        self._ours.add(status_key(key))
-        return status_key(key), None
+        return self._say((status_key(key), None))
 
     def see_topic(self, topic: ActiveTopic) -> Record | None:
         """Note that a connector uses a topic; the record to write if that is news."""
@@ -160,14 +176,12 @@ class StatusState:
         if topic.topic in of_connector:
             return None
         of_connector[topic.topic] = topic
-        self._ours.add(topic_key(topic.connector, topic.topic))
-        return topic_record(topic)
+        return self._say(topic_record(topic))
 
     def drop_topics(self, connector: str) -> list[Record]:
         """Forget a connector's topics; returns the tombstones to write."""
         keys = [topic_key(connector, t) for t in self._topics.pop(connector, {})]
-        self._ours.update(keys)
-        return [(key, None) for key in keys]
+        return [self._say((key, None)) for key in keys]
 
 
 def status_target(key: str) -> str | TaskId | None:

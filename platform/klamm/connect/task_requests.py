@@ -26,15 +26,22 @@ class TaskRequests:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.fencing = ZombieFencing(runtime)
+        self._zombies = ZombieFencing(runtime)
 
     @property
     def answers(self) -> Mapping[str, Answer]:
         """By the name of the request, for the supervisor."""
         return {"fence_zombies": self._fence, "verify_task": self._verify}
 
+    async def fence(self, name: str, *, locked: bool = False) -> None:
+        """Return when no former task of a source connector can write any more. Raises RequestError, LogError.
+
+        `locked`: the caller has the runtime's `config_lock`.
+        """
+        await self._zombies.fence(name, locked=locked)
+
     async def _fence(self, params: dict[str, Any]) -> None:
-        await self.fencing.fence(params["connector"])
+        await self._runtime.cluster.fence(params["connector"])
 
     async def _verify(self, params: dict[str, Any]) -> None:
         task = TaskId(params["connector"], params["task"])
@@ -46,7 +53,7 @@ class TaskRequests:
                 "new set of task configs"
             )
         gone = task.connector not in configs or configs.target(task.connector) is TargetState.STOPPED
-        if gone or task.task >= len(configs.tasks(task.connector)):
+        if gone or task not in self._runtime.herder.assigned.tasks:
             raise RequestError(
                 f"Cannot start source task {task} as it has already been revoked from this worker"
             )

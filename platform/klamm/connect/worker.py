@@ -17,16 +17,17 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from klamm.connect.config import WorkerConfig
-from klamm.connect.membership import Membership
+from klamm.connect.group.membership import GroupMembership
 from klamm.connect.override_policy import warn_of_worker
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
 from klamm.connect.supervisor import Supervisor
-from klamm.connect.task_requests import TaskRequests
 from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.redaction import guard_logging
+from klamm_base.security import ClientSecurity
+from klamm_broker.client import Cluster
 
 if TYPE_CHECKING:
     from klamm.connect.rest.server import RestServer
@@ -47,7 +48,7 @@ def make_supervisor(runtime: Runtime) -> Children:
         policy=RestartPolicy.from_props(runtime.config.raw),
         clock=now_ms,
         graceful_s=runtime.config["task.shutdown.graceful.timeout.ms"] / 1000,
-        requests=TaskRequests(runtime).answers,
+        requests=runtime.task_requests.answers,
         secrets=runtime.config.secrets,
         place=runtime.plugin_admin.place,
     )
@@ -65,7 +66,7 @@ class Worker:
         warn_of_worker(config.raw)
         self._client: dict[str, Any] = client.config
         self._rest: RestServer | None = None
-        self._membership: Membership | None = None
+        self._membership: GroupMembership | None = None
         self.runtime: Runtime | None = None
         self.url = ""
 
@@ -78,23 +79,33 @@ class Worker:
         self.url = str(rest.advertised)
         worker_id = f"{rest.advertised.host}:{rest.advertised.port}"
         runtime = self.runtime = Runtime(
-            self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
+            self.config,
+            client=self._client,
+            worker_id=worker_id,
+            make_children=self._make_children,
+            url=self.url,
         )
         service = ConnectService(runtime)
         await rest.start(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
-        self._membership = Membership(
-            config=self.config, worker_id=worker_id, url=self.url, on_generation=runtime.set_generation
+        await runtime.start()
+        self._membership = GroupMembership(
+            self.config,
+            url=self.url,
+            listener=runtime.place,
+            instance_id=worker_id,
+            make_cluster=self._make_cluster,
         )
-        # Both take their time: joining may wait for other members, starting reads three topics.
-        try:
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._membership.join())
-                both.create_task(runtime.start())
-        except ExceptionGroup as e:
-            raise e.exceptions[0] from None
-        runtime.herd()
+        runtime.cluster.group = self._membership
+        await self._membership.start()
         service.ready = True
+
+    def _make_cluster(self, client_id: str) -> Cluster:
+        return Cluster(
+            ",".join(self.config["bootstrap.servers"]),
+            client_id=client_id,
+            security=ClientSecurity.from_properties(self.config.client),
+        )
 
     async def wait(self) -> None:
         """Until the worker has lost its place in the group; raises the reason."""
@@ -102,15 +113,15 @@ class Worker:
         await self._membership.lost()
 
     async def stop(self) -> None:
-        """Drain: no new requests, tasks stopped and committed, statuses written, group left."""
+        """Drain: no new requests, tasks stopped and committed, statuses written, group left. Others go on at once."""
         if self.runtime is not None:
             self.runtime.events.close()  # streams end, so that REST can
         if self._rest is not None:
             await self._rest.stop()
+        if self._membership is not None:
+            await self._membership.leave("the worker is stopped")
         if self.runtime is not None:
             await self.runtime.stop()
-        if self._membership is not None:
-            await self._membership.leave()
 
     async def _wait_for_broker(self, admin: AdminClient) -> str:
         """The cluster's id, as soon as the broker answers."""

@@ -24,6 +24,7 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
 from klamm.connect.membership import Membership
 from klamm.connect.model import State, TaskId
+from klamm.connect.place import SoleMember
 from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
@@ -45,6 +46,8 @@ class FlowWorker(Worker):
         super().__init__(WorkerConfig.from_properties(flow.worker))
         self.flow = flow
         self._identity = identity
+        self._owner: Membership | None = None
+        self._sole: SoleMember | None = None
 
     async def start(self) -> None:
         """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
@@ -57,15 +60,15 @@ class FlowWorker(Worker):
         described = await asyncio.wrap_future(runtime.admin.describe_cluster(request_timeout=BROKER_ASK_S))
         self.config = runtime.config = fitting(self.config, len(described.nodes))
         # The place in the group belongs to file and flow: who starts again after a crash takes it over at once
-        self._membership = Membership(
+        self._owner = Membership(
             config=self.config,
             worker_id=worker_id,
             url=f"mirror:{self._identity}",
-            on_generation=runtime.set_generation,
+            on_generation=lambda generation: setattr(runtime, "generation", generation),
         )
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._membership.join())
+                both.create_task(self._owner.join())
                 both.create_task(runtime.start())
         except ExceptionGroup as e:
             raise e.exceptions[0] from None
@@ -73,9 +76,23 @@ class FlowWorker(Worker):
         if self.flow.enabled and CHECKPOINT not in wanted:
             log.info("neither checkpoints nor group offsets are asked for: no %s", CHECKPOINT)
         await configure(service, wanted)
-        runtime.herd()
+        runtime.cluster.group = self._sole = SoleMember(runtime.place, runtime)
+        await self._sole.start()
         service.ready = True
         await _until_running(runtime, list(wanted))
+
+    async def wait(self) -> None:
+        """Until another process has taken the flow over; raises the reason."""
+        assert self._owner is not None, "started"
+        await self._owner.lost()
+
+    async def stop(self) -> None:
+        """Drain, then give the flow up."""
+        if self._sole is not None:
+            await self._sole.stop()
+        await super().stop()
+        if self._owner is not None:
+            await self._owner.leave()
 
 
 def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:

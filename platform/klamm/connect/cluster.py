@@ -1,0 +1,271 @@
+"""What a worker does with the other workers of its group: who leads, what the leader is sent, what others tell.
+
+The leader alone writes configs (it also keeps the session key fresh); the worker that runs a connector sends it the task
+configs, signed. A worker that is alone has no group here and may do everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from klamm.connect.errors import Conflict, NotAssigned, NotTheLeader
+from klamm.connect.kafka_log import LogError
+from klamm.connect.model import TaskId
+from klamm.connect.session_keys import SessionKeys
+from klamm.connect.stores import session_key_record
+from klamm_base.errors import KlammError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from klamm.connect.place import Group
+    from klamm.connect.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+SEND_S: Final = 30.0
+PROGRESS_S: Final = 1.0  # a worker that does not answer by then shows no progress
+PROGRESS_FRESH_S: Final = 0.5
+KEY_RETRY_S: Final = 1.0
+
+
+class LeaderBusy(KlammError):
+    """The leader could not take something just now; the sentence says why. To be sent again."""
+
+
+class Cluster:
+    """See the module. `group` is set by the worker once it has a membership."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.group: Group | None = None
+        self.keys = SessionKeys(runtime.config.values)
+        self._news = asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+        self._key_task: asyncio.Task[None] | None = None
+        self._progress: dict[str, Any] = {}
+        self._progress_at = 0.0
+        self._progress_lock = asyncio.Lock()
+
+    # Who leads
+
+    @property
+    def is_leader(self) -> bool:
+        return self.group is None or self.group.is_leader
+
+    @property
+    def leader_url(self) -> str:
+        return self.group.leader_url if self.group is not None else ""
+
+    def check_alive(self) -> None:
+        """Raises Conflict when others may have taken over by now and this worker does not know yet."""
+        if self.group is not None and not self.group.alive:
+            raise Conflict("This worker has lost contact with its group; try again, or ask another worker")
+
+    async def require_leader(self) -> None:
+        """Wait for a rebalance to end. Raises NotTheLeader (with the leader's url) when another one leads."""
+        await self._known()
+        if not self.is_leader:
+            raise NotTheLeader(
+                "Only the leader of the group can do this", self._other(self.leader_url or None)
+            )
+
+    async def require_owner(self, item: str | TaskId) -> None:
+        """Raises NotAssigned, or NotTheLeader when only the leader knows who runs it."""
+        assigned = self._runtime.herder.assigned
+        if item in (assigned.tasks if isinstance(item, TaskId) else assigned.connectors):
+            return
+        await self.require_leader()
+        url = self.group.owner_url(item) if self.group is not None else None
+        raise NotAssigned(f"{item} does not run on this worker", self._other(url))
+
+    def _other(self, url: str | None) -> str | None:
+        return None if url == self._runtime.url else url
+
+    async def _known(self) -> None:
+        group, wait_s = self.group, self._runtime.config["rebalance.timeout.ms"] / 1000
+        deadline = time.monotonic() + wait_s
+        while group is not None and not (group.is_leader or group.leader_url):
+            if time.monotonic() > deadline:
+                raise Conflict(
+                    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was "
+                    "underway."
+                )
+            await self._next_news(0.5)
+
+    async def _next_news(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def leader_changed(self, url: str, timeout_s: float) -> bool:
+        """Wait for a leader that is not at `url`; whether there is one in time."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            await self._next_news(0.1)
+            if self.is_leader or self.leader_url not in {"", url}:
+                return True
+        return False
+
+    def request_rejoin(self, reason: str) -> None:
+        if self.group is not None:
+            self.group.request_rejoin(reason)
+
+    def assigned(self) -> None:
+        """The group has met."""
+        self._news.set()
+        self._news = asyncio.Event()
+        if self.is_leader and self.group is not None and (self._key_task is None or self._key_task.done()):
+            self._key_task = asyncio.create_task(self._keep_key(), name="session key")
+
+    async def close(self) -> None:
+        if self._key_task is not None:
+            self._key_task.cancel()
+            await asyncio.gather(self._key_task, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    # The session key
+
+    async def _keep_key(self) -> None:
+        """The leader's: a key is there, and no older than it may be."""
+        while self.is_leader:
+            wait_ms = self.keys.renewal_ms(self._runtime.configs.session_key, _epoch_ms())
+            if wait_ms is None:
+                return
+            if wait_ms > 0:
+                await asyncio.sleep(wait_ms / 1000)
+                continue
+            try:
+                async with self._runtime.config_lock:
+                    if self.is_leader:
+                        record = session_key_record(self.keys.new(_epoch_ms()))
+                        await self._runtime.write_config([record])
+            except KlammError as e:
+                log.warning("a new session key could not be written: %s", e)
+                await asyncio.sleep(KEY_RETRY_S)
+
+    def signed(self, body: bytes) -> dict[str, str]:
+        """The headers of an internal request. Raises LeaderBusy while there is no key."""
+        key = self._runtime.configs.session_key
+        if key is None:
+            raise LeaderBusy("there is no session key in the config topic yet")
+        return self.keys.sign(key, body)
+
+    async def verify(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Whether an internal request is one. Raises RequestErrors.
+
+        A signature with a key that this worker has not read yet is no forgery: it reads on first.
+        """
+        if self.group is not None and self.group.protocol_version < 2:
+            return
+        configs = self._runtime.configs
+        try:
+            self.keys.verify(configs.session_key, headers, body)
+        except KlammError:
+            before = configs.session_key
+            try:
+                await self._runtime.config_log.read_to_end(SEND_S)
+            except LogError as e:
+                log.warning("the newest session key is not known: %s", e)
+            if configs.session_key == before:
+                raise
+            self.keys.verify(configs.session_key, headers, body)
+
+    # What is sent
+
+    async def send_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """To the leader, which commits them. Raises LeaderBusy when it makes sense to try again."""
+        await self._internal("POST", f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(list(configs)))
+        await self._runtime.config_log.read_to_end(SEND_S)
+
+    async def _internal(self, method: str, path: str, body: bytes) -> None:
+        import aiohttp
+
+        await self._known()
+        url = self.leader_url
+        if not url or self.is_leader:
+            raise LeaderBusy("the leader has changed")
+        headers = {"Content-Type": "application/json", **self.signed(body)}
+        try:
+            session = self.http()
+            async with session.request(
+                method, url.rstrip("/") + path, data=body, headers=headers, timeout=_timeout(SEND_S)
+            ) as answer:
+                text = await answer.text()
+                if answer.status in {403, 404, 409, 500, 502, 503}:
+                    raise LeaderBusy(f"{url} says {answer.status}: {text[:300]}")
+                if answer.status >= 400:
+                    raise KlammError(f"the leader at {url} refused {path} ({answer.status}): {text[:300]}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as e:
+            raise LeaderBusy(f"the leader at {url} does not answer: {e or type(e).__name__}") from None
+
+    async def fence(self, name: str) -> None:
+        """The leader fences the producers of a connector's former tasks (KIP-618). Raises LeaderBusy, RequestError."""
+        await self._known()
+        if self.is_leader:
+            await self._runtime.task_requests.fence(name)
+            return
+        await self._internal("PUT", f"/connectors/{quote(name, safe='')}/fence", b"")
+
+    def http(self) -> aiohttp.ClientSession:
+        """The client for other workers' REST."""
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(auto_decompress=False)
+        return self._session
+
+    # What others tell
+
+    async def progress(self) -> Mapping[str, Any]:
+        """Progress of the tasks on the group's other workers (`name-0`), as far as they answer in time."""
+        if self.group is None or self._runtime.configs.session_key is None:
+            return {}
+        async with self._progress_lock:
+            if time.monotonic() - self._progress_at > PROGRESS_FRESH_S:
+                urls = {u for u in await self._urls() if u.startswith("http") and u != self._runtime.url}
+                answers = await asyncio.gather(*(self._progress_of(url) for url in urls))
+                self._progress = {task: told for each in answers for task, told in each.items()}
+                self._progress_at = time.monotonic()
+        return self._progress
+
+    async def _urls(self) -> list[str]:
+        assert self.group is not None, "looked"
+        try:
+            async with asyncio.timeout(PROGRESS_S):
+                return list((await self.group.members()).values())
+        except (KlammError, TimeoutError) as e:
+            log.debug("the group's members are not known: %s", e)
+            return []
+
+    async def _progress_of(self, url: str) -> dict[str, Any]:
+        import aiohttp
+
+        try:
+            async with self.http().get(
+                url.rstrip("/") + "/internal/progress", headers=self.signed(b""), timeout=_timeout(PROGRESS_S)
+            ) as answer:
+                return dict(orjson.loads(await answer.read())) if answer.status == 200 else {}
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KlammError) as e:
+            log.debug("%s does not tell its tasks' progress: %s", url, e)
+            return {}
+
+
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=seconds)
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000

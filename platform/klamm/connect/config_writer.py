@@ -1,0 +1,67 @@
+"""Writes to the config topic: one change at a time, in order, read back, by whom it may be.
+
+Most changes are the leader's alone; pausing, resuming and log levels are any worker's, as in Kafka. A worker that has
+lost contact with its group writes nothing, as another one may have taken its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm.connect.kafka_log import RecordTooLarge, record_limit
+from klamm.connect.stores import Record, TargetState, task_records
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+
+class ConfigWriter:
+    """See the module. `busy` while records are written: what they change is acted on together afterwards."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.busy = False
+
+    async def write(self, records: Sequence[Record], *, by_leader: bool = True) -> None:
+        """Write records in order, read them back, and act on them. Raises LogError, NotTheLeader, Conflict.
+
+        The last record (the commit of task configs, the tombstone) follows when the others are acknowledged.
+        They are acted on together; when some could not be written, on those that were.
+        """
+        *first, last = records
+        runtime = self._runtime
+        topic, producer = runtime.config_log.topic, runtime.producer
+        if by_leader:
+            await runtime.cluster.require_leader()
+        runtime.cluster.check_alive()
+        self.busy = True
+        try:
+            await asyncio.gather(*(producer.send(topic, key, value) for key, value in first))
+            await producer.send(topic, *last)
+            await runtime.config_log.read_to_end()
+        except RecordTooLarge:
+            raise await self._too_large(records) from None
+        finally:
+            self.busy = False
+            runtime.reconcile()
+
+    async def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """Commit task configs, as the leader. Not those of a connector that is gone, or has been stopped, meanwhile."""
+        configs_now = self._runtime.configs
+        async with self._runtime.config_lock:
+            if name in configs_now and configs_now.target(name) is not TargetState.STOPPED:
+                await self.write(task_records(name, configs))
+
+    async def _too_large(self, records: Sequence[Record]) -> RecordTooLarge:
+        """The sentence for records of which one is larger than the config topic takes."""
+        runtime = self._runtime
+        topic, most = runtime.config_log.topic, runtime.producer.record_max
+        limit, setting = await asyncio.to_thread(record_limit, runtime.admin, topic, most)
+        key, value = max(records, key=lambda record: len(record[1] or b""))
+        size = len(key.encode()) + len(value or b"")
+        return RecordTooLarge(
+            f"The record {key} is too large for the config topic {topic}: {size} bytes (and some 100 around them), "
+            f"where {setting} allows {limit}"
+        )

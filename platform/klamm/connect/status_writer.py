@@ -1,0 +1,65 @@
+"""Writes to the status topic: the newest word per key, kept while the broker is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from klamm.connect.kafka_log import LogProducer
+from klamm.connect.topic_records import Record
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+
+
+class StatusWriter:
+    """See the module. `run` writes until it is cancelled."""
+
+    def __init__(self, producer: LogProducer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._waiting: dict[str, bytes | None] = {}
+        self._news = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    def write(self, record: Record) -> None:
+        key, value = record
+        # The newest word per key last: a key that waits already moves to the end.
+        self._waiting.pop(key, None)
+        self._waiting[key] = value
+        self._news.set()
+
+    def forget(self) -> None:
+        """What waits is not written: others have the say by now."""
+        self._waiting.clear()
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if not await self._once():
+                await asyncio.sleep(RETRY_S)
+                self._news.set()
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Whether everything that waited could be written in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._once()
+        except TimeoutError:
+            return False
+
+    async def _once(self) -> bool:
+        async with self._writing:  # one batch after the other: the order per key
+            batch, self._waiting = self._waiting, {}
+            if not batch:
+                return True
+            sent = [self._producer.send(self._topic, key, value) for key, value in batch.items()]
+            results = await asyncio.gather(*sent, return_exceptions=True)
+            failed = [(k, r) for k, r in zip(batch, results, strict=True) if isinstance(r, BaseException)]
+            for key, error in failed:
+                log.warning("status %s is written later: %s", key, error)
+                self._waiting.setdefault(key, batch[key])
+            return not failed
