@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Validator, between, invalid, non_empty, one_of
 from klamm_base.errors import ConfigError
 from klamm_mirror import filters
 from klamm_mirror.policy import find_policy
+
+if TYPE_CHECKING:
+    from klamm_base.security import ClientSecurity
 
 Side = Literal["source", "target"]
 ClientKind = Literal["consumer", "producer", "admin"]
@@ -189,10 +192,7 @@ def source_config() -> ConfigDef:
 
 
 def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> dict[str, str]:
-    """What a client of a cluster is configured with, in Java's names, `bootstrap.servers` among it.
-
-    Raises ConfigError for what our client cannot speak.
-    """
+    """What a client of a cluster is configured with, in Java's names, `bootstrap.servers` among it."""
     found = {
         k: v for k, v in _below(props, f"{side}.cluster.").items()
         if not k.startswith(("consumer.", "producer.", "admin.")) and k != "alias"
@@ -201,13 +201,22 @@ def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> d
         own = _below(props, prefix)
         own.pop("poll.timeout.ms", None)  # consumer.poll.timeout.ms is the connector's
         found |= own
-    protocol = found.get("security.protocol", props.get("security.protocol", "PLAINTEXT"))
-    if protocol.strip().upper() != "PLAINTEXT":
-        raise invalid(
-            f"{side}.cluster.security.protocol", protocol,
-            "Must be PLAINTEXT: the mirror does not speak TLS or SASL yet",
-        )  # fmt: skip
+    if "security.protocol" in props:
+        found.setdefault("security.protocol", props["security.protocol"])
     return found
+
+
+def client_security(props: Mapping[str, str], side: Side, kind: ClientKind) -> ClientSecurity:
+    """TLS and SASL of such a client; reads key stores. Raises ConfigError that names the side."""
+    from klamm_base.security import ClientSecurity
+
+    try:
+        return ClientSecurity.from_properties(client_settings(props, side, kind))
+    except ConfigError as e:
+        key = f"{side}.cluster.{e.key}"
+        raise ConfigError(
+            f"{side}.cluster.{e}" if e.key and str(e).startswith(e.key) else f"{key}: {e}", key=key
+        ) from None
 
 
 def unknown_keys(props: Mapping[str, str], keys: ConfigDef) -> list[str]:

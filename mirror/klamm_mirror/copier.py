@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm_base.security import ClientSecurity
 from klamm_broker.client import ClientError, Cluster
 from klamm_mirror.fetcher import Fetcher, FetchSettings
 from klamm_mirror.partition import MirrorPartition
@@ -40,6 +41,8 @@ class CopierSettings:
     source: str
     target: str
     fetch: FetchSettings
+    source_security: ClientSecurity | None = None
+    target_security: ClientSecurity | None = None
     syncs_topic: str | None = None
     syncs_at_target: bool = False
     lag_max: int = 100
@@ -86,15 +89,17 @@ class Copier:
     async def _open(self, stack: AsyncExitStack) -> list[Any]:
         settings = self._settings
 
-        async def cluster(bootstrap: str) -> Cluster:
-            return await stack.enter_async_context(Cluster(bootstrap, client_id=CLIENT_ID))
+        async def cluster(*, target: bool) -> Cluster:
+            security = settings.target_security if target else settings.source_security
+            bootstrap = settings.target if target else settings.source
+            return await stack.enter_async_context(Cluster(bootstrap, client_id=CLIENT_ID, security=security))
 
         if settings.syncs_topic is not None:
-            where = settings.target if settings.syncs_at_target else settings.source
-            self._syncs = SyncWriter(await cluster(where), settings.syncs_topic, settings.lag_max)
-        sender = self._sender = Sender(await cluster(settings.target), self.partitions, self._on_ack)
+            where = await cluster(target=settings.syncs_at_target)
+            self._syncs = SyncWriter(where, settings.syncs_topic, settings.lag_max)
+        sender = self._sender = Sender(await cluster(target=True), self.partitions, self._on_ack)
         self._fetcher = Fetcher(
-            await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
+            await cluster(target=False), await cluster(target=False), self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids,
         )  # fmt: skip
         parts = [self._fetcher.run(), sender.run()]

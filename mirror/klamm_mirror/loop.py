@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from klamm_broker.client import ClientError, Cluster
-from klamm_mirror.config import Side, client_settings
+from klamm_mirror.config import Side, client_security, client_settings
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,11 @@ Offsets = Sequence[tuple[SourcePartition, SourceOffset | None]]
 
 def open_cluster(props: Mapping[str, str], side: Side) -> Cluster:
     """A client of one of the two clusters. Raises ConfigError for what it cannot speak."""
-    return Cluster(client_settings(props, side, "admin")["bootstrap.servers"], client_id="klamm-mirror")
+    return Cluster(
+        client_settings(props, side, "admin")["bootstrap.servers"],
+        client_id="klamm-mirror",
+        security=client_security(props, side, "admin"),
+    )
 
 
 class LoopTask(DriverTask):

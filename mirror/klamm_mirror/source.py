@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror.config import client_settings, source_config, unknown_keys
+from klamm_mirror.config import client_security, source_config, unknown_keys
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError, ConnectError
 
@@ -51,7 +51,7 @@ class MirrorSourceConnector(SourceConnector):
         by_name = {v.name: v for v in values}
         for side in ("source", "target"):
             try:
-                client_settings(props, "source" if side == "source" else "target", "consumer")
+                client_security(props, "source" if side == "source" else "target", "consumer")
             except ConfigError as e:
                 by_name[f"{side}.cluster.bootstrap.servers"].errors.append(str(e))
         alias = by_name["target.cluster.alias"]

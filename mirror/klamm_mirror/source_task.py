@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_mirror.config import client_settings
+from klamm_mirror.config import client_security, client_settings
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.fetcher import FetchSettings
 from klamm_mirror.partition import MirrorPartition
@@ -52,6 +52,8 @@ class MirrorSourceTask(DriverTask):
         self._settings = CopierSettings(
             source=consumer["bootstrap.servers"],
             target=client_settings(props, "target", "producer")["bootstrap.servers"],
+            source_security=client_security(props, "source", "consumer"),
+            target_security=client_security(props, "target", "producer"),
             fetch=FetchSettings.of(consumer, parsed["consumer.poll.timeout.ms"]),
             syncs_topic=policy.offset_syncs_topic(other) if emits else None,
             syncs_at_target=at_target,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_broker.client import ClientError, Cluster
-from klamm_mirror.config import client_settings
+from klamm_mirror.config import Side, client_security, client_settings
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
 
@@ -29,9 +29,9 @@ class TopicKeeper:
         self, props: Mapping[str, str], parsed: Mapping[str, Any], changed: Callable[[], None]
     ) -> None:
         self._parsed = parsed
-        self._servers = [
-            client_settings(props, side, "admin")["bootstrap.servers"] for side in ("source", "target")
-        ]
+        sides: tuple[Side, Side] = ("source", "target")
+        self._servers = [client_settings(props, side, "admin")["bootstrap.servers"] for side in sides]
+        self._security = [client_security(props, side, "admin") for side in sides]
         self._changed = changed
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
@@ -125,4 +125,4 @@ class TopicKeeper:
             log.info("%d remote topics have the settings of their sources now", changed)
 
     def _cluster(self, side: int) -> Cluster:
-        return Cluster(self._servers[side], client_id="klamm-mirror-topics")
+        return Cluster(self._servers[side], client_id="klamm-mirror-topics", security=self._security[side])

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.jaas import KEY as JAAS
 from klamm_base.jaas import parse_jaas
-from klamm_base.oauth import OAuthSettings, oauth_settings
-from klamm_base.tls import TlsSettings
+
+if TYPE_CHECKING:
+    from klamm_base.oauth import OAuthSettings
+    from klamm_base.tls import TlsSettings
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -55,8 +57,13 @@ class ClientSecurity:
     def from_properties(cls, props: Mapping[str, str]) -> ClientSecurity:
         """Java's (or librdkafka's) properties; reads key stores. Raises ConfigError naming the property."""
         protocol = security_protocol(props)
+        tls: TlsSettings | None = None
+        if protocol.endswith("SSL"):
+            from klamm_base.tls import TlsSettings  # takes its time, and most clients do without
+
+            tls = TlsSettings.from_properties(props)
         return cls(
-            tls=TlsSettings.from_properties(props) if protocol.endswith("SSL") else None,
+            tls=tls,
             sasl=sasl_settings(props) if protocol.startswith("SASL_") else None,
         )
 
@@ -98,6 +105,8 @@ def sasl_settings(props: Mapping[str, str]) -> SaslSettings:
             )
         options = entry.options
     if mechanism == "OAUTHBEARER":
+        from klamm_base.oauth import oauth_settings
+
         return SaslSettings(mechanism=mechanism, oauth=oauth_settings(options, props))
     username = options.get("username", props.get("sasl.username", ""))
     password = options.get("password", props.get("sasl.password", ""))

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm_base.addresses import parse_addresses
 from klamm_base.security import ClientSecurity
 from klamm_broker.client.connection import Connection
 from klamm_broker.client.errors import AuthenticationFailed, BrokerError, ClientError, ConnectionLost
-from klamm_broker.client.secure import Secure
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from klamm_broker.wire.struct import Message
+
+if TYPE_CHECKING:
+    from klamm_broker.client.secure import Secure
 
 RETRY_S: Final = 0.1
 GROUP: Final = 0
@@ -58,7 +60,11 @@ class Cluster:
         security: ClientSecurity | None = None,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._secure = Secure(security) if security is not None else None
+        self._secure: Secure | None = None
+        if security is not None and (security.tls or security.sasl):
+            from klamm_broker.client.secure import Secure  # takes its time, and most clients do without
+
+            self._secure = Secure(security)
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connections: dict[Address, Connection] = {}

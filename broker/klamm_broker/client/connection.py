@@ -13,16 +13,18 @@ import contextlib
 import ssl
 import struct
 from collections import deque
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm_base.version import __version__
 from klamm_broker.client.errors import ClientError, ConnectionLost, RequestTimedOut, UnsupportedApi
-from klamm_broker.client.secure import Secure, tls_failure
 from klamm_broker.wire.api_keys import ApiKey, message_types
 from klamm_broker.wire.errors import ErrorCode, ProtocolError
 from klamm_broker.wire.headers import RequestHeader, decode_response_header, frame_request
 from klamm_broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from klamm_broker.wire.struct import Message
+
+if TYPE_CHECKING:
+    from klamm_broker.client.secure import Secure
 
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """A larger size field is not an answer of a broker but of something else that listens there."""
@@ -92,7 +94,7 @@ class Connection:
         except TimeoutError:
             raise RequestTimedOut(f"{where}: no connection within {timeout_s} s") from None
         except ssl.SSLError as e:
-            raise tls_failure(e, where) from e
+            raise _tls_failure(e, where) from e
         except OSError as e:
             tls_hint = " during the TLS handshake; look at security.protocol" if tls else ""
             raise ConnectionLost(
@@ -228,14 +230,20 @@ class Connection:
                     raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
                 self._deliver(await self._reader.readexactly(size))
         except ssl.SSLError as e:  # with TLS 1.3 a client learns only now that its certificate was refused
-            error = tls_failure(e, self._where)
+            error = _tls_failure(e, self._where)
         except (asyncio.IncompleteReadError, OSError) as e:
-            error = ConnectionLost(f"the broker closed the connection ({e})")
+            error = ConnectionLost(f"the broker closed the connection ({e}){self._why_closed}")
         except ProtocolError as e:
             error = ConnectionLost(f"an answer that cannot be read: {e}")
         except ClientError as e:
             error = e
         self._fail(error)
+
+    @property
+    def _why_closed(self) -> str:
+        """With TLS 1.3 a broker that misses a client's certificate may just close, after the handshake."""
+        new = self._secure is not None and self._secure.wants_hint and not self.api_versions
+        return "; does it want a certificate (ssl.keystore.location)?" if new else ""
 
     def _deliver(self, data: bytes) -> None:
         if not self._pending:
@@ -258,3 +266,9 @@ class Connection:
             waiter = self._pending.popleft()[3]
             if not waiter.done():
                 waiter.set_exception(self._lost)
+
+
+def _tls_failure(error: ssl.SSLError, where: str) -> ClientError:
+    from klamm_broker.client.secure import tls_failure
+
+    return tls_failure(error, where)

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 from klamm.admin.errors import AdminError
 from klamm.admin.model import Node, TopicPartition
+from klamm_base.security import ClientSecurity
 from klamm_broker.client import ClientError, Cluster, Connection, ConnectionLost, UnsupportedApi
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
@@ -57,9 +58,16 @@ class Admin:
     """Use as `async with Admin(bootstrap, timeout_s=30) as admin`. Raises AdminError and ClientError."""
 
     def __init__(
-        self, bootstrap: str, *, timeout_s: float = TIMEOUT_S, client_id: str = "klamm-admin"
+        self,
+        bootstrap: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        client_id: str = "klamm-admin",
+        security: ClientSecurity | None = None,
     ) -> None:
-        self._cluster = Cluster(bootstrap, client_id=client_id, timeout_s=min(CONNECT_S, timeout_s))
+        self._cluster = Cluster(
+            bootstrap, client_id=client_id, timeout_s=min(CONNECT_S, timeout_s), security=security
+        )
         self.timeout_s = timeout_s
         self._coordinators: dict[tuple[int, str], Node] = {}
 

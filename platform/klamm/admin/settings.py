@@ -1,20 +1,20 @@
 """Client settings of the administrative commands: `--bootstrap-server`, `--command-config`, `--timeout`.
 
-The client behind these commands speaks plain TCP. A setting that asks for more is refused by name, because leaving it
-out would send what should be secret in the clear, or to nobody.
+TLS and SASL are what the file says, in the names of Java's clients. The client behind these commands is the asyncio one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from klamm.admin.client import TIMEOUT_S, Admin
 from klamm_base.errors import ConfigError
+from klamm_base.rdkafkasecurity import NO_EFFECT
+from klamm_base.security import ClientSecurity
 
-_REFUSED: Final = ("sasl.", "ssl.")
 _USED: Final = frozenset({"bootstrap.servers", "client.id", "default.api.timeout.ms", "security.protocol"})
 
 
@@ -25,11 +25,14 @@ class ClientSettings:
     bootstrap: str
     client_id: str
     timeout_s: float
+    security: ClientSecurity = field(default_factory=ClientSecurity)
     unused: tuple[str, ...] = ()
 
     def open(self) -> Admin:
         """A client that connects when it is first asked."""
-        return Admin(self.bootstrap, timeout_s=self.timeout_s, client_id=self.client_id)
+        return Admin(
+            self.bootstrap, timeout_s=self.timeout_s, client_id=self.client_id, security=self.security
+        )
 
 
 def client_settings(
@@ -38,29 +41,28 @@ def client_settings(
     """The command line wins over the file. Raises ConfigError naming file and key."""
     props = _load(command_config) if command_config is not None else {}
     source = str(command_config) if command_config is not None else None
-    protocol = props.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise ConfigError(
-            f"security.protocol={protocol} cannot be used: administrative commands speak PLAINTEXT only, TLS and SASL"
-            " are not there yet",
-            key="security.protocol",
-            source=source,
-        )
-    for key in props:
-        if key.startswith(_REFUSED):
-            raise ConfigError(
-                f"{key} cannot be used: administrative commands speak PLAINTEXT only, TLS and SASL are not there yet",
-                key=key,
-                source=source,
-            )
+    try:
+        security = ClientSecurity.from_properties(props)
+    except ConfigError as e:
+        raise ConfigError(str(e), key=e.key, source=source) from None
     if timeout_s is None:
         timeout_s = _timeout(props.get("default.api.timeout.ms"), source)
     return ClientSettings(
         bootstrap=bootstrap,
         client_id=props.get("client.id", client_id),
         timeout_s=timeout_s,
-        unused=tuple(sorted(k for k in props if k not in _USED)),
+        security=security,
+        unused=tuple(sorted(k for k in props if not _is_used(k, security))),
     )
+
+
+def _is_used(key: str, security: ClientSecurity) -> bool:
+    """Of TLS and SASL, what the protocol in use has to do with."""
+    if key.startswith("ssl."):
+        return security.tls is not None and (key not in NO_EFFECT or key == "ssl.enabled.protocols")
+    if key.startswith("sasl."):
+        return security.sasl is not None and key not in NO_EFFECT
+    return key in _USED
 
 
 def _timeout(text: str | None, source: str | None) -> float:
