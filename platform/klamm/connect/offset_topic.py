@@ -65,7 +65,6 @@ class OffsetTopic:
         self._admin = admin
         self._make_consumer = make_consumer
         self._wait = wait
-        self._consumer: Consumer | None = None
         self._reached: dict[int, int] = {}
         self._state = OffsetState()
 
@@ -74,21 +73,22 @@ class OffsetTopic:
         ensure_compacted_topic(self._admin, self._settings)
 
     def read_to_end(self, timeout_s: float = float("inf")) -> OffsetState:
-        """What the topic says now. Raises ConnectError when it cannot be read (in time)."""
-        deadline = time.monotonic() + timeout_s
-        if self._consumer is None:
-            self._consumer = self._open(deadline)
-        ends = self._patiently(self._ends, deadline)
-        while not all(self._reached[p] >= end for p, end in ends.items()):
-            for message in self._consumer.consume(1000, _STEP_S):
-                self._take(message)
-            self._go_on(deadline, "an open transaction in it may not have ended")
-        return self._state
+        """What the topic says now. Raises ConnectError when it cannot be read (in time).
 
-    def close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
+        It is read anew each time: tasks ask once, when they start, and a consumer that is kept goes on asking the broker.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._state = OffsetState()
+        consumer = self._open(deadline)
+        try:
+            ends = self._patiently(self._ends, deadline)
+            while not all(self._reached[p] >= end for p, end in ends.items()):
+                for message in consumer.consume(1000, _STEP_S):
+                    self._take(message)
+                self._go_on(deadline, "an open transaction in it may not have ended")
+        finally:
             consumer.close()
+        return self._state
 
     def _open(self, deadline: float) -> Consumer:
         partitions = self._patiently(self._partitions, deadline)
@@ -99,6 +99,8 @@ class OffsetTopic:
                 "enable.partition.eof": True,  # tells that trailing transaction markers were passed
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
+                # The end of a partition is told by a fetch that finds nothing: that must not take half a second.
+                "fetch.wait.max.ms": 10,
             }
         )
         self._reached = dict.fromkeys(partitions, 0)
