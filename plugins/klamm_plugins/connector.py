@@ -86,10 +86,21 @@ class SourceTaskContext(Protocol):
         ...
 
 
+class Reported(Protocol):
+    """A record that was reported, on its way to the dead letter topic."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when the dead letter topic has it; without one, at once. From the task's thread.
+
+        Only a sink that keeps offsets itself need wait, before it stores them. ConnectError when it takes too long.
+        """
+        ...
+
+
 class ErrantRecordReporter(Protocol):
     """Takes single records that a sink could not write (KIP-610)."""
 
-    def report(self, record: SinkRecord, error: Exception) -> None:
+    def report(self, record: SinkRecord, error: Exception) -> Reported:
         """Say that a record cannot be written, now or later: it goes to the dead letter topic and the log, as the
         connector is configured. Raises ConnectError when errors are not tolerated: let it through. The offset of
         the record is committed as if it were written, once the dead letter topic has it.

@@ -41,6 +41,8 @@ def config() -> ConfigDef:
         .define("max.retries", Type.INT, 10, validator=between(0), importance=_MEDIUM, documentation="How often a batch is tried again after a lost connection, a deadlock or a lock timeout, before the task fails.")
         .define("retry.backoff.ms", Type.INT, 3000, validator=between(0), importance=_MEDIUM, documentation="Pause before each of these tries.")
         .define("db.timezone", Type.STRING, "UTC", validator=_zone, importance=_MEDIUM, documentation="Time zone in which timestamps are written to columns without one.")
+        .define("exactly.once", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether offsets are kept in the database, in the transaction that writes the rows: then each record is written once, whatever ends a task or its database, also with insert.mode=insert. Needs tables with transactions (InnoDB).")
+        .define("exactly.once.table", Type.STRING, "klamm_offsets", validator=non_empty, importance=_LOW, documentation="The table of these offsets; made when it is not there. Several connectors may share it.")
     )  # fmt: skip
 
 

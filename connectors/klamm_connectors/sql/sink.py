@@ -67,5 +67,10 @@ class SqlSinkConnector(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offset will do: nothing about offsets is kept in the database."""
+        """Any offset will do. With `exactly.once` they are kept in the database, too, and are changed there."""
+        settings = parse(props)
+        if settings["exactly.once"]:
+            from klamm_connectors.sql.task import alter_positions
+
+            alter_positions(settings, props["name"], offsets)
         return True

@@ -1,4 +1,4 @@
-"""The task of the SQL sink: one transaction per batch, committed before the offsets are.
+"""The task of the SQL sink: one transaction per batch, committed before the offsets are, or with them (`exactly.once`).
 
 A batch with a record that the database refuses is written again in halves, each behind a savepoint, until the bad
 record is alone; it goes to the dead letter topic where there is one, else the batch is rolled back and the task fails.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -16,12 +17,13 @@ from zoneinfo import ZoneInfo
 import sqlalchemy as sa
 
 from klamm_connectors.sql.config import parse
+from klamm_connectors.sql.positions import Moved, Positions
 from klamm_connectors.sql.rows import Change, RowMaker, RowRules, widest
 from klamm_connectors.sql.tables import Target
 from klamm_connectors.sql.urls import masked, to_sqlalchemy
-from klamm_plugins.connector import SinkTask
+from klamm_plugins.connector import Reported, SinkTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
-from klamm_plugins.records import SinkRecord
+from klamm_plugins.records import SinkRecord, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ _PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 120
 _DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
 _SQLSTATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
 _SQLITE_WAIT_S: Final = 5
+# How often in a row another task may have been quicker; that two take turns for longer is a mistake.
+_MOVED_MAX: Final = 5
+_KEPT_S: Final = 30.0
 
 
 class SqlSinkTask(SinkTask):
@@ -38,6 +43,7 @@ class SqlSinkTask(SinkTask):
 
     def __init__(self) -> None:
         self._engine: sa.Engine | None = None
+        self._positions: Positions | None = None
         self._settings: dict[str, Any] = {}
         self._tries = 0
 
@@ -53,23 +59,77 @@ class SqlSinkTask(SinkTask):
                 ZoneInfo(s["db.timezone"]),
             )
         )
-        self._engine = _engine(s)
+        self._engine = make_engine(s)
         self._target = Target(self._engine, s)
+        if s["exactly.once"]:
+            self._positions = Positions(self._engine, s["exactly.once.table"], props.get("name", ""))
+            try:
+                self._positions.create()
+            except (sa.exc.SQLAlchemyError, OSError) as e:
+                raise self._judged(e) from e
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """With `exactly.once`, go on where the database says; the group's offsets are for those who look."""
+        if self._positions is None:
+            return
+        try:
+            self.context.offset(self._positions.open(partitions))
+        except (sa.exc.SQLAlchemyError, OSError) as e:
+            raise self._judged(e) from e
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        if self._positions is not None:
+            self._positions.close(partitions)
 
     def put(self, records: list[SinkRecord]) -> None:
         if not records:
             return
-        bad: list[tuple[SinkRecord, DataError]] = []
         try:
-            self._write(self._changes(records, bad), bad)
+            if self._positions is None:
+                self._put(records)
+            else:
+                self._put_once(records, self._positions)
         except (sa.exc.SQLAlchemyError, OSError) as e:
             self._target.forget()
             raise self._judged(e) from e
         self._tries = 0
+
+    def _put(self, records: list[SinkRecord]) -> None:
+        bad: list[tuple[SinkRecord, DataError]] = []
+        with self._transaction(self._changes(records, bad)) as (connection, there):
+            for name, of_table in there.items():
+                self._write_table(connection, name, of_table, bad)
+        self._report(bad)
+
+    def _put_once(self, records: list[SinkRecord], positions: Positions) -> None:
+        """Rows and positions in one transaction; bad records are in the dead letter topic before it is committed."""
+        if self._tries:  # the last one may have been committed although its answer was lost
+            positions.learn_again()
+        for _ in range(_MOVED_MAX):
+            fresh = positions.fresh(records)
+            if not fresh:
+                return
+            bad: list[tuple[SinkRecord, DataError]] = []
+            try:
+                with self._transaction(self._changes(fresh, bad)) as (connection, there):
+                    new = positions.advance(connection, fresh)
+                    for name, of_table in there.items():
+                        self._write_table(connection, name, of_table, bad)
+                    for reported in self._report(bad):
+                        reported.wait(_KEPT_S)
+            except Moved:
+                positions.learn_again()
+                continue
+            positions.moved(new)
+            return
+        raise RetriableError("another task writes the records of this one's partitions")
+
+    def _report(self, bad: list[tuple[SinkRecord, DataError]]) -> list[Reported]:
         reporter = self.context.errant_record_reporter
-        for record, error in bad:
-            assert reporter is not None, "without one the first bad record ends the batch"
-            reporter.report(record, error)
+        if not bad:
+            return []
+        assert reporter is not None, "without one the first bad record ends the batch"
+        return [reporter.report(record, error) for record, error in bad]
 
     def stop(self) -> None:
         if self._engine is not None:
@@ -110,15 +170,17 @@ class SqlSinkTask(SinkTask):
             raise error
         bad.append((record, error))
 
-    def _write(self, changes: dict[str, list[Change]], bad: list[tuple[SinkRecord, DataError]]) -> None:
-        if not changes:
-            return
+    @contextmanager
+    def _transaction(
+        self, changes: dict[str, list[Change]]
+    ) -> Iterator[tuple[sa.Connection, dict[str, list[Change]]]]:
+        """A transaction, and the changes whose tables are there: they are made before it, because with MySQL a change
+        of a table would commit it.
+        """
         assert self._engine is not None, "put comes after start"
-        # Before the transaction: with MySQL, a change of a table would commit it.
         there = {name: of_table for name, of_table in changes.items() if self._ensure(name, of_table)}
         with self._engine.begin() as connection:
-            for name, of_table in there.items():
-                self._write_table(connection, name, of_table, bad)
+            yield connection, there
 
     def _ensure(self, name: str, changes: list[Change]) -> bool:
         layouts = [c for c in dict.fromkeys(c.layout for c in changes) if not c.deletes]
@@ -173,7 +235,23 @@ class SqlSinkTask(SinkTask):
         return RetriableError(text)
 
 
-def _engine(settings: Mapping[str, Any]) -> sa.Engine:
+def alter_positions(
+    settings: Mapping[str, Any], connector: str, offsets: Mapping[TopicPartition, int | None]
+) -> None:
+    """Set the offsets of a connector that is stopped."""
+    engine = make_engine(settings)
+    try:
+        positions = Positions(engine, settings["exactly.once.table"], connector)
+        positions.create()
+        positions.store(offsets)
+    except (sa.exc.SQLAlchemyError, OSError) as e:
+        where = masked(settings["connection.url"])
+        raise ConnectError(f"{where}: offsets cannot be changed: {_text(e)}") from e
+    finally:
+        engine.dispose()
+
+
+def make_engine(settings: Mapping[str, Any]) -> sa.Engine:
     shown = masked(settings["connection.url"])
     try:
         url = sa.make_url(to_sqlalchemy(settings["connection.url"]))

@@ -470,3 +470,34 @@ def test_columns_with_odd_names_are_made_added_and_written(maria, sink, tmp_path
     assert task is not None
     (_, found) = rows(tmp_path / "x.db", 'SELECT id, "a%b", "x%y" FROM t ORDER BY id')
     assert found == (2, 3, 1)
+
+
+@pytest.mark.mariadb
+def test_mariadb_writes_each_record_once_when_two_tasks_have_the_partition(maria):
+    options = {"name": "c", "exactly__once": "true", "retry__backoff__ms": "10"}
+    tasks = [maria(**options), maria(**options)]
+    failed = []
+    for task in tasks:
+        task.open([TopicPartition("t", 0)])
+
+    def write(task, step):
+        for first in range(0, 60, step):
+            batch = [record({"n": n}, n) for n in range(first, first + step)]
+            while True:
+                try:
+                    task.put(batch)
+                    break
+                except RetriableError:  # a deadlock, or the other one was quicker too often
+                    continue
+                except Exception as e:
+                    failed.append(e)
+                    return
+
+    threads = [threading.Thread(target=write, args=(t, s)) for t, s in zip(tasks, (3, 5), strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not failed
+    found = tasks[0].sql("SELECT GROUP_CONCAT(n ORDER BY n) FROM t")
+    assert ",".join(map(str, range(60))) in str(found)

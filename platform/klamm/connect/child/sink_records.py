@@ -18,7 +18,9 @@ from klamm.connect.child.dead_letters import KeptRecord, raw_of
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Bad, Stage, Tolerance
 from klamm.connect.child.transform_chain import TransformChain
+from klamm_plugins.connector import Reported
 from klamm_plugins.converter import SchemaAndValue
+from klamm_plugins.errors import RetriableError
 from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord, TopicPartition
 
 _TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
@@ -171,12 +173,18 @@ class RecordConverter:
 
 
 class Reporter:
-    """ErrantRecordReporter for the task."""
+    """ErrantRecordReporter for the task, and what it answers with."""
 
     def __init__(self, tolerance: Tolerance) -> None:
         self._tolerance = tolerance
 
-    def report(self, record: SinkRecord, error: Exception) -> None:
+    def report(self, record: SinkRecord, error: Exception) -> Reported:
         self._tolerance.failed(
             record, error, stage=Stage.TASK_PUT, executing="org.apache.kafka.connect.sink.SinkTask"
         )
+        return self
+
+    def wait(self, timeout_s: float) -> None:
+        """All that were reported until now are kept."""
+        if not self._tolerance.settle(timeout_s):
+            raise RetriableError(f"dead letters are not acknowledged within {timeout_s:g} s")
