@@ -15,17 +15,19 @@ from klamm_plugins.discovery import PluginDesc, PluginManager, PluginType, pytho
 _OWN = "klamm-"
 
 _HEAD = """\
-# Connectors and converters
+# Connectors, converters, transforms, predicates
 
 Made by `python -m klamm_plugins.reference`; edit the config definitions, not this page. Connectors also take the
 keys that every connector has (`name`, `tasks.max`, converters, error handling); converter keys are set with the
-prefix `key.converter.`, `value.converter.` or `header.converter.`.
+prefix `key.converter.`, `value.converter.` or `header.converter.`, those of transforms and predicates with `transforms.NAME.` and `predicates.NAME.`.
 """
 _TITLES = {
     PluginType.SOURCE: "Source connector",
     PluginType.SINK: "Sink connector",
     PluginType.CONVERTER: "Converter",
     PluginType.HEADER_CONVERTER: "Header converter",
+    PluginType.TRANSFORMATION: "Transform",
+    PluginType.PREDICATE: "Predicate",
 }
 
 
