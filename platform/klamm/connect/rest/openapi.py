@@ -49,8 +49,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     schemas.of(shapes.Error)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        if endpoint.access is not Access.WORKER:
-            paths.setdefault(endpoint.template, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+        paths.setdefault(endpoint.template, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Klamm Connect", "version": __version__, "description": _ABOUT},

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from klamm.connect.config import WorkerConfig
@@ -129,7 +130,7 @@ class RestServer:
         cors = Cors(origins, config["access.control.allow.methods"] or "") if origins else None
         if rules or cors:
             app.on_response_prepare.append(answer_headers(rules, cors))
-        settings: dict[str, Any] = {"access_log": None, "handle_signals": False}
+        settings: dict[str, Any] = {"access_log": None, "handle_signals": False, "logger": _http_log()}
         runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, **settings)
         await runner.setup()
         self._runners.append(runner)
@@ -151,6 +152,23 @@ def client_context(config: WorkerConfig) -> ssl.SSLContext | None:
     if not any(each.scheme == "https" for each in listeners):
         return None
     return TlsSettings.from_properties(tls_properties(config.raw)).client_context()
+
+
+def _http_log() -> logging.Logger:
+    """The log of aiohttp; a request that is no HTTP is its sender's affair, answered 400, and no traceback of ours."""
+
+    def shorten(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+            record.msg, record.args, record.exc_info = "a request that is no HTTP: %s", (error.code,), None
+            return http.isEnabledFor(logging.DEBUG)
+        return True
+
+    http = logging.getLogger("klamm.connect.http")
+    if not http.filters:
+        http.addFilter(shorten)
+    return http
 
 
 def _bind(listener: Listener, key: str) -> socket.socket:
