@@ -220,24 +220,21 @@ class _Loads:
             self._connectors[member].add(item)
 
     def place(self, work: Work) -> None:
-        """Everything to whom has least, the heaviest tasks first."""
+        """Everything to whom has least, the heaviest tasks first; a connector's tasks apart where that costs nothing."""
         for connector in sorted(work.connectors):
             self.give(min(self._members, key=self._connector_rank), connector)
+        siblings = {m: Counter(t.connector for t in tasks) for m, tasks in self._tasks.items()}
         for task in sorted(work.tasks, key=lambda t: (-self._weights[t], t)):
-            ranks = [(self._place_rank(m, task), m) for m in self._members]
-            self.give(min(ranks)[1], task)
+            ranks = [(*self._task_rank(m)[:2], siblings[m][task.connector], m) for m in self._members]
+            member = min(ranks)[3]
+            siblings[member][task.connector] += 1
+            self._add(member, task)
 
     def _connector_rank(self, member: str) -> tuple[int, float, str]:
         return len(self._connectors[member]), round(self._load[member], 9), member
 
     def _task_rank(self, member: str) -> tuple[float, int, str]:
         return round(self._load[member], 9), len(self._tasks[member]), member
-
-    def _place_rank(self, member: str, task: TaskId) -> tuple[float, int, int, str]:
-        """A connector's tasks are spread where that costs nothing."""
-        siblings = sum(1 for t in self._tasks[member] if t.connector == task.connector)
-        load, count, name = self._task_rank(member)
-        return load, count, siblings, name
 
     def balance(self) -> None:
         """Move connectors until their numbers differ by one at most, and tasks while that makes the busiest less busy."""
@@ -272,21 +269,22 @@ class _Loads:
             gap = self._load[high] - self._load[low]
             if gap <= enough + _SAME:
                 return False
-            fitting = [
-                (self._move_rank(high, t, gap), t)
-                for t in self._tasks[high]
-                if self._weights[t] < gap - _SAME
-            ]
-            if fitting:
-                task = min(fitting)[1]
+            task = self._fitting(high, gap)
+            if task is not None:
                 self._drop(high, task)
                 self._add(low, task)
                 return True
         return False
 
-    def _move_rank(self, high: str, task: TaskId, gap: float) -> tuple[float, bool]:
-        """How far from level afterwards; what has not started yet is moved rather than what runs."""
-        return round(abs(gap / 2 - self._weights[task]), 9), task in self._claims[high].work.tasks
+    def _fitting(self, member: str, gap: float) -> TaskId | None:
+        """The task that leaves the least of the gap; one that has not started yet rather than one that runs."""
+        running, weights = self._claims[member].work.tasks, self._weights
+        ranks = [
+            (round(abs(gap / 2 - weights[t]), 9), t in running, t)
+            for t in self._tasks[member]
+            if weights[t] < gap - _SAME
+        ]
+        return min(ranks)[2] if ranks else None
 
     def _worth_it(self, before: Mapping[str, float]) -> bool:
         mean = sum(before.values()) / len(before)
