@@ -149,6 +149,14 @@ def make_admin(config: dict[str, Any]) -> AdminClient:
         return AdminClient(config, logger=log)
 
 
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """Librdkafka calls a setting that source tasks rely on experimental, at each start of each of them."""
+    return "enable.gapless.guarantee is experimental" not in record.getMessage()
+
+
+log.addFilter(_worth_telling)
+
+
 def is_away(error: KafkaError) -> bool:
     """Whether it may be different in a moment: no broker, or one that is not ready."""
     return error.retriable() or error.code() in _AWAY
@@ -165,7 +173,7 @@ def _refusals() -> Iterator[None]:
 def _translated(props: Mapping[str, str], kind: Kind) -> dict[str, Any]:
     found = translate(props, kind)
     for name, why in found.ignored:
-        log.info("%s setting %s has no effect: %s", kind, name, why)
+        log.debug("%s setting %s has no effect: %s", kind, name, why)  # the worker has told it once
     return found.config
 
 

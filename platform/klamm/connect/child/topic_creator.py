@@ -16,11 +16,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klamm.connect.child import clients
 from klamm.connect.model import TaskSpec
 from klamm.connect.topic_creation import Group, TopicRules, rules
-from klamm_plugins.errors import ConnectError
+from klamm_plugins.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)
 
 _ADMIN_S: Final = 10.0
+# What no restart changes.
+_MISCONFIGURED: Final = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
 
 
 class TopicCreator:
@@ -40,15 +50,19 @@ class TopicCreator:
             except KafkaException as e:
                 error: KafkaError = e.args[0]
                 if not clients.is_away(error):
-                    raise ConnectError(
-                        f"Task failed to create new topic {topic} by the topic creation group "
-                        f"{self._rules.group_of(topic).name}: {error.str()} ({error.name()}). Ensure that the task is "
-                        "authorized to create topics or that the topic exists and restart the task"
-                    ) from e
+                    raise self._refused(topic, error) from e
                 log.warning("topic %s cannot be looked at: %s", topic, error.str())
                 self._wait()
             else:
                 self._seen.add(topic)
+
+    def _refused(self, topic: str, error: KafkaError) -> ConnectError | ConfigError:
+        text = (
+            f"Task failed to create new topic {topic} by the topic creation group {self._rules.group_of(topic).name}: "
+            f"{error.str()} ({error.name()}). Ensure that the task is authorized to create topics or that the topic "
+            "exists and restart the task"
+        )
+        return ConfigError(text) if error.code() in _MISCONFIGURED else ConnectError(text)
 
     def _ensure(self, topic: str) -> None:
         # Metadata of all topics: to ask for one by name would create it with the broker's defaults.
