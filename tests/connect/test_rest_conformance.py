@@ -142,8 +142,8 @@ MOMENT = {
     "071-offsets-source": "before the first commit of offsets, which is faster here",
 }
 
-# Children find the task's class by themselves; `progress` is ours.
-DROP = {"documentation", "progress", "task.class"}
+# Children find the task's class by themselves; `progress` and `restart` are ours.
+DROP = {"documentation", "progress", "restart", "task.class"}
 
 
 def normal(value: Any, key: str = "") -> Any:
