@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from klamm.connect.group.assignor import Claim, Plan, Sharing, Work, share_eagerly
-from klamm.connect.group.load_watch import CORES, INTERVAL_MS, LASTING_MS, LoadWatch
+from klamm.connect.group.load_watch import AVERAGE_MS, CORES, INTERVAL_MS, LASTING_MS, WARM_UP_MS, LoadWatch
 from klamm.connect.group.weights import IDLE, Weights
 from klamm.connect.model import TaskId
 
@@ -388,20 +388,54 @@ def test_group_assignor_weights() -> None:
     assert nothing[TaskId("a", 0)] == IDLE
 
 
-def test_group_load_watch() -> None:
-    watch = LoadWatch()
-    assert not watch.wants_rebalance({"a-0": 9.0}, 0), "nothing was told yet"
-    watch.told({"a-0": 0.1}, 0)
-    late = INTERVAL_MS + 1
-    assert not watch.wants_rebalance({"a-0": 0.1 + CORES / 2}, late), "no great change"
-    assert not watch.wants_rebalance({"a-0": 2.0}, late), "it may be a burst"
-    assert not watch.wants_rebalance({"a-0": 0.1}, late + LASTING_MS - 1), "it was one"
-    assert not watch.wants_rebalance({"a-0": 2.0}, late + LASTING_MS)
-    assert watch.wants_rebalance({"a-0": 2.0}, late + 2 * LASTING_MS)
-    watch.told({"a-0": 2.0}, late)
-    assert not watch.wants_rebalance({}, late + 1)
-    assert not watch.wants_rebalance({}, late + LASTING_MS + 1), "the last rebalance is not long ago"
-    assert watch.wants_rebalance({}, late + INTERVAL_MS)
-    watch.told({"a-0": 8.0}, 0)
-    assert not watch.wants_rebalance({"a-0": 5.0}, late)
-    assert not watch.wants_rebalance({"a-0": 5.0}, late + LASTING_MS), "less than half of it"
+class Watched:
+    """A load watch that is asked every ten seconds."""
+
+    def __init__(self) -> None:
+        self.watch = LoadWatch()
+        self.now_ms = 0
+
+    def steadily(self, measured: Mapping[str, float], ms: int) -> bool:
+        """Whether it wants a rebalance at the end."""
+        wants = False
+        for _ in range(0, ms, 10_000):
+            self.now_ms += 10_000
+            self.watch.observe(measured, self.now_ms)
+            wants = self.watch.wants_rebalance(self.now_ms)
+        return wants
+
+
+LONG = INTERVAL_MS + LASTING_MS + 5 * AVERAGE_MS
+
+
+def test_group_load_watch_wants_a_rebalance_for_great_changes_that_last() -> None:
+    w = Watched()
+    assert not w.steadily({"a-0": 0.1}, LONG), "nothing was told yet"
+    assert w.watch.tell(w.now_ms) == pytest.approx({"a-0": 0.1})
+    assert not w.steadily({"a-0": 0.1 + CORES / 2}, LONG), "no great change"
+    assert not w.steadily({"a-0": 2.0}, 20_000), "it may be a burst"
+    assert not w.steadily({"a-0": 0.1}, LONG), "it was one"
+    assert w.steadily({"a-0": 2.0}, LONG)
+    assert w.watch.tell(w.now_ms) == pytest.approx({"a-0": 2.0}, rel=0.01)
+    assert not w.steadily({}, INTERVAL_MS - 10_000), "the last rebalance is not long ago"
+    assert w.steadily({}, 20_000)
+
+
+def test_group_load_watch_takes_half_of_a_large_load_for_a_great_change() -> None:
+    w = Watched()
+    w.steadily({"a-0": 8.0}, LONG)
+    w.watch.tell(w.now_ms)
+    assert not w.steadily({"a-0": 5.0}, LONG)
+    assert w.steadily({"a-0": 3.0}, LONG)
+
+
+def test_group_load_watch_leaves_out_how_a_task_starts() -> None:
+    w = Watched()
+    w.steadily({"a-0": 3.0}, WARM_UP_MS)
+    assert w.watch.loads() == {}
+    w.steadily({"a-0": 0.2}, 10_000)
+    assert w.watch.loads()["a-0"] < 3.0
+    w.steadily({"a-0": 0.2, "b-0": 1.0}, 5 * AVERAGE_MS)
+    assert w.watch.loads() == pytest.approx({"a-0": 0.2, "b-0": 1.0}, abs=0.03)
+    w.steadily({"b-0": 1.0}, 10_000)
+    assert w.watch.loads().keys() == {"b-0"}

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,7 +94,8 @@ class Worker:
             self.config,
             url=self.url,
             listener=runtime.place,
-            instance_id=worker_id,
+            # Not the address alone: on loopback, the default, that of two hosts is the same.
+            instance_id=f"{socket.gethostname()}/{worker_id}",
             make_cluster=self._make_cluster,
         )
         runtime.cluster.group = self._membership

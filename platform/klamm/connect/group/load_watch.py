@@ -1,13 +1,21 @@
 """When a worker's load has changed so much that the group should meet and share the work anew. Pure; time is passed in.
 
-The leader learns loads only when workers join. So a worker asks for a rebalance when its own total has been far from what it
-told for a while; whether anything moves is then the leader's decision. A cooperative rebalance stops nothing by itself.
+Loads are averaged over a minute or so, and a task's start is left out: it costs more than what follows. The leader learns them
+only when workers join. So a worker asks for a rebalance when its own total has been far from what it told for a while; whether
+anything moves is then the leader's decision. A cooperative rebalance stops nothing by itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
+
+# A change shows to two thirds after this time.
+AVERAGE_MS: Final = 60_000
+# So long a task is not told: the leader takes it for average.
+WARM_UP_MS: Final = 30_000
 
 # No more than one such rebalance in this time, per worker.
 INTERVAL_MS: Final = 300_000
@@ -18,25 +26,55 @@ FACTOR: Final = 0.5
 CORES: Final = 0.5
 
 
+@dataclass(slots=True)
+class _Seen:
+    first_ms: int
+    last_ms: int
+    average: float
+
+
 class LoadWatch:
-    """Remembers what was told, and since when it is wrong."""
+    """Averages what is measured, remembers what was told, and since when that is wrong."""
 
     def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
         self._told = 0.0
         self._told_at_ms: int | None = None
         self._far_since_ms: int | None = None
 
-    def told(self, loads: Mapping[str, float], now_ms: int) -> None:
-        """The worker has joined and said this."""
-        self._told = sum(loads.values())
-        self._told_at_ms = now_ms
-        self._far_since_ms = None
+    def observe(self, measured: Mapping[str, float], now_ms: int) -> None:
+        """Loads of the tasks that run here now. To be called now and then: at every heartbeat, and before joining."""
+        seen = {}
+        for task, load in measured.items():
+            known = self._seen.get(task) or _Seen(now_ms, now_ms, load)
+            if now_ms - known.first_ms < WARM_UP_MS:
+                known.average = load
+            else:
+                share = -math.expm1((known.last_ms - now_ms) / AVERAGE_MS)
+                known.average += share * (load - known.average)
+            known.last_ms = now_ms
+            seen[task] = known
+        self._seen = seen
 
-    def wants_rebalance(self, loads: Mapping[str, float], now_ms: int) -> bool:
-        """To be asked now and then."""
+    def loads(self) -> dict[str, float]:
+        """The averages, of the tasks that have run for long enough."""
+        return {
+            task: seen.average
+            for task, seen in self._seen.items()
+            if seen.last_ms - seen.first_ms >= WARM_UP_MS
+        }
+
+    def tell(self, now_ms: int) -> dict[str, float]:
+        """What the worker says as it joins."""
+        loads = self.loads()
+        self._told, self._told_at_ms, self._far_since_ms = sum(loads.values()), now_ms, None
+        return loads
+
+    def wants_rebalance(self, now_ms: int) -> bool:
+        """To be asked after `observe`."""
         if self._told_at_ms is None:
             return False
-        change = abs(sum(loads.values()) - self._told)
+        change = abs(sum(self.loads().values()) - self._told)
         if change < max(CORES, FACTOR * self._told):
             self._far_since_ms = None
             return False

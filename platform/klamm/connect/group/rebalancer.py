@@ -73,10 +73,9 @@ class Rebalancer:
         self.leader_url = ""
 
     def load_has_changed(self) -> bool:
-        """Whether the worker should tell its loads, so that the leader may move tasks."""
-        if self.protocol is ProtocolName.EAGER:
-            return False
-        return self._load_watch.wants_rebalance(self._listener.loads(), _now_ms())
+        """Whether the worker should tell its loads, so that the leader may move tasks. To be asked at every heartbeat."""
+        self._load_watch.observe(self._listener.loads(), _now_ms())
+        return self.protocol is not ProtocolName.EAGER and self._load_watch.wants_rebalance(_now_ms())
 
     def lead_no_more(self) -> None:
         self.is_leader, self.leader_url = False, ""
@@ -114,8 +113,8 @@ class Rebalancer:
         return await self._carry_out(assignment, view)
 
     def _metadata(self, view: ConfigView) -> list[tuple[str, bytes]]:
-        loads = self._listener.loads()
-        self._load_watch.told(loads, _now_ms())
+        self._load_watch.observe(self._listener.loads(), _now_ms())
+        loads = self._load_watch.tell(_now_ms())
         state = WorkerState(url=self._url, offset=view.offset, assignment=self.running, loads=loads)
         return [(p.group_name, encode_metadata(state, p)) for p in self._offered.offered()]
 
