@@ -20,10 +20,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from klamm_base.clientconfig import translate
 from klamm_base.configdef import ConfigDef, Type
 from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
+from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.hookspecs import hookimpl
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import STRING
+from klamm_plugins.transform import Transformation
 
 
 def misbehave(props, where):
@@ -142,13 +144,16 @@ class CountingTask(SourceTask):
         if pace := self.props.get("pace.s"):
             self.context.stopping.wait(float(pace))
         large = int(self.props.get("large", -1))
+        # `says`: numbers that are other values, such as "3=bad,5=odd".
+        pairs = (pair.split("=") for pair in self.props.get("says", "").split(",") if pair)
+        says = {int(n): text for n, text in pairs}
         return [
             SourceRecord(
                 self.partition,
                 {"n": i + 1},
                 self.props["topic"],
                 value_schema=STRING,
-                value="x" * 2_000_000 if i == large else str(i),
+                value="x" * 2_000_000 if i == large else says.get(i, str(i)),
             )
             for i in range(start, self.n)
         ]
@@ -271,6 +276,61 @@ class CollectingDriver(DriverTask):
 
     def stop(self):
         self.consumer.close()
+
+
+class MoodyConverter(StringConverter):
+    """Strings; of `busy` it says so `busy.tries` times before it takes it, `bad` it never takes."""
+
+    kafka_name = None
+
+    def configure(self, props, *, is_key):
+        super().configure({k: v for k, v in props.items() if k != "busy.tries"}, is_key=is_key)
+        self.tries = int(props.get("busy.tries", 0))
+
+    def _look(self, text):
+        if text == "bad":
+            raise DataError("bad is no value")
+        if text == "busy" and self.tries:
+            self.tries -= 1
+            raise RetriableError("the registry is away")
+
+    def to_connect_data(self, topic, value):
+        found = super().to_connect_data(topic, value)
+        self._look(found[1])
+        return found
+
+    def to_connect_data_many(self, topic, values):
+        return [self.to_connect_data(topic, v) for v in values]
+
+    def from_connect_data(self, topic, schema, value):
+        self._look(value)
+        return super().from_connect_data(topic, schema, value)
+
+    def from_connect_data_many(self, topic, schema, values):
+        return [self.from_connect_data(topic, schema, v) for v in values]
+
+
+class MoodyTransform(Transformation):
+    """Sends records to `elsewhere` and adds `!`; drops `drop`, does not like `odd`."""
+
+    def apply(self, record):
+        if record.value == "odd":
+            raise DataError("odd cannot be transformed")
+        if record.value == "drop":
+            return None
+        made = record.copy()
+        made.topic, made.value = "elsewhere", f"{record.value}!"
+        return made
+
+
+@hookimpl
+def register_converters():
+    return [MoodyConverter]
+
+
+@hookimpl
+def register_transforms():
+    return [MoodyTransform]
 
 
 @hookimpl
