@@ -8,10 +8,12 @@ from support.runtime import task_spec
 from support.runtime_fakes import FakeProducer, RecordingControl, string_converters
 
 from klamm.connect.child.dead_letters import DeadLetters
+from klamm.connect.child.plugins import Converters
 from klamm.connect.child.sink_places import subscription
 from klamm.connect.child.sink_task import SinkRunner
 from klamm.connect.model import Kind, TaskId
 from klamm_plugins.connector import SinkTask
+from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import TopicPartition
 
@@ -182,14 +184,14 @@ class Collecting(SinkTask):
 
 
 class Rig:
-    def __init__(self, control, interval_s=60.0, task=None, dead_letters=None):
+    def __init__(self, control, interval_s=60.0, task=None, dead_letters=None, converters=None, config=None):
         self.control, self.task = control, task or Collecting()
         self.consumer = FakeConsumer([])
         self.runner = SinkRunner(
             control=control,
-            spec=task_spec("snk", {}, kind=Kind.SINK),
+            spec=task_spec("snk", config or {}, kind=Kind.SINK),
             task=self.task,
-            converters=string_converters(),
+            converters=converters or string_converters(),
             consumer=self.consumer,
             topics=["t"],
             commit_interval_s=interval_s,
@@ -564,3 +566,66 @@ def test_a_dead_letter_that_is_refused_fails_the_task(control):
         rig.run(rig.assign(P0), None, None)
     assert rig.consumer.commits == []
     assert rig.consumer.closed
+
+
+class Busy(StringConverter):
+    """Cannot take the record at offset 2 for a while."""
+
+    tries = 4
+
+    def to_connect_data(self, topic, value):
+        if value == b"2" and self.tries:
+            self.tries -= 1
+            raise RetriableError("the registry is away")
+        return super().to_connect_data(topic, value)
+
+    def to_connect_data_many(self, topic, values):
+        return [self.to_connect_data(topic, v) for v in values]
+
+
+def busy_rig(control):
+    """Its retries wait in a time of their own, which passes by waiting only."""
+    known = string_converters()
+    config = {"errors.retry.timeout": "60000"}
+    rig = Rig(control, converters=Converters(known.key, Busy(), known.header), config=config)
+    retry, now = rig.runner._tolerance.retry, [0.0]
+    in_group = retry.wait
+
+    def wait(seconds):
+        now[0] += seconds
+        in_group(seconds)
+
+    retry._clock, retry.wait = lambda: now[0], wait
+    return rig
+
+
+def test_a_record_is_tried_again_in_the_group_and_nothing_is_lost(control):
+    rig = busy_rig(control)
+    rig.run(rig.assign(P0), *[None] * 20)
+    assert len(rig.task.seen[P0]) > 5
+    assert contiguous(rig.task.seen[P0])
+    assert rig.consumer.paused == set()
+    assert control.vitals.errors.retries == 3, "the first try was the whole batch's"
+
+
+def test_a_partition_that_goes_while_a_record_is_tried_again_is_left_to_others(control):
+    rig = busy_rig(control)
+    rig.run(rig.assign(P0), rig.revoke(P0), rig.assign(P1), *[None] * 20)
+    assert rig.task.seen[P0] == []
+    assert P0 not in rig.consumer.committed
+    assert rig.task.seen[P1]
+    assert contiguous(rig.task.seen[P1])
+
+
+def test_a_partition_that_comes_back_while_a_record_is_tried_again_comes_from_its_committed_offset(control):
+    rig = busy_rig(control)
+    rig.run(rig.assign(P0), rig.revoke(P0), rig.assign(P0), *[None] * 20)
+    assert rig.task.seen[P0]
+    assert contiguous(rig.task.seen[P0])
+
+
+def test_a_stop_while_a_record_is_tried_again_commits_nothing_of_its_batch(control):
+    rig = busy_rig(control)
+    rig.run(rig.assign(P0), None)
+    assert rig.task.seen[P0] == []
+    assert rig.consumer.commits == []
