@@ -159,6 +159,12 @@ class SinkRecord:
     def original_kafka_offset(self) -> int:
         return self.offset if self.origin is None else self.origin[2]
 
+    @property
+    def original_topic_partition(self) -> TopicPartition:
+        """The partition that it was read from: what tasks keep offsets by."""
+        origin = self.origin
+        return TopicPartition(self.topic, self.partition) if origin is None else TopicPartition(*origin[:2])
+
     def copy(self) -> SinkRecord:
         """A record of its own with the same parts: for transforms, which change the copy."""
         return SinkRecord(

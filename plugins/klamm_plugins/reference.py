@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -29,6 +30,7 @@ _TITLES = {
     PluginType.TRANSFORMATION: "Transform",
     PluginType.PREDICATE: "Predicate",
 }
+_TOLD = (PluginType.TRANSFORMATION, PluginType.PREDICATE)
 
 
 def page(plugins: Sequence[PluginDesc]) -> str:
@@ -47,6 +49,7 @@ def _section(descs: list[PluginDesc]) -> str:
         "",
         f"{' and '.join(_TITLES[d.type] for d in descs).capitalize()}. Names: {_code(names)}.",
         "",
+        *([_about(first.cls), ""] if first.type in _TOLD else []),
     ]
     keys = list(first.cls.config())
     if keys:
@@ -55,6 +58,12 @@ def _section(descs: list[PluginDesc]) -> str:
     else:
         lines.append("It takes no configuration.")
     return "\n".join([*lines, ""])
+
+
+def _about(cls: type) -> str:
+    """What a transform or predicate does: the first paragraph of its own documentation, or its module's."""
+    text = inspect.cleandoc(cls.__doc__ or sys.modules[cls.__module__].__doc__ or "")
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _row(key: ConfigKey) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm_plugins import connector, converter, hookspecs, testing
+from klamm_plugins import connector, converter, hookspecs, testing, transform
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/writing-plugins.md").read_text("utf-8")
@@ -27,6 +27,8 @@ API = [
         connector.ConnectorContext,
         converter.Converter,
         converter.HeaderConverter,
+        transform.Transformation,
+        transform.Predicate,
     )
     for name, _ in inspect.getmembers(cls, lambda m: inspect.isroutine(m) or isinstance(m, property))
     if not name.startswith("_")
@@ -34,7 +36,13 @@ API = [
 
 
 def test_there_are_hooks():
-    assert HOOKS == ["register_connectors", "register_converters", "register_predicates", "register_transforms"]
+    assert HOOKS == [
+        "register_config_providers",
+        "register_connectors",
+        "register_converters",
+        "register_predicates",
+        "register_transforms",
+    ]
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -34,7 +34,7 @@ class Conflicts:
 
     def add(self, document: Document, action: str, reason: str) -> None:
         """The server refused `document` with this reason, a version conflict; `action` is the bulk request's."""
-        seen = self._seen.setdefault(document.record.topic_partition, _Seen(document))
+        seen = self._seen.setdefault(document.record.original_topic_partition, _Seen(document))
         seen.count += 1
         seen.created = seen.created or action == "create"
         if (found := _CURRENT.search(reason)) and int(found[1]) > seen.highest:

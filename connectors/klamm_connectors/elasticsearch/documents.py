@@ -63,8 +63,10 @@ class DocumentBuilder:
         if self._settings.generated_ids:
             return f"{head}}}}}\n".encode() + source + b"\n", None
         if ignores_key:
-            # Kafka allows only characters in a topic's name that JSON does, too.
-            action = f'{head},"_id":"{record.topic}+{record.partition}+{record.offset}"'
+            # Where it was read from: a transform may give records of two topics one. Kafka allows only characters in a
+            # topic's name that JSON does, too.
+            topic, partition = record.original_topic_partition
+            action = f'{head},"_id":"{topic}+{partition}+{record.original_kafka_offset}"'
             id_ = None
         else:
             id_ = _id_of(record)

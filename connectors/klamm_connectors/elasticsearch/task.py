@@ -98,7 +98,7 @@ class ElasticsearchSinkTask(SinkTask):
     def _add(self, sender: Sender, records: list[SinkRecord]) -> None:
         build, target = self._builder.build, self._builder.target
         documents: list[Document] = []
-        chunks = sender.begin({r.topic_partition: r.offset + 1 for r in records})
+        chunks = sender.begin({r.original_topic_partition: r.original_kafka_offset + 1 for r in records})
         for record in records:
             try:
                 built = build(record)
@@ -107,7 +107,7 @@ class ElasticsearchSinkTask(SinkTask):
                 continue
             if built is not None:
                 index = target(record.topic)
-                chunk = chunks[record.topic, record.partition]  # type: ignore[index]  # equal to TopicPartition
+                chunk = chunks[record.original_topic_partition]
                 chunk.open += 1
                 documents.append(Document(built[0], built[1], index, chunk, record))
                 if record.value is not None and not sender.knows(index):  # a tombstone has no schema

@@ -272,6 +272,14 @@ def test_keys_ids_and_versions():
     assert build(record({"a": 1}, topic="-Big_T"))[0]["index"]["_index"] == "big_t"
 
 
+def test_ids_say_where_a_record_was_read_not_where_a_transform_routed_it():
+    routed = record({"a": 1}).copy()
+    routed.topic = "elsewhere"
+    action, _ = build(routed, key__ignore="true")
+    assert action == {"index": {"_index": "elsewhere", "_id": "t+0+7"}}
+    assert routed.original_topic_partition == TopicPartition("t", 0)
+
+
 @pytest.mark.parametrize("key", [None, b"x", "", "é" * 300, "\ud800", {"a": 1}, True])
 def test_keys_that_are_no_ids_are_named(key):
     with pytest.raises(DataError, match="document's id"):
