@@ -7,7 +7,7 @@ runtime converts and sends its lists without ever making a record, at a fraction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from klamm_plugins.records import SourceRecord
@@ -32,7 +32,7 @@ class SourceBatch(Sequence[SourceRecord]):
         source_partition: dict[str, Any],
         topic: str,
         values: list[Any],
-        positions: list[Any],
+        positions: Sequence[Any],
         *,
         offset_name: str,
         value_schema: Schema | None = None,
@@ -56,6 +56,21 @@ class SourceBatch(Sequence[SourceRecord]):
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def __iter__(self) -> Iterator[SourceRecord]:
+        keys = [None] * len(self.values) if self.keys is None else self.keys
+        for value, position, key in zip(self.values, self.positions, keys, strict=True):
+            yield SourceRecord(
+                self.source_partition,
+                {self.offset_name: position},
+                self.topic,
+                self.partition,
+                self.key_schema,
+                key,
+                self.value_schema,
+                value,
+                self.timestamp,
+            )
 
     @overload
     def __getitem__(self, index: int) -> SourceRecord: ...

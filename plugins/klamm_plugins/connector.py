@@ -355,8 +355,8 @@ class SourceTask(ABC):
         """
 
     @abstractmethod
-    def poll(self) -> list[SourceRecord] | None:
-        """The next records; None or an empty list when there are none now.
+    def poll(self) -> Sequence[SourceRecord] | None:
+        """The next records, as a list or a `klamm_plugins.batch.SourceBatch`; None or an empty one when there are none now.
 
         It may block while it waits, for a second at most, and sleeps with `self.context.stopping.wait(seconds)`
         so that it returns at once when the task is to stop. A task that never returns is killed. Answer soon

@@ -2,10 +2,11 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_connectors.file.lines import LineSplitter
+from klamm_connectors.file.lines import AsciiEnds, LineSplitter
 
 PIECES = st.lists(
     st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"word", "ü€😀".encode(), b"\xff", b"\x85", b"\x0c"])
@@ -25,7 +26,7 @@ def test_any_cut_into_chunks_gives_the_same_lines(pieces, data):
     splitter = LineSplitter(0)
     found = []
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        found += splitter.feed(text[start:end])
+        found += splitter.feed(text[start:end]).pairs()
         assert splitter.position == end
     assert found == lines_of(text)
     assert splitter.position - splitter.pending == (found[-1][1] if found else 0)
@@ -39,10 +40,26 @@ def test_reading_on_from_any_record_gives_the_rest(pieces, data):
         return
     position = data.draw(st.sampled_from(lines))[1]
     splitter = LineSplitter(position)
-    assert splitter.feed(text[position:]) == [line for line in lines if line[1] > position]
+    assert splitter.feed(text[position:]).pairs() == [line for line in lines if line[1] > position]
 
 
 def test_only_line_ends_of_java_end_a_line():
-    assert LineSplitter(0).feed("a\x0bb\x0cc\x1cd\x85e\u2028f\n".encode()) == [
+    assert LineSplitter(0).feed("a\x0bb\x0cc\x1cd\x85e\u2028f\n".encode()).pairs() == [
         ("a\x0bb\x0cc\x1cd\x85e\u2028f", 15)
     ]
+
+
+@given(st.lists(st.text("abc ", max_size=5), max_size=20), st.integers(0, 50), st.data())
+def test_ends_of_ascii_lines_are_worked_out_when_asked(texts, start, data):
+    ends = AsciiEnds(texts, start)
+    expected, position = [], start
+    for text in texts:
+        position += len(text) + 1
+        expected.append(position)
+    assert list(ends) == expected
+    assert [ends[i] for i in range(-len(texts), len(texts))] == expected * 2
+    cut = data.draw(st.slices(len(texts)))
+    assert list(ends[cut]) == expected[cut]
+    assert list(ends[3:][1:4]) == expected[3:][1:4]
+    with pytest.raises(IndexError):
+        ends[len(texts)]

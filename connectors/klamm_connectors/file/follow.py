@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from klamm_connectors.file.lines import LineSplitter
+from klamm_connectors.file.lines import NONE, Lines, LineSplitter
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class FollowedFile:
             self._fd = None
         self._forget_left()
 
-    def read_lines(self) -> list[tuple[str, int]] | None:
+    def read_lines(self) -> Lines | None:
         """Lines of the next chunk, which may complete none; None when there is nothing new."""
         if self._fd is None and not self._open_first():
             return None
@@ -149,7 +149,7 @@ class FollowedFile:
             return False  # renamed or removed, and nothing in its place yet
         return there.st_size > 0 and (there.st_dev, there.st_ino) != self._identity
 
-    def _switch(self, opened: int) -> list[tuple[str, int]]:
+    def _switch(self, opened: int) -> Lines:
         """Go over to the new file; gives the last line of the old one when that has no end.
 
         That line's position is 0: what comes after it is the beginning of the new file.
@@ -168,7 +168,7 @@ class FollowedFile:
         self._splitter = LineSplitter(0)
         self._kept = b""
         self._warn_of_files_between(old)
-        return [] if rest is None else [(rest, 0)]
+        return NONE if rest is None else Lines([rest], [0])
 
     def _watch_left(self) -> None:
         """Warn when the file before this one grows after it was left, as a second writer may make it."""

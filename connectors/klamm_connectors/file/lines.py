@@ -7,13 +7,67 @@ the end of what is known so far may be half of a CRLF, so it waits for the next 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, overload
 
 _LINE: Final = re.compile(rb"([^\r\n]*)(?:\r\n|\n|\r)")
 
 
+class AsciiEnds(Sequence[int]):
+    """Where lines of ASCII text that end with LF end, worked out when somebody asks: mostly for the last one only."""
+
+    __slots__ = ("_start", "_texts")
+
+    def __init__(self, texts: list[str], start: int) -> None:
+        self._texts = texts
+        self._start = start
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[int]:
+        end = self._start
+        for text in self._texts:
+            end += len(text) + 1
+            yield end
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            first, end, step = index.indices(len(self._texts))
+            if step != 1:
+                return list(self)[index]
+            return AsciiEnds(self._texts[first:end], self._before(first))
+        count = len(self._texts)
+        if not -count <= index < count:
+            raise IndexError(index)
+        return self._before(index % count + 1)
+
+    def _before(self, count: int) -> int:
+        """The position after so many lines."""
+        return self._start + sum(map(len, self._texts[:count])) + count
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Texts of lines and, for each, the position after the line's end."""
+
+    texts: list[str]
+    ends: Sequence[int]
+
+    def pairs(self) -> list[tuple[str, int]]:
+        return list(zip(self.texts, self.ends, strict=True))
+
+
+NONE: Final = Lines([], [])
+
+
 class LineSplitter:
-    """Takes chunks, gives lines as (text, position after the line's end).
+    """Takes chunks, gives lines as texts and positions after the lines' ends.
 
     `position` is where the next chunk must come from; `pending` how many bytes of an unfinished line are held.
     Text is UTF-8; what is not becomes U+FFFD.
@@ -29,16 +83,16 @@ class LineSplitter:
     def pending(self) -> int:
         return len(self._tail)
 
-    def feed(self, chunk: bytes) -> list[tuple[str, int]]:
+    def feed(self, chunk: bytes) -> Lines:
         """Take the next bytes and give the lines that are complete now."""
         if not chunk:
-            return []
+            return NONE
         start = self.position - len(self._tail)
         self.position += len(chunk)
         end = _end_of_lines(chunk)
         if end == 0 and not self._tail.endswith(b"\r"):
             self._tail += chunk
-            return []
+            return NONE
         complete = bytes(self._tail) + chunk[:end]
         self._tail = bytearray(chunk[end:])
         if complete.endswith(b"\r") and not self._tail:
@@ -62,18 +116,21 @@ def _end_of_lines(data: bytes) -> int:
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
-def _split(data: bytes, position: int) -> list[tuple[str, int]]:
+def _split(data: bytes, position: int) -> Lines:
     """Lines of `data`, which ends with a line end and begins at `position`."""
-    if b"\r" in data:
-        return [(m[1].decode("utf-8", "replace"), position + m.end()) for m in _LINE.finditer(data)]
-    lines: list[tuple[str, int]] = []
-    if data.isascii():
+    if b"\r" not in data and data.isascii():
         # One decode for all: every character is a byte.
-        for text in data.decode("ascii").split("\n")[:-1]:
-            position += len(text) + 1
-            lines.append((text, position))
-        return lines
+        texts = data.decode("ascii").split("\n")
+        texts.pop()
+        return Lines(texts, AsciiEnds(texts, position))
+    texts, ends = [], []
+    if b"\r" in data:
+        for m in _LINE.finditer(data):
+            texts.append(m[1].decode("utf-8", "replace"))
+            ends.append(position + m.end())
+        return Lines(texts, ends)
     for line in data.split(b"\n")[:-1]:
         position += len(line) + 1
-        lines.append((line.decode("utf-8", "replace"), position))
-    return lines
+        texts.append(line.decode("utf-8", "replace"))
+        ends.append(position)
+    return Lines(texts, ends)

@@ -16,9 +16,10 @@ from typing import Any, Final
 from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between, invalid
 from klamm_base.version import __version__
 from klamm_connectors.file.follow import FollowedFile
+from klamm_connectors.file.lines import NONE, Lines
+from klamm_plugins.batch import SourceBatch
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition, SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
-from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import STRING
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class FileStreamSourceConnector(SourceConnector):
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads chunks and hands their lines over in batches; `_lines` are read and not yet handed over."""
+    """Reads chunks and hands their lines over in batches; `_lines` are read, those from `_next` on not yet handed over."""
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSourceTask"
 
@@ -134,8 +135,9 @@ class FileStreamSourceTask(SourceTask):
         self._batch_size = 0
         self._partition: dict[str, Any] = {}
         self._file = FollowedFile("", 0)
-        self._lines: list[tuple[str, int]] = []
+        self._lines = NONE
         self._next = 0
+        self._stamps = False
 
     def start(self, props: Mapping[str, str]) -> None:
         parsed = _parse(props)
@@ -143,6 +145,8 @@ class FileStreamSourceTask(SourceTask):
         self._topic = parsed["topic"]
         self._batch_size = parsed["batch.size"]
         self._partition = {FILENAME: path}
+        # What only the producer sees is stamped when it is sent; transforms may look at it before.
+        self._stamps = bool(props.get("transforms", "").strip())
         position = 0
         offset = self.context.offset(self._partition)
         if offset is not None:
@@ -151,13 +155,13 @@ class FileStreamSourceTask(SourceTask):
             log.info("%s: going on at byte %d", path, position)
         self._file = FollowedFile(path, position)
 
-    def poll(self) -> list[SourceRecord] | None:
-        if self._next >= len(self._lines):
+    def poll(self) -> SourceBatch | None:
+        if self._next >= len(self._lines.texts):
             self._next = 0
             self._lines = self._read_lines()
-            if not self._lines:
+            if not self._lines.texts:
                 return None
-        return self._records()
+        return self._batch()
 
     def stop(self) -> None:
         self._file.close()
@@ -168,26 +172,30 @@ class FileStreamSourceTask(SourceTask):
         if size is None:
             return None
         done = self._file.done
-        if 0 < self._next < len(self._lines):
-            done = self._lines[self._next - 1][1]
+        if 0 < self._next < len(self._lines.texts):
+            done = self._lines.ends[self._next - 1]
         return max(size - done, 0)
 
-    def _records(self) -> list[SourceRecord]:
-        batch = self._lines[self._next : self._next + self._batch_size]
-        self._next += len(batch)
-        partition, topic, schema, new = self._partition, self._topic, STRING, SourceRecord
-        now = time.time_ns() // 1_000_000
-        return [
-            new(partition, {POSITION: position}, topic, None, None, None, schema, text, now)
-            for text, position in batch
-        ]
+    def _batch(self) -> SourceBatch:
+        part = slice(self._next, self._next + self._batch_size)
+        texts = self._lines.texts[part]
+        self._next += len(texts)
+        return SourceBatch(
+            self._partition,
+            self._topic,
+            texts,
+            self._lines.ends[part],
+            offset_name=POSITION,
+            value_schema=STRING,
+            timestamp=time.time_ns() // 1_000_000 if self._stamps else None,
+        )
 
-    def _read_lines(self) -> list[tuple[str, int]]:
+    def _read_lines(self) -> Lines:
         """Lines of the next chunk; when there is nothing, wait a little and look once more."""
         lines = self._file.read_lines()
         if lines is None and not self.context.stopping.wait(_WAIT_S):
             lines = self._file.read_lines()
-        return lines or []
+        return lines or NONE
 
 
 def _parse(props: Mapping[str, str]) -> dict[str, Any]:

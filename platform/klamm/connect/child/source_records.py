@@ -59,6 +59,8 @@ class SourceRecords:
         if isinstance(records, SourceBatch) and not self._records:
             yield from self._of_columns(records)
             return
+        if isinstance(records, SourceBatch):
+            records = list(records)
         if self._chain:
             pairs: Sequence[Made] = self._chain.apply(records, self._tolerance)
         else:
@@ -74,7 +76,7 @@ class SourceRecords:
                     part.topic, part.key_schema, part.keys, part.value_schema, part.values
                 )
             except Exception:
-                yield from map(self._of_records, _alike([(r, r) for r in part]))
+                yield from map(self._of_records, _alike([(r, r) for r in list(part)]))
                 continue
             yield Chunk(
                 topic=part.topic,
