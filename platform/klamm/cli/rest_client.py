@@ -6,19 +6,20 @@ command is parsed, so that every command has the same three.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.client import HTTPResponse
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from klamm_base.errors import ConfigError, KlammError
+
+if TYPE_CHECKING:  # every command imports this module; few need them
+    import ssl
+    from http.client import HTTPResponse
 
 TIMEOUT_S: Final = 95.0  # a worker answers within 90 s or says that it cannot
 PASSWORD_ENV: Final = "KLAMM_REST_PASSWORD"  # noqa: S105 - the variable's name
@@ -148,11 +149,15 @@ def _credentials() -> dict[str, str]:
     if _given.token is not None:
         return {"Authorization": f"Bearer {_given.token}"}
     if _given.user is not None:
+        import base64
+
         return {"Authorization": "Basic " + base64.b64encode(_given.user.encode()).decode()}
     return {}
 
 
 def _context() -> ssl.SSLContext:
+    import ssl
+
     try:
         return ssl.create_default_context(cafile=str(_given.cacert) if _given.cacert else None)
     except (OSError, ssl.SSLError) as e:

@@ -27,9 +27,8 @@ READ_S: Final = 10.0
 _SENT: Final = (
     hdrs.AUTHORIZATION, hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.IF_MATCH, SIGNATURE_HEADER, ALGORITHM_HEADER
 )  # fmt: skip
-_NOT_RETURNED: Final = frozenset(
-    {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
-)
+# The rest (CORS, response.http.headers.config) is added here again.
+_RETURNED: Final = frozenset({"content-type", "location", "allow", "www-authenticate"})
 
 
 @web.middleware
@@ -82,6 +81,8 @@ async def _send(request: web.Request, url: str) -> web.Response:
         address,
         data=await request.read() or None,
         headers=headers,
+        # Without a body there is no type of it either: Kafka's workers refuse aiohttp's (415).
+        skip_auto_headers=(hdrs.CONTENT_TYPE,),
         allow_redirects=False,
         timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
     ) as answer:
@@ -92,5 +93,5 @@ async def _send(request: web.Request, url: str) -> web.Response:
             await runtime.config_log.read_to_end(READ_S)
         except LogError as e:
             log.warning("what was forwarded could not be read back: %s", e)
-    kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_RETURNED}
+    kept = {k: v for k, v in answer.headers.items() if k.lower() in _RETURNED}
     return web.Response(status=answer.status, body=body, headers=kept)

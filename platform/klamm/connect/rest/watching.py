@@ -42,6 +42,8 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     listener = bus.listen(after)
     try:
         await response.prepare(request)
+        if request.method == "HEAD":
+            return response
         await response.write(_COMMENT)
         events = aiter(listener)
         upcoming = asyncio.ensure_future(anext(events))
