@@ -1,7 +1,8 @@
 """The fork server: a warm, single-threaded process that forks children and holds the worker's lease.
 
-Started as `python -m klamm.connect.forkserver CONTROL_FD LEASE_FD`. It imports once what every child needs,
-and no plugin. The worker asks for a child with `{"method": "fork", "id"}` and two descriptors (the
+Started as `python -m klamm.connect.forkserver CONTROL_FD LEASE_FD`, with or without an environment laid over it
+(`klamm.environments.overlay`). It imports once what every child needs, Klamm's own converters and transforms among it,
+and no other plugin. The worker asks for a child with `{"method": "fork", "id"}` and two descriptors (the
 child's control socket, its output); what the child is to do comes on that control socket. It answers
 `{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event": "exited", "id", "code", "signal"}`.
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 PRELOAD: Final = (
     "confluent_kafka",
     "orjson",
-    "klamm_plugins",
+    "klamm_plugins.builtin",
     "klamm.connect.child.main",
     "klamm.connect.child.connector_host",
     "klamm.connect.child.calls",

@@ -19,7 +19,7 @@ def look(site: str) -> dict[str, list[object]]:
     found = [e for d in distributions(path=[site]) for e in d.entry_points if e.group == GROUP]
     manager = PluginManager.of(found)
     return {
-        "entry_points": [e.name for e in found],
+        "entry_points": sorted(e.name for e in found),
         "plugins": [row(each) for each in manager.plugins()],
         "broken": [list(each) for each in manager.broken],
     }

@@ -105,8 +105,7 @@ def _crashed(site: Path, why: str, said: IO[bytes]) -> Contents:
 
     said.seek(0)
     words = said.read().decode(errors="replace")[-_LAST_WORDS:]
-    names = tuple(
-        e.name for d in distributions(path=[str(site)]) for e in d.entry_points if e.group == "klamm"
-    )
+    entry_points = (e for d in distributions(path=[str(site)]) for e in d.entry_points)
+    names = tuple(sorted(e.name for e in entry_points if e.group == "klamm"))
     broken = tuple(Broken(name, f"It cannot be inspected: {why}", words or why) for name in names)
     return Contents(entry_points=names, plugins=(), broken=broken)

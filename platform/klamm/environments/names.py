@@ -16,7 +16,7 @@ _REQUIREMENT: Final = re.compile(
     r"\s*(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[^\]]*\])?\s*(?P<rest>.*)",
     re.DOTALL,
 )
-_SPECIFIER: Final = re.compile(r"\(?\s*((?:[<>=!~]=?=?\s*[^\s,;()]+\s*,?\s*)*)\)?\s*")
+_SPECIFIER: Final = re.compile(r"\(?\s*((?:(?:===|==|~=|!=|<=|>=|<|>)\s*[^\s,;()<>=!~]+\s*,?\s*)*)\)?\s*")
 
 
 class Requirement(NamedTuple):

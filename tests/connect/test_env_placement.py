@@ -1,0 +1,100 @@
+"""Which packages and entry points a configuration needs, and which version of a plugin is meant."""
+
+import pytest
+
+from klamm.connect.model import PluginInfo
+from klamm.connect.placement import needs
+from klamm.connect.plugins import PluginRegistry, PluginVersionNotFound
+from klamm_base.errors import ConfigError
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+WORKER = {"key.converter": JSON, "value.converter": JSON, "header.converter": HEADERS}
+
+
+def plugin(name, kind, version, package="", module="m"):
+    return PluginInfo(name, kind, version, (name, name.rpartition(".")[2]), (f"ep-{module}", module), package)
+
+
+REGISTRY = PluginRegistry(
+    [
+        plugin(JSON, "converter", "0.1", module="builtin"),
+        plugin(HEADERS, "header_converter", "0.1", module="builtin"),
+        plugin("acme.Src", "source", "1.0", "acme==1.0", "acme"),
+        plugin("acme.Src", "source", "2.0", "acme==2.0", "acme"),
+        plugin("acme.Conv", "converter", "1.0", "acme==1.0", "acme"),
+        plugin("acme.Conv", "converter", "2.0", "acme==2.0", "acme"),
+        plugin("acme.Conv", "converter", "3.0", "conv==3.0", "conv"),
+        plugin("acme.Mask", "transformation", "1.0", "mask==1.0", "mask"),
+        plugin("acme.If", "predicate", "1.0", "mask==1.0", "mask"),
+        plugin("one.Twin", "sink", "1.0", "one==1"),
+        plugin("two.Twin", "sink", "1.0", "two==1"),
+        plugin("acme.Beside", "sink", "1.0", "", "beside"),
+        plugin("acme.Beside", "sink", "1.0", "beside==1.0", "beside"),
+    ]
+)
+
+CASES = [
+    ({"connector.class": "acme.Src"}, ("acme==2.0",)),
+    ({"connector.class": "Src"}, ("acme==2.0",)),
+    ({"connector.class": "acme.Src", "connector.plugin.version": "latest"}, ("acme==2.0",)),
+    ({"connector.class": "acme.Src", "connector.plugin.version": "1.0"}, ("acme==1.0",)),
+    ({"connector.class": "acme.Src", "connector.plugin.version": "[1.0,2.0)"}, ("acme==1.0",)),
+    # Without a version the connector's own package comes first, as with Kafka's class loaders.
+    ({"connector.class": "acme.Src", "connector.plugin.version": "1.0", "key.converter": "acme.Conv"}, ("acme==1.0",)),
+    ({"connector.class": "acme.Src", "key.converter": "Conv", "key.converter.plugin.version": "3.0"},
+     ("acme==2.0", "conv==3.0")),
+    ({"connector.class": "acme.Src", "key.converter": "Conv", "key.converter.plugin.version": "[3,)"},
+     ("acme==2.0", "conv==3.0")),
+    ({"connector.class": "acme.Src", "transforms": "a, b", "transforms.a.type": "acme.Mask"},
+     ("acme==2.0", "mask==1.0")),
+    ({"connector.class": "acme.Src", "predicates": "p", "predicates.p.type": "acme.If"}, ("acme==2.0", "mask==1.0")),
+    ({"connector.class": "acme.Src", "transforms.a.type": "acme.Mask"}, ("acme==2.0",)),
+    ({"connector.class": "acme.Beside"}, ("beside==1.0",)),
+    ({"connector.class": "no.Such"}, ()),
+    ({"connector.class": "Twin"}, ()),
+    ({}, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "packages"), CASES)
+def test_the_packages_of_a_configuration(config, packages):
+    assert needs(REGISTRY, config, WORKER).packages == packages
+
+
+def test_entry_points_are_those_that_are_needed_the_connectors_first():
+    config = {"connector.class": "acme.Src", "transforms": "a", "transforms.a.type": "acme.Mask"}
+    found = needs(REGISTRY, config, WORKER).entry_points
+    assert found == (("ep-acme", "acme"), ("ep-builtin", "builtin"), ("ep-mask", "mask"))
+
+
+def test_the_workers_converter_and_its_version_count_where_the_connector_has_none():
+    worker = WORKER | {"key.converter": "acme.Conv", "key.converter.plugin.version": "1.0"}
+    assert needs(REGISTRY, {"connector.class": "acme.Src"}, worker).packages == ("acme==1.0", "acme==2.0")
+    own = {"connector.class": "acme.Src", "key.converter": JSON}
+    assert needs(REGISTRY, own, worker).packages == ("acme==2.0",)
+
+
+def test_a_version_that_is_not_there_is_kafkas_error():
+    config = {"connector.class": "acme.Src", "connector.plugin.version": "[3.0,4.0)"}
+    with pytest.raises(PluginVersionNotFound) as raised:
+        needs(REGISTRY, config, WORKER)
+    assert str(raised.value) == (
+        "Plugin acme.Src not found that matches the version range [3.0,4.0), available versions: [1.0, 2.0]"
+    )
+    assert (raised.value.key, raised.value.versions) == ("connector.plugin.version", ["1.0", "2.0"])
+
+
+def test_a_version_that_is_none_is_an_error_of_its_key():
+    config = {"connector.class": "acme.Src", "key.converter": JSON, "key.converter.plugin.version": "[1.0"}
+    with pytest.raises(
+        ConfigError, match=r"Invalid value \[1.0 for configuration key.converter.plugin.version: "
+    ):
+        needs(REGISTRY, config, WORKER)
+
+
+def test_versions_and_the_newest():
+    assert REGISTRY.versions("acme.Conv", "converter") == ["1.0", "2.0", "3.0"]
+    assert REGISTRY.connector("acme.Src").version == "2.0"
+    assert REGISTRY.connector("acme.Src", "1.0").package == "acme==1.0"
+    assert REGISTRY.connector("acme.Src", "7") is None
