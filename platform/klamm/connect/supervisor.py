@@ -204,11 +204,18 @@ class Supervisor:
             unit.set_paused(paused)
 
     async def restart(self, target: TaskId | str) -> None:
-        """Stop and start a task, or (by name) a connector; its restart budget is full again."""
+        """Stop and start a task, or (by name) a connector, in the environment that its packages have now; its restart
+        budget is full again.
+        """
         async with self._lock(target):
-            if (unit := self._units.get(target)) is not None:
-                await self._end(unit, self._graceful_s)
-                self._begin(unit.renewed())
+            if (unit := self._units.get(target)) is None:
+                return
+            await self._end(unit, self._graceful_s)
+            config: Mapping[str, str] = unit.spec.get("connector_config") or unit.spec["config"]
+            try:
+                self._begin(await self._placed(target, unit.order, unit.limits, config, unit.spec["worker"]))
+            except KlammError as e:
+                self._not_started(target, e)
 
     def progress(self, task: TaskId) -> Progress | None:
         """The last word of a task about its progress, None when there is none."""
@@ -233,21 +240,27 @@ class Supervisor:
             async with self._lock(key):
                 if (running := self._units.get(key)) is not None:
                     await self._end(running, self._graceful_s)
-                placement = await self._place(config, worker)
-                self._begin(
-                    Unit(
-                        key,
-                        order | {"entry_points": placement.entry_points},
-                        self._around,
-                        limits,
-                        site=placement.site,
-                    )
-                )
+                self._begin(await self._placed(key, order, limits, config, worker))
         except KlammError as e:
-            name, number = key if isinstance(key, TaskId) else (key, None)
-            self._around.on_event(
-                StateEvent(connector=name, task=number, state=State.FAILED, trace=f"{type(e).__name__}: {e}")
-            )
+            self._not_started(key, e)
+
+    def _not_started(self, key: TaskId | str, error: KlammError) -> None:
+        name, number = key if isinstance(key, TaskId) else (key, None)
+        trace = f"{type(error).__name__}: {error}"
+        self._around.on_event(StateEvent(connector=name, task=number, state=State.FAILED, trace=trace))
+
+    async def _placed(
+        self,
+        key: TaskId | str,
+        order: Message,
+        limits: Limits,
+        config: Mapping[str, str],
+        worker: Mapping[str, str],
+    ) -> Unit:
+        """A unit in the environment of its packages. A connector's process imports the connector alone."""
+        placement = await self._place(config, worker)
+        wanted = placement.entry_points if isinstance(key, TaskId) else placement.entry_points[:1]
+        return Unit(key, order | {"entry_points": wanted}, self._around, limits, site=placement.site)
 
     def _lock(self, key: TaskId | str) -> asyncio.Lock:
         """Starts and stops of one target follow each other: two processes of one task would write twice."""

@@ -132,9 +132,20 @@ class Unit:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"unit {self.key}")
 
-    def renewed(self) -> Unit:
-        """The same, with no past."""
-        return Unit(self.key, self._order, self._around, self._limits, site=self.site)
+    @property
+    def order(self) -> Message:
+        """The first message to each of its processes, as things are now (paused or not)."""
+        return self._order
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The ConnectorSpec or TaskSpec in it."""
+        spec: dict[str, Any] = self._order["spec"]
+        return spec
 
     async def stop(self, timeout_s: float) -> None:
         """Gracefully, then by force; returns when the process is gone."""

@@ -10,11 +10,12 @@ import json
 import os
 import sys
 from importlib.metadata import distributions
+from typing import Any
 
 from klamm_plugins.discovery import GROUP, PluginDesc, PluginManager
 
 
-def look(site: str) -> dict[str, list[object]]:
+def look(site: str) -> dict[str, Any]:
     """Rows of the plugins of a site folder, and of what could not be loaded."""
     found = [e for d in distributions(path=[site]) for e in d.entry_points if e.group == GROUP]
     manager = PluginManager.of(found)
