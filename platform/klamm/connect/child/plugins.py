@@ -19,7 +19,6 @@ KEY: Final = "key.converter"
 VALUE: Final = "value.converter"
 HEADER: Final = "header.converter"
 DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
-_NOT_SUPPORTED: Final = ("transforms", "predicates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,6 @@ def connector_class(
             key="connector.class",
         )
     return plugins.find_connector(config["connector.class"])
-
-
-def refuse_unsupported(config: Mapping[str, str]) -> None:
-    """Raise ConfigError for what would change records and is not there: ignoring it would corrupt them."""
-    for name in _NOT_SUPPORTED:
-        if config.get(name, "").strip():
-            raise ConfigError(
-                f"Invalid value {config[name]} for configuration {name}: not supported by this version of Klamm",
-                key=name,
-            )
 
 
 def converters(plugins: PluginManager, connector: Mapping[str, str], worker: Mapping[str, str]) -> Converters:

@@ -129,29 +129,29 @@ class TransformChain:
 
     def apply(self, records: Sequence[R], tolerance: Errors) -> list[tuple[R, R | None]]:
         """Every record with what is to take its place; None when it is dropped or left out."""
-        places: Sequence[int] = range(len(records))
-        current: list[Any] = list(records)
+        originals = list(records)  # once: a batch makes its records anew each time
+        places: Sequence[int] = range(len(originals))
+        current: list[Any] = originals
         for stage in self.stages:
             try:
                 current = stage.apply_many(current)
             except Exception:
                 # Which record it was is found, and judged, one by one.
-                originals = [records[p] for p in places]
                 current = [
-                    _apply_one(stage, original, record, tolerance)
-                    for original, record in zip(originals, current, strict=True)
+                    _apply_one(stage, originals[place], record, tolerance)
+                    for place, record in zip(places, current, strict=True)
                 ]
             if not all(current):  # records are true, None is not
                 places = [p for p, record in zip(places, current, strict=True) if record is not None]
                 current = [record for record in current if record is not None]
                 if not current:
                     break
-        if len(current) == len(records):
-            return list(zip(records, current, strict=True))
-        made: list[R | None] = [None] * len(records)
+        if len(current) == len(originals):
+            return list(zip(originals, current, strict=True))
+        made: list[R | None] = [None] * len(originals)
         for place, record in zip(places, current, strict=True):
             made[place] = record
-        return list(zip(records, made, strict=True))
+        return list(zip(originals, made, strict=True))
 
     def trace(self, record: Record) -> Iterator[Step]:
         """One record through the chain, step by step, up to where it is dropped or fails. For dry runs."""
