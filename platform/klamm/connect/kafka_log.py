@@ -101,12 +101,7 @@ def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
     else:
         log.info("created topic %s with %d partitions", topic.name, topic.partitions)
         return
-    resource = ConfigResource(ResourceType.TOPIC, topic.name)
-    try:
-        found = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
-    except KafkaException as e:
-        raise LogError(f"cannot read the configuration of topic {topic.name}: {e.args[0].str()}") from None
-    policy = found["cleanup.policy"].value
+    policy = _cleanup_policy(admin, topic.name)
     if policy != "compact":
         raise ConfigError(
             f"Topic '{topic.name}' supplied via the '{topic.key}' property is required to have "
@@ -116,6 +111,23 @@ def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
             f"--config cleanup.policy=compact",
             key=topic.key,
         )
+
+
+def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
+    """Of a topic that another worker may be making at this moment: not every broker need know it yet."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    deadline = time.monotonic() + ADMIN_TIMEOUT_S
+    while True:
+        try:
+            found = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
+        except KafkaException as e:
+            error = e.args[0]
+            if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise LogError(f"cannot read the configuration of topic {topic}: {error.str()}") from None
+            time.sleep(RETRY_S)
+        else:
+            policy: str | None = found["cleanup.policy"].value
+            return policy
 
 
 def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, str]:

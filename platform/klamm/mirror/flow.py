@@ -22,12 +22,12 @@ from typing import Final
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
-from klamm.connect.membership import Membership
 from klamm.connect.model import State, TaskId
 from klamm.connect.place import SoleMember
 from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
+from klamm.mirror.owner import Membership
 from klamm_base.errors import ConfigError, KlammError
 from klamm_mirror.mm2_config import CHECKPOINT, Flow, connectors_of
 

@@ -1,12 +1,10 @@
-"""One worker per `group.id`: a member of the Kafka group, so that a second worker is refused and not just wrong.
+"""One process per flow: a member of the Kafka group, so that a second one is refused and not just wrong.
 
-The worker joins the group with protocol type `connect`, as Kafka's workers do. The group's leader names one owner,
-who runs everything: the member that already runs, else the leader itself. Anybody else leaves and ends with a
-sentence that names the owner. Membership is static (by host name and REST port), so that a worker that was killed
-and started again takes its own place at once instead of waiting for its old session to end. While the broker is
+A flow's worker joins the group with protocol type `connect`, as Kafka's workers do, but does not share: the group's
+leader names one owner, who runs everything: the member that already runs, else the leader itself. Anybody else leaves
+and ends with a sentence that names the owner. Membership is static (the flow of the file), so that a process that was
+killed and started again takes its own place at once instead of waiting for its old session to end. While the broker is
 away the owner keeps running.
-
-Several workers that share the work come later; the assignment is then what changes.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ import orjson
 
 from klamm.connect.config import WorkerConfig
 from klamm_base.errors import KlammError
+from klamm_base.security import ClientSecurity
 from klamm_broker.client import ClientError, Cluster
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.heartbeat import HeartbeatRequest
@@ -107,7 +106,11 @@ class Membership:
         self._url = url
         self._id = f"{socket.gethostname()}:{url.rpartition(':')[2]}"
         self._on_generation = on_generation
-        self._cluster = Cluster(",".join(config["bootstrap.servers"]), client_id="klamm-connect")
+        self._cluster = Cluster(
+            ",".join(config["bootstrap.servers"]),
+            client_id="klamm-mirror",
+            security=ClientSecurity.from_properties(config.client),
+        )
         self._member_id = ""
         self._generation = -1
         self._running = False
@@ -115,15 +118,6 @@ class Membership:
 
     async def join(self) -> None:
         """Become the owner and keep it alive from now on. Raises MembershipLost when another worker is."""
-        protocol = self._config.raw.get("security.protocol", "PLAINTEXT").upper()
-        if protocol != "PLAINTEXT":
-            log.warning(
-                "group %s is not joined: that works with security.protocol=PLAINTEXT only, so far, not %s. "
-                "See to it that this is the group's only worker",
-                self._group,
-                protocol,
-            )
-            return
         await self._join_until_settled()
         self._running = True
         self._heart = asyncio.create_task(self._beat(), name="membership")
@@ -206,8 +200,8 @@ class Membership:
         if owner.id != self._id:
             await self._say_goodbye()
             raise MembershipLost(
-                f"worker {owner.worker_id} already runs in group {self._group} (REST at {owner.url}); several workers "
-                "in one group come later. Stop that one, or give this worker another group.id and other storage topics"
+                f"worker {owner.worker_id} already runs in group {self._group} (REST at {owner.url}); a flow is "
+                "run by one process. Stop that one first"
             )
 
     @property
