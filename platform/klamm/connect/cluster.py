@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -31,13 +32,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEND_S: Final = 30.0
-PROGRESS_S: Final = 1.0  # a worker that does not answer by then shows no progress
-PROGRESS_FRESH_S: Final = 0.5
+TELL_S: Final = 1.0  # of a worker that does not answer by then no progress is shown
+TOLD_FRESH_S: Final = 0.5
 KEY_RETRY_S: Final = 1.0
 
 
 class LeaderBusy(KlammError):
     """The leader could not take something just now; the sentence says why. To be sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What other workers tell of what they run: by task (`name-0`) `progress` and `restart`, by connector `restart`; keys
+    without a value are left out.
+    """
+
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    connectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Cluster:
@@ -50,9 +61,9 @@ class Cluster:
         self._news = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
         self._key_task: asyncio.Task[None] | None = None
-        self._progress: dict[str, Any] = {}
-        self._progress_at = 0.0
-        self._progress_lock = asyncio.Lock()
+        self._told = Elsewhere()
+        self._told_at = 0.0
+        self._telling = asyncio.Lock()
 
     # Who leads
 
@@ -221,44 +232,52 @@ class Cluster:
         """The client for other workers' REST."""
         import aiohttp
 
+        from klamm.connect.rest.server import client_context
+
         if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=False)
+            tls = client_context(self._runtime.config)
+            connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         return self._session
 
     # What others tell
 
-    async def progress(self) -> Mapping[str, Any]:
-        """Progress of the tasks on the group's other workers (`name-0`), as far as they answer in time."""
+    async def elsewhere(self) -> Elsewhere:
+        """How what runs on the group's other workers is, as far as they answer in time."""
         if self.group is None or self._runtime.configs.session_key is None:
-            return {}
-        async with self._progress_lock:
-            if time.monotonic() - self._progress_at > PROGRESS_FRESH_S:
+            return Elsewhere()
+        async with self._telling:
+            if time.monotonic() - self._told_at > TOLD_FRESH_S:
                 urls = {u for u in await self._urls() if u.startswith("http") and u != self._runtime.url}
-                answers = await asyncio.gather(*(self._progress_of(url) for url in urls))
-                self._progress = {task: told for each in answers for task, told in each.items()}
-                self._progress_at = time.monotonic()
-        return self._progress
+                answers = await asyncio.gather(*(self._ask(url) for url in urls))
+                self._told = Elsewhere(
+                    tasks={k: v for each in answers for k, v in each.tasks.items()},
+                    connectors={k: v for each in answers for k, v in each.connectors.items()},
+                )
+                self._told_at = time.monotonic()
+        return self._told
 
     async def _urls(self) -> list[str]:
         assert self.group is not None, "looked"
         try:
-            async with asyncio.timeout(PROGRESS_S):
+            async with asyncio.timeout(TELL_S):
                 return list((await self.group.members()).values())
         except (KlammError, TimeoutError) as e:
             log.debug("the group's members are not known: %s", e)
             return []
 
-    async def _progress_of(self, url: str) -> dict[str, Any]:
+    async def _ask(self, url: str) -> Elsewhere:
         import aiohttp
 
         try:
             async with self.http().get(
-                url.rstrip("/") + "/internal/progress", headers=self.signed(b""), timeout=_timeout(PROGRESS_S)
+                url.rstrip("/") + "/internal/tasks", headers=self.signed(b""), timeout=_timeout(TELL_S)
             ) as answer:
-                return dict(orjson.loads(await answer.read())) if answer.status == 200 else {}
+                told = orjson.loads(await answer.read()) if answer.status == 200 else {}
+                return Elsewhere(tasks=told.get("tasks", {}), connectors=told.get("connectors", {}))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KlammError) as e:
-            log.debug("%s does not tell its tasks' progress: %s", url, e)
-            return {}
+            log.debug("%s does not tell how its tasks are: %s", url, e)
+            return Elsewhere()
 
 
 def _timeout(seconds: float) -> aiohttp.ClientTimeout:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Final
 
 from klamm.connect.model import TaskId
+from klamm.connect.usage import usage_of
 
 LEAST_S: Final = 5.0  # a shorter time says little
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Loads:
@@ -29,9 +27,10 @@ class Loads:
         seen, loads = {}, {}
         for task in self._tasks():
             pid = self._pid(task)
-            used = None if pid is None else cpu_s(pid)
-            if pid is None or used is None:
+            usage = None if pid is None else usage_of(pid)
+            if pid is None or usage is None:
                 continue
+            used = usage.cpu_s
             since, before = self._seen.get(pid, (now, used))
             if now - since >= LEAST_S:
                 loads[str(task)] = (used - before) / (now - since)
@@ -42,13 +41,3 @@ class Loads:
                     loads[str(task)] = self._loads[str(task)]
         self._seen, self._loads = seen, loads
         return loads
-
-
-def cpu_s(pid: int) -> float | None:
-    """User and system time of a process, None when there is none (or no /proc)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS

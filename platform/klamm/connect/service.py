@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any, Final
 
+from klamm.connect.cluster import Elsewhere
 from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, NAME
 from klamm.connect.errors import AlreadyExists, BadRequest, Forbidden, NotFound, RequestError, Starting
 from klamm.connect.events import EventBus
@@ -20,6 +21,7 @@ from klamm.connect.offsets import ConnectorOffsets
 from klamm.connect.plugins import PluginRegistry
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.runtime import Runtime
+from klamm.connect.secrets import conceal
 from klamm.connect.stores import (
     RestartRequest,
     Status,
@@ -32,6 +34,7 @@ from klamm.connect.stores import (
 )
 from klamm.connect.supervisor import PluginCallError
 from klamm.connect.validation import PluginAnswer, config_infos, errors_of, plugin_keys
+from klamm_base.errors import ConfigError
 from klamm_base.properties import suggestion
 
 log = logging.getLogger(__name__)
@@ -199,7 +202,10 @@ class ConnectService:
         for each in [*chosen, *(plan["tasks"] if include_tasks else [])]:
             if not only_failed or each["state"] == State.FAILED:
                 each["state"] = State.RESTARTING
-                each.pop("progress", None)
+        # A worker of Apache's that has passed the request on knows its own keys only.
+        for each in [plan["connector"], *plan["tasks"]]:
+            each.pop("progress", None)
+            each.pop("restart", None)
         return plan
 
     async def restart_task(self, id: TaskId) -> None:
@@ -217,45 +223,60 @@ class ConnectService:
     # State
 
     async def status(self, name: str) -> dict[str, Any]:
-        status = self._runtime.statuses.get(name)
-        if status is None:
+        """Kafka's keys, and our own: `progress` of tasks that run, `restart` of what has failed."""
+        statuses = self._runtime.statuses
+        if statuses.get(name) is None:
+            raise NotFound(f"No status found for connector {name}")
+        tasks = statuses.tasks(name)
+        elsewhere = await self._elsewhere([name, *tasks])
+        status = statuses.get(name)
+        if status is None:  # gone while others were asked
             raise NotFound(f"No status found for connector {name}")
         config = self._runtime.configs.config(name) or {}
+        here = name in self._runtime.herder.assigned.connectors
         return {
             "name": name,
-            "connector": {**_state(status), **self._restart(name)},
-            "tasks": await self._task_states(self._runtime.statuses.tasks(name)),
+            "connector": _state(status)
+            | (self.details(name) if here else elsewhere.connectors.get(name, {})),
+            "tasks": [self._task_state(task, elsewhere) for task in tasks if statuses.get(task) is not None],
             "type": self._type(config),
         }
 
     async def task_status(self, id: TaskId) -> dict[str, Any]:
-        if self._runtime.statuses.get(id) is None:
-            raise NotFound(f"No status found for task {id}")
-        return (await self._task_states([id]))[0]
+        if self._runtime.statuses.get(id) is not None:
+            elsewhere = await self._elsewhere([id])
+            if self._runtime.statuses.get(id) is not None:
+                return self._task_state(id, elsewhere)
+        raise NotFound(f"No status found for task {id}")
 
-    async def _task_states(self, tasks: Sequence[TaskId]) -> list[dict[str, Any]]:
-        here = self._runtime.herder.assigned.tasks
-        elsewhere = await self._runtime.cluster.progress() if any(t not in here for t in tasks) else {}
-        return [self._task_state(task, elsewhere.get(str(task))) for task in tasks]
+    async def _elsewhere(self, targets: Sequence[str | TaskId]) -> Elsewhere:
+        """What the other workers say, if any of these runs there."""
+        assigned = self._runtime.herder.assigned
+        if all(t in (assigned.tasks if isinstance(t, TaskId) else assigned.connectors) for t in targets):
+            return Elsewhere()
+        return await self._runtime.cluster.elsewhere()
 
-    def _task_state(self, id: TaskId, elsewhere: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Kafka's keys, and our own: `progress`, while the task runs (`details` only where a task has some), `restart` once it
-        has failed.
-        """
+    def _task_state(self, id: TaskId, elsewhere: Elsewhere) -> dict[str, Any]:
         status = self._runtime.statuses.get(id)
-        if status is None:  # gone while others were asked
-            raise NotFound(f"No status found for task {id}")
-        answer = {"id": id.task, **_state(status)}
-        progress = self._runtime.children.progress(id)
-        shown = dict(elsewhere or {}) if progress is None else asdict(progress)
-        if shown and status.state in {State.RUNNING, State.PAUSED}:
-            if not shown.get("details"):
-                shown.pop("details", None)
-            answer["progress"] = shown
-        return answer | self._restart(id)
+        assert status is not None, "callers looked"
+        here = id in self._runtime.herder.assigned.tasks
+        details = dict(self.task_details(id) if here else elsewhere.tasks.get(str(id), {}))
+        if status.state not in {State.RUNNING, State.PAUSED}:
+            details.pop("progress", None)
+        return {"id": id.task, **_state(status), **details}
 
-    def _restart(self, target: str | TaskId) -> dict[str, Any]:
-        """What the restart policy said of its last failure."""
+    def task_details(self, id: TaskId) -> dict[str, Any]:
+        """Of a task on this worker: `progress` (`details` only where it has some) and `restart`."""
+        progress = self._runtime.children.progress(id)
+        if progress is None:
+            return self.details(id)
+        shown = asdict(progress)
+        if not progress.details:
+            del shown["details"]
+        return {"progress": shown, **self.details(id)}
+
+    def details(self, target: str | TaskId) -> dict[str, Any]:
+        """Of what runs on this worker: `restart`, what the restart policy said of its last failure."""
         note = self._runtime.children.restarts(target)
         if note is None:
             return {}
@@ -294,12 +315,14 @@ class ConnectService:
 
     async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Install a package on the workers of the group; what is installed now."""
+        await self._runtime.cluster.require_leader()
         done = (await self._runtime.plugin_admin.install(spec)).to_json()
         self.events.publish("plugin.installed", {"name": done["name"], "version": done["version"]})
         return done
 
     async def remove_plugin(self, name: str, version: str | None) -> dict[str, Any]:
         """Remove a package; what it was."""
+        await self._runtime.cluster.require_leader()
         gone = (await self._runtime.plugin_admin.remove(name, version)).to_json()
         self.events.publish("plugin.removed", {"name": gone["name"], "version": gone["version"]})
         return gone
@@ -320,24 +343,34 @@ class ConnectService:
         return {"connector": name, "type": self._type(config), "results": results}
 
     async def validate(self, config: ConfigWithNulls, *, plugin: str | None = None) -> dict[str, Any]:
-        """Kafka's validate answer; `plugin` is the one that the URL names."""
+        """Kafka's validate answer; `plugin` is the one that the URL names. References are checked by their values
+        and shown as references.
+        """
+        secrets = self._runtime.config.secrets
+        try:
+            resolved = await secrets.resolve_soon({k: v for k, v in config.items() if v is not None})
+        except ConfigError as e:
+            raise BadRequest(str(e)) from None
+        given = resolved.config
+        config = {**config, **given}
         found = self._connector_plugin(config, plugin)
-        given = {k: v for k, v in config.items() if v is not None}
         try:
             answer = PluginAnswer.from_json(await self._runtime.validate(given))
         except PluginCallError as e:
             if e.kind == ErrorClass.CONFIG:
-                raise BadRequest(str(e)) from None
+                raise BadRequest(secrets.redact(str(e))) from None
             raise RequestError(f"Plugin {config[CONNECTOR_CLASS]} did not validate its config: {e}") from None
         if found is None:
             self._plugins.learn(given[CONNECTOR_CLASS], answer.plugin)
-        return config_infos(
+        infos = config_infos(
             config=config,
             answer=answer,
             worker=self._runtime.config.for_tasks(),
             registry=self._plugins,
             converter_keys={name: await self._keys_of(given[name]) for name in CONVERTERS if given.get(name)},
         )
+        conceal(infos["configs"], resolved, secrets)
+        return infos
 
     def _connector_plugin(self, config: ConfigWithNulls, plugin: str | None) -> PluginInfo | None:
         """The config's plugin, None for one that at most a child can find. BadRequest if the config has none."""

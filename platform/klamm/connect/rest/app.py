@@ -103,7 +103,7 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     _row("GET", CONNECTOR + "/tasks", connectors.get_tasks, VIEW, {200: list[shapes.TaskInfo]}),
     _row("POST", CONNECTOR + "/tasks", internal.put_tasks, WORKER, {200: None}, 400, 403, 409, query=(FORWARD,)),
     _row("PUT", CONNECTOR + "/fence", internal.fence, WORKER, {200: None}, 400, 403, 409, query=(FORWARD,)),
-    _row("GET", "/internal/progress", internal.progress, WORKER, {200: dict[str, Any]}, 400, 403),
+    _row("GET", "/internal/tasks", internal.tasks, WORKER, {200: dict[str, Any]}, 400, 403),
     _row("GET", TASK + "/status", connectors.get_task_status, VIEW, {200: shapes.TaskState}),
     _row("POST", TASK + "/restart", connectors.restart_task, OPERATE, {204: None}, 409, query=(FORWARD,)),
     _row(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -36,12 +35,17 @@ async def fence(request: web.Request) -> web.Response:
     return empty(200)
 
 
-async def progress(request: web.Request) -> web.Response:
-    """GET /internal/progress: how far the tasks on this worker are."""
+async def tasks(request: web.Request) -> web.Response:
+    """GET /internal/tasks: how what runs on this worker is."""
     runtime = request.app[SERVICE].runtime
     await runtime.cluster.verify(request.headers, await request.read())
-    found = {task: runtime.children.progress(task) for task in runtime.herder.assigned.tasks}
-    return json_response({str(task): asdict(told) for task, told in found.items() if told is not None})
+    assigned = runtime.herder.assigned
+    return json_response(
+        {
+            "tasks": {str(task): request.app[SERVICE].task_details(task) for task in assigned.tasks},
+            "connectors": {name: request.app[SERVICE].details(name) for name in assigned.connectors},
+        }
+    )
 
 
 def _task_configs(body: bytes) -> list[dict[str, str]]:
