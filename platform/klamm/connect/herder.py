@@ -99,9 +99,18 @@ class _Connector:
 
 
 class Herder:
-    """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed."""
+    """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed; `current` a
+    configuration with the last known values of its references.
+    """
 
-    def __init__(self, *, worker: Mapping[str, str], find_plugin: Callable[[str], PluginInfo | None]) -> None:
+    def __init__(
+        self,
+        *,
+        worker: Mapping[str, str],
+        find_plugin: Callable[[str], PluginInfo | None],
+        current: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda config: config,
+    ) -> None:
+        self._current = current
         self._worker = dict(worker)
         self._find_plugin = find_plugin
         self._connectors: dict[str, _Connector] = {}
@@ -366,7 +375,7 @@ class Herder:
 
     def _ask(self, name: str, found: _Connector) -> list[Action]:
         self._forget_question(found)
-        return [ComputeTasks(name, tasks_max(found.config), found.epoch)]
+        return [ComputeTasks(name, tasks_max(self._current(found.config)), found.epoch)]
 
     def _forget_question(self, found: _Connector) -> None:
         self._epoch += 1
@@ -381,10 +390,11 @@ class Herder:
         found = self._connectors.get(name)
         if found is None or found.epoch != epoch:
             return []
-        limit = tasks_max(found.config)
+        values = self._current(found.config)
+        limit = tasks_max(values)
         if len(configs) > limit:
             why = f"the connector made {len(configs)} task configs, but tasks.max is {limit}"
-            if enforce_tasks_max(found.config):
+            if enforce_tasks_max(values):
                 return self._fail(name, f"{why}. Raise tasks.max, or set tasks.max.enforce=false to allow it")
             log.warning("connector %s: %s; tasks.max.enforce=false allows it", name, why)
         found.retries = 0

@@ -120,7 +120,9 @@ class Runtime:
         self.children = make_children(self)
         self.admin = make_admin(client)
         self.producer = LogProducer(client)
-        self.herder = Herder(worker=config.for_tasks(), find_plugin=self._find_plugin)
+        self.herder = Herder(
+            worker=config.for_tasks(), find_plugin=self._find_plugin, current=config.secrets.current
+        )
         self.config_log = KafkaBasedLog(config["config.storage.topic"], client, self._on_config)
         self.offset_log = KafkaBasedLog(config["offset.storage.topic"], client, self.offsets.apply)
         self.status_board = StatusBoard(self)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import Type
 from klamm_base.errors import ConfigError
-from klamm_base.redaction import HIDDEN, Redactor, is_secret_name, secret_values
+from klamm_base.redaction import HIDDEN, Redactor, secret_values
 from klamm_base.references import Reference, references_in, replaced, with_references
 from klamm_plugins.config_provider import ConfigData, ConfigProvider
 from klamm_plugins.config_provider_discovery import find_config_provider
@@ -59,6 +59,7 @@ class Secrets:
         self._providers = dict(providers or {})
         self.redactor = Redactor()
         self._unknown: set[str] = set()
+        self._last: dict[Reference, str] = {}
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str]) -> Secrets:
@@ -105,6 +106,7 @@ class Secrets:
             found |= {Reference(provider, path, key): data.data[key] for key in keys}
             ttls += [] if data.ttl_ms is None else [data.ttl_ms]
         values = {key: replaced(text, found.get) for key, text in config.items()}
+        self._last |= found
         self.redactor.add(found.values())
         self.redactor.add(secret_values(values, typed))
         return Resolved(config=values, raw=config, found=found, ttl_ms=min(ttls, default=None))
@@ -137,6 +139,12 @@ class Secrets:
         except TimeoutError:
             raise ConfigError(f"the config providers did not answer within {RESOLVE_S:g} s") from None
 
+    def current(self, config: Mapping[str, str]) -> Mapping[str, str]:
+        """A configuration with the values that were last got for its references; asks nobody."""
+        if not any("${" in text for text in config.values()):
+            return config
+        return {key: replaced(text, self._last.get) for key, text in config.items()}
+
     def redact(self, text: str) -> str:
         """The text without secrets."""
         return self.redactor.redact(text)
@@ -166,31 +174,18 @@ class Secrets:
             log.warning("%s: ${%s:...} is not replaced: %s has no %s", key, provider, PROVIDERS, provider)
 
 
-def concealed(answer: dict[str, Any], resolved: Resolved, secrets: Secrets) -> dict[str, Any]:
-    """A plugin's validate answer with references where it was given values, and no secret in its sentences."""
+def conceal(rows: Iterable[dict[str, Any]], resolved: Resolved, secrets: Secrets) -> None:
+    """Rows of a validate answer: references where values were checked, and no secret in their sentences."""
     typed: list[str] = []
-    for row in answer["values"]:
+    values: list[dict[str, Any]] = []
+    for row in rows:
         definition, value = row["definition"], row["value"]
         name = value["name"]
+        values.append(value)
         if definition is not None and definition["type"] == Type.PASSWORD:
             typed.append(name)
         if references_in(resolved.raw.get(name, "")) and value["value"] not in {None, HIDDEN}:
             value["value"] = resolved.raw[name]
     secrets.redactor.add(secret_values(resolved.config, typed))
-    for row in answer["values"]:
-        row["value"]["errors"] = [secrets.redact(e) for e in row["value"]["errors"]]
-    return answer
-
-
-def hide(config: Mapping[str, str], typed: Iterable[str] = ()) -> dict[str, str]:
-    """A configuration as an answer may show it: literal secrets are hidden, references stay."""
-    names = set(typed)
-    return {
-        key: HIDDEN if value and (key in names or is_secret_name(key)) and not references_in(value) else value
-        for key, value in config.items()
-    }
-
-
-def unhide(config: Mapping[str, Any], stored: Mapping[str, str]) -> dict[str, Any]:
-    """A configuration that comes back from whom `hide` showed it: hidden values are the stored ones."""
-    return {key: stored.get(key, value) if value == HIDDEN else value for key, value in config.items()}
+    for value in values:
+        value["errors"] = [secrets.redact(error) for error in value["errors"]]

@@ -31,7 +31,7 @@ from klamm.connect.model import (
 from klamm.connect.override_policy import warn_of_overrides
 from klamm.connect.placement import Placement
 from klamm.connect.restart_policy import ErrorClass, RestartPolicy
-from klamm.connect.secrets import Secrets, concealed
+from klamm.connect.secrets import Secrets, conceal
 from klamm.connect.unit import PluginCallError, Surroundings, Unit
 from klamm.connect.usage import Usage
 from klamm_base.errors import ConfigError, KlammError
@@ -211,8 +211,9 @@ class Supervisor:
             if (unit := self._units.get(target)) is None:
                 return
             await self._end(unit, self._graceful_s)
-            config: Mapping[str, str] = unit.spec.get("connector_config") or unit.spec["config"]
+            raw: Mapping[str, str] = unit.spec.get("connector_config") or unit.spec["config"]
             try:
+                config = (await self._secrets.resolve_soon(raw)).config
                 self._begin(await self._placed(target, unit.order, unit.limits, config, unit.spec["worker"]))
             except KlammError as e:
                 self._not_started(target, e)
@@ -236,6 +237,7 @@ class Supervisor:
         self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
     ) -> None:
         try:
+            config = (await self._secrets.resolve_soon(config)).config
             limits = Limits.of(worker, config)
             async with self._lock(key):
                 if (running := self._units.get(key)) is not None:
@@ -341,7 +343,9 @@ class Supervisor:
         if message["event"] == "failed":
             raise PluginCallError.from_notice(message)
         result = message["result"]
-        return concealed(result, resolved, self._secrets) if method == "validate" else result
+        if method == "validate":
+            conceal(result["values"], resolved, self._secrets)
+        return result
 
     async def _placement_of_call(self, method: str, params: dict[str, Any]) -> Placement:
         """Where the plugins are that a call is about."""

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from aiohttp import hdrs, web
@@ -108,30 +108,42 @@ def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
         timeout_s = endpoint.timeout_s if endpoint is not None else REQUEST_TIMEOUT_S
-        return await _answered(request, handler, timeout_s)
+        answer = await _answered(request, handler, timeout_s)
+        if isinstance(answer, Failed):
+            secrets = request.app[SERVICE].runtime.config.secrets
+            return error_response(answer.status, secrets.redact(answer.message), answer.headers)
+        return answer
 
     return check
 
 
-async def _answered(request: web.Request, handler: Handler, timeout_s: float) -> web.StreamResponse:
+class Failed(NamedTuple):
+    """An error answer that is not written yet."""
+
+    status: int
+    message: str
+    headers: dict[str, str] | None = None
+
+
+async def _answered(request: web.Request, handler: Handler, timeout_s: float) -> web.StreamResponse | Failed:
     try:
         async with asyncio.timeout(timeout_s or None):
             return await handler(request)
     except web.HTTPException as e:
         headers = {str(hdrs.ALLOW): e.headers[hdrs.ALLOW]} if hdrs.ALLOW in e.headers else None
-        return error_response(e.status, f"HTTP {e.status} {HTTPStatus(e.status).phrase}", headers)
+        return Failed(e.status, f"HTTP {e.status} {HTTPStatus(e.status).phrase}", headers)
     except RequestError as e:
-        return error_response(e.status, str(e))
+        return Failed(e.status, str(e))
     except RecordTooLarge as e:
-        return error_response(400, str(e))
+        return Failed(400, str(e))
     except TimeoutError:
-        return error_response(500, f"Request timed out after {timeout_s:g} s")
+        return Failed(500, f"Request timed out after {timeout_s:g} s")
     except KlammError as e:
         log.error("%s %s: %s", request.method, request.path, e)  # noqa: TRY400 - a sentence, no bug
-        return error_response(500, str(e))
+        return Failed(500, str(e))
     except Exception as e:
         log.exception("%s %s", request.method, request.path)
-        return error_response(500, f"{type(e).__name__} (the worker's log has the details)")
+        return Failed(500, f"{type(e).__name__} (the worker's log has the details)")
 
 
 def readiness(endpoints: Mapping[Any, Endpoint]) -> Middleware:

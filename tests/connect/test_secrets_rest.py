@@ -1,0 +1,130 @@
+"""A worker with config providers and an override policy, over REST."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.broker import new_name
+from support.connect_worker import WorkerProcess, wait_for, worker_properties
+
+SECRET = "hunter2-of-rest"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secrets")
+    (folder / "s.properties").write_text(
+        f"password={SECRET}\ntasks=2\nfile={folder}/in.txt\nbatch={SECRET}\n"
+    )
+    (folder / "in.txt").write_text("one\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def worker(bootstrap, folder):
+    properties = {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": str(folder),
+        "connector.client.config.override.policy": "Allowlist",
+        "connector.client.config.override.allowlist": "linger.ms, compression.type,interceptor.classes",
+        "producer.interceptor.classes": "com.example.Interceptor",
+        "producer.compression.zstd.level": "3",
+    }
+    process = WorkerProcess(worker_properties(bootstrap, new_name(), **properties), folder)
+    try:
+        yield process.wait_ready()
+    finally:
+        process.end()
+
+
+def test_rest_a_connector_with_references_runs_and_only_they_are_shown(worker, folder):
+    name, reference = new_name(), f"${{file:{folder}/s.properties:"
+    config = {
+        "connector__class": "FileStreamSource",
+        "topic": name,
+        "file": reference + "file}",
+        "tasks__max": reference + "tasks}",
+        "some__password": reference + "password}",
+    }
+    answer = worker.create(name, **config)
+    assert answer.status == 201, answer.body
+    worker.wait_state(name, "RUNNING", "RUNNING")
+    shown = worker.get(f"/connectors/{name}")
+    tasks = worker.get(f"/connectors/{name}/tasks")
+    assert shown["config"]["file"] == config["file"]
+    assert tasks[0]["config"]["file"] == config["file"]
+    assert SECRET not in str([shown, tasks]) + worker.log
+    wait_for(lambda: worker.get(f"/connectors/{name}/offsets")["offsets"], lambda: worker.log)
+
+
+def test_rest_validation_looks_at_values_and_shows_references(worker, folder):
+    reference = f"${{file:{folder}/s.properties:password}}"
+    config = {"connector.class": "FileStreamSource", "name": "x", "topic": reference}
+    config["tasks.max"] = reference
+    path = "/connector-plugins/FileStreamSource/config/validate"
+    answer = worker.request("PUT", path, config).json
+    rows = {r["value"]["name"]: r["value"] for r in answer["configs"]}
+    assert rows["tasks.max"]["errors"][:1] == [
+        "Invalid value [hidden] for configuration tasks.max: Not a number of type INT"
+    ]
+    assert rows["topic"]["value"] == reference
+    refused = worker.request("POST", "/connectors", {"name": "x", "config": config})
+    assert refused.status == 400
+    assert SECRET not in str(answer) + str(refused.body)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("${file:%s/s.properties:absent}", "no such value"),
+        ("${file:/etc/passwd:root}", "is not allowed to be accessed"),
+    ],
+)
+def test_rest_a_reference_without_a_value_is_a_bad_request(worker, folder, value, said):
+    text = value.replace("%s", str(folder))
+    answer = worker.create(new_name(), connector__class="FileStreamSource", topic="t", file=text)
+    assert answer.status == 400
+    assert said in answer.json["message"]
+    assert answer.json["message"].startswith("file: ")
+
+
+def test_rest_overrides_outside_of_the_policy_are_errors(worker):
+    config = {"connector.class": "FileStreamSource", "name": "x", "topic": "t"}
+    config |= {
+        "producer.override.acks": "1",
+        "producer.override.linger.ms": "soon",
+        "consumer.override.linger.ms": "5",
+    }
+    answer = worker.request("PUT", "/connector-plugins/FileStreamSource/config/validate", config).json
+    found = {
+        r["value"]["name"]: r["value"]["errors"]
+        for r in answer["configs"]
+        if ".override." in r["value"]["name"]
+    }
+    assert found["producer.override.acks"] == [
+        "The 'Allowlist' policy does not allow 'acks' to be overridden in the connector configuration."
+    ]
+    assert "Invalid value soon for configuration linger.ms" in found["producer.override.linger.ms"][0]
+    assert found["consumer.override.linger.ms"] == []
+    assert sum(map(len, found.values())) == 2
+    assert worker.request("POST", "/connectors", {"name": "x", "config": config}).status == 400
+
+
+def test_rest_what_has_no_counterpart_is_warned_of_once(worker, folder):
+    name = new_name()
+    override = {"producer__override__interceptor__classes": "com.example.Own"}
+    worker.create(
+        name, connector__class="FileStreamSource", topic=name, file=str(folder / "in.txt"), **override
+    )
+    worker.wait_state(name, "RUNNING", "RUNNING")
+    worker.request("POST", f"/connectors/{name}/restart?includeTasks=true")
+    worker.wait_state(name, "RUNNING", "RUNNING")
+    said = [line for line in worker.log.splitlines() if "has no effect" in line]
+    for what in (
+        "producer.interceptor.classes has no effect: Java classes cannot run here",
+        "producer.compression.zstd.level has no effect: compression.type is none",
+        f"connector {name}: producer.override.interceptor.classes has no effect: Java classes cannot run here",
+    ):
+        assert len([line for line in said if line.endswith(what)]) == 1, said
