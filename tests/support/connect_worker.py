@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -46,6 +47,8 @@ def worker_properties(bootstrap: str, group: str, **more: str) -> dict[str, str]
 class WorkerProcess:
     """A worker; `log` is its standard error so far."""
 
+    https = False
+
     def __init__(self, properties: dict[str, str], directory: Path, *, python_path: str = "") -> None:
         self._properties = properties
         self._log_path = directory / f"worker-{time.monotonic_ns()}.log"
@@ -77,7 +80,8 @@ class WorkerProcess:
             assert time.monotonic() < deadline, f"the worker is not ready:\n{self.log}"
             line += self.process.stdout.read() or b""
             time.sleep(0.02)
-        assert line.startswith(b"ready rest=http://127.0.0.1:"), line
+        assert line.startswith((b"ready rest=http://127.0.0.1:", b"ready rest=https://127.0.0.1:")), line
+        self.https = line.startswith(b"ready rest=https")
         self.port = int(line.rsplit(b":", 1)[1])
         return self
 
@@ -95,13 +99,20 @@ class WorkerProcess:
         sent = dict(headers or {})
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        connection = self._connect(timeout_s)
         try:
             connection.request(method, path, body=data, headers=sent)
             found = connection.getresponse()
             return Response(found.status, found.reason, dict(found.getheaders()), found.read())
         finally:
             connection.close()
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        if not self.https:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=anybody)
 
     def get(self, path: str) -> Any:
         return self.request("GET", path).json

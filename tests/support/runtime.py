@@ -24,12 +24,12 @@ NO_BROKER = "127.0.0.1:1"
 QUICK = RestartPolicy(max_restarts=3, backoff_ms=50, backoff_max_ms=100)
 
 
-def install_plugins(directory: Path) -> str:
-    """Make the entry point of `support.runtime_plugins`; the PYTHONPATH that children need."""
+def install_plugins(directory: Path, module: str = "support.runtime_plugins") -> str:
+    """Make the entry point of a module with plugins; the PYTHONPATH that children need."""
     info = directory / "runtime_test_plugins-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: runtime-test-plugins\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[klamm]\nruntime-test = support.runtime_plugins\n")
+    (info / "entry_points.txt").write_text(f"[klamm]\nruntime-test = {module}\n")
     # What is there already stays: the tests may run on another checkout than the installed one.
     return os.pathsep.join(filter(None, [str(directory), str(TESTS), os.environ.get("PYTHONPATH")]))
 
