@@ -89,37 +89,30 @@ def _worker(runtime: Runtime, local: _Local) -> Iterator[Family]:
 
 
 def _group(runtime: Runtime) -> Iterator[Family]:
-    """What the worker's place in its group is; a worker without a group (standalone) has none."""
-    membership: Any = getattr(runtime, "membership", None)
-    if membership is None:
+    """The worker's place in its group; a standalone worker has none."""
+    from klamm.connect.group.membership import GroupMembership
+
+    group = runtime.cluster.group
+    if not isinstance(group, GroupMembership):
         return
-    prefix = "kafka_connect_coordinator"
-    for name, about in (
-        ("assigned_connectors", "Connectors that are assigned to this worker."),
-        ("assigned_tasks", "Tasks that are assigned to this worker."),
-    ):
-        value = getattr(membership, name, None)
-        if value is not None:
-            yield gauge(f"{prefix}_{name}", about, int(value))
+    prefix = "kafka_connect_coordinator_assigned"
+    yield gauge(f"{prefix}_connectors", "Connectors assigned to this worker.", group.assigned_connectors)
+    yield gauge(f"{prefix}_tasks", "Tasks assigned to this worker.", group.assigned_tasks)
     prefix = "kafka_connect_worker_rebalance"
-    attributes: tuple[tuple[str, str, str, str], ...] = (
-        ("rebalancing", "rebalancing", "gauge", "1 while the worker rebalances."),
-        ("completed_rebalances_total", "rebalances", "counter", "Rebalances since the start."),
-        ("klamm_failed", "failed_rebalances", "counter", "Attempts to rebalance that failed."),
-        ("epoch", "generation", "gauge", "Generation of the group."),
-        ("rebalance_max_time_ms", "rebalance_max_ms", "gauge", "The longest rebalance, ms."),
-        ("rebalance_avg_time_ms", "rebalance_avg_ms", "gauge", "A rebalance on average, ms."),
-        ("time_since_last_rebalance_ms", "since_rebalance_ms", "gauge", "Since the last rebalance, ms."),
-    )
-    for name, attribute, kind, about in attributes:
-        value = getattr(membership, attribute, None)
-        if value is None or callable(value):
-            continue
-        full = "klamm_connect_failed_rebalances_total" if name == "klamm_failed" else f"{prefix}_{name}"
-        yield counter(full, about, value) if kind == "counter" else gauge(full, about, _number(value))
-    leader = getattr(membership, "leader_url", None)
-    if leader:
-        yield gauge(f"{prefix}_leader_name", "The leader, as a label.", 1, leader_name=str(leader))
+    yield gauge(f"{prefix}_rebalancing", "1 while the worker rebalances.", int(group.rebalancing))
+    yield counter(f"{prefix}_completed_rebalances_total", "Rebalances since the start.", group.rebalances)
+    yield gauge(f"{prefix}_epoch", "Generation of the group.", group.generation)
+    yield gauge(f"{prefix}_rebalance_max_time_ms", "The longest rebalance, ms.", group.rebalance_ms_max)
+    mean = group.rebalance_ms_total / group.rebalances if group.rebalances else 0
+    yield gauge(f"{prefix}_rebalance_avg_time_ms", "A rebalance on average, ms.", mean)
+    if group.last_rebalance_at_ms is not None:
+        since = time.monotonic() * 1000 - group.last_rebalance_at_ms
+        yield gauge(f"{prefix}_time_since_last_rebalance_ms", "Since the last rebalance, ms.", since)
+    leader = {"leader_name": group.leader_url or "unknown"}
+    yield Family(f"{prefix}_leader_name", "gauge", "The leader, as a label.", [Sample(leader, 1)])
+    failed = "Attempts to rebalance that failed."
+    yield counter("klamm_connect_failed_rebalances_total", failed, group.failed_rebalances)
+    yield counter("klamm_connect_heartbeats_total", "Heartbeats that were answered.", group.heartbeats)
 
 
 def _connectors(runtime: Runtime, local: _Local) -> Iterator[Family]:
@@ -230,7 +223,3 @@ def _task(task: TaskId) -> dict[str, str | int]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: Number) -> Number:
-    return int(value) if isinstance(value, bool) else value

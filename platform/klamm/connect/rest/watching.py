@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -58,7 +58,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
                 return response
             upcoming = asyncio.ensure_future(anext(events))
             if _wanted(request, event, kinds, connectors):
-                await response.write(_frame(event))
+                await response.write(_frame(event, _visible(request, event)))
     except ConnectionResetError:
         return response
     finally:
@@ -79,14 +79,24 @@ def _wanted(request: web.Request, event: Event, kinds: set[str], connectors: lis
         return False
     name = event.data.get("connector")
     if name is None:
-        return True
+        return not connectors or event.kind == "missed"
     chosen = not connectors or any(fnmatchcase(name, pattern) for pattern in connectors)
     return chosen and may_view(request, name)
 
 
-def _frame(event: Event) -> bytes:
-    data = orjson.dumps({"at_ms": event.at_ms, **event.data})
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)
+def _visible(request: web.Request, event: Event) -> dict[str, Any]:
+    """The event's data; in lists of connectors and tasks (`name-0`) only those that the caller may see."""
+    data = dict(event.data)
+    if isinstance(data.get("connectors"), list):
+        data["connectors"] = [name for name in data["connectors"] if may_view(request, name)]
+    if isinstance(data.get("tasks"), list):
+        data["tasks"] = [task for task in data["tasks"] if may_view(request, task.rpartition("-")[0])]
+    return data
+
+
+def _frame(event: Event, data: dict[str, Any]) -> bytes:
+    text = orjson.dumps({"at_ms": event.at_ms, **data})
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), text)
 
 
 async def get_metrics(request: web.Request) -> web.StreamResponse:
