@@ -60,6 +60,7 @@ def committed_values(
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
         }
     )
     try:

@@ -11,6 +11,7 @@ Thread rule: public methods are called in the event loop; `_read` is the only co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -335,6 +336,9 @@ class KafkaBasedLog:
                 **_QUIET,
             }
         )
+        with contextlib.suppress(KafkaException):
+            # A consumer that does not know the leaders yet looks again after half a second.
+            consumer.list_topics(self.topic, timeout=ADMIN_TIMEOUT_S)
         consumer.assign([TopicPartition(self.topic, p, OFFSET_BEGINNING) for p in partitions])
         return consumer
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 KEY: Final = "offsets.storage.topic"
 _ASK_S: Final = 10.0
-_STEP_S: Final = 0.1
+_STEP_S: Final = 0.02
 _RETRY_S: Final = 0.2
 # Errors of librdkafka itself (no connection, no leader known) are below zero.
 _LOCAL_BELOW: Final = 0
@@ -104,6 +104,8 @@ class OffsetTopic:
             }
         )
         self._reached = dict.fromkeys(partitions, 0)
+        # A consumer that does not know the leaders yet looks again after half a second.
+        self._patiently(lambda: consumer.list_topics(self._topic, timeout=_ASK_S), deadline)
         consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in partitions])
         return consumer
 
