@@ -133,8 +133,18 @@ def envelope(schema: Any, value: Any) -> Any:
 
 
 def comparable(answer: Answer) -> Answer:
-    """What both must agree on: of an error, that there is one."""
-    return {"error": True} if "error" in answer else answer
+    """What both must agree on: of an error, that there is one; of a map without text keys, not its order."""
+    return {"error": True} if "error" in answer else _ordered(answer)
+
+
+def _ordered(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {k: _ordered(v) for k, v in data.items()}
+    if isinstance(data, list):
+        made = [_ordered(v) for v in data]
+        pairs = all(isinstance(v, list) and len(v) == 2 for v in made)
+        return sorted(made, key=json.dumps) if pairs else made
+    return data
 
 
 def digest(question: Question) -> str:

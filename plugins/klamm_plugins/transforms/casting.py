@@ -44,13 +44,22 @@ def caster(schema: Schema | None, target: Type) -> Convert:
         convert = _converter(target, None)
         return lambda value: None if value is None else convert(_plain(value))
     if schema.type not in INPUTS:
-        raise DataError(
-            f"Cast transformation does not support casting from {schema.type.name}; supported types are {names(INPUTS)}"
-        )
+        return _only_null(schema)
     convert = _converter(target, schema)
     if target is not Type.STRING and is_logical(schema) and not is_decimal(schema):
         return lambda value: None if value is None else convert(to_primitive(schema, value))
     return lambda value: None if value is None else convert(value)
+
+
+def _only_null(schema: Schema) -> Convert:
+    def refuse(value: Any) -> None:
+        if value is not None:
+            raise DataError(
+                f"Cast transformation does not support casting from {schema.type.name}; supported types are "
+                f"{names(INPUTS)}"
+            )
+
+    return refuse
 
 
 def _converter(target: Type, schema: Schema | None) -> Convert:

@@ -139,7 +139,7 @@ class TimestampConverter(PartTransformation):
         convert: Convert = self._untyped
         for field in schema.fields:
             if field.name == self._field:
-                place, convert = field.index, self._converters[_kind(field.schema)]
+                place, convert = field.index, self._of_field(field.schema)
                 builder.field(field.name, _TARGETS[self._target][field.schema.optional])
             else:
                 builder.field(field.name, field.schema)
@@ -159,6 +159,18 @@ class TimestampConverter(PartTransformation):
         return Plan(
             updated, lambda value: None if value is None else Struct.of_checked(updated, converted(value))
         )
+
+    def _of_field(self, schema: Schema) -> Convert:
+        """A struct that is null has no field that could be of a wrong type."""
+        try:
+            return self._converters[_kind(schema)]
+        except ConnectError as e:
+            why = str(e)
+
+        def refuse(_: Any) -> Any:
+            raise ConnectError(why)
+
+        return refuse
 
     def _map(self, value: Any) -> dict[str, Any] | None:
         if value is None:
