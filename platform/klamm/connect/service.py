@@ -18,7 +18,8 @@ from klamm.connect.events import EventBus
 from klamm.connect.kafka_log import LogError
 from klamm.connect.model import PluginInfo, State, TaskId
 from klamm.connect.offsets import ConnectorOffsets
-from klamm.connect.plugins import PluginRegistry
+from klamm.connect.placement import CONNECTOR_VERSION
+from klamm.connect.plugins import CONNECTOR_TYPES, PluginRegistry
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.runtime import Runtime
 from klamm.connect.secrets import conceal
@@ -33,7 +34,8 @@ from klamm.connect.stores import (
     task_records,
 )
 from klamm.connect.supervisor import PluginCallError
-from klamm.connect.validation import PluginAnswer, config_infos, errors_of, plugin_keys
+from klamm.connect.validation import PluginAnswer, config_infos, errors_of, no_such_version, plugin_keys
+from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
 from klamm_base.properties import suggestion
 
@@ -56,7 +58,8 @@ class ConnectService:
         self._runtime = runtime
         self.cluster_id: str | None = None
         self.offsets = ConnectorOffsets(runtime)
-        self._converter_keys: dict[str, list[dict[str, Any]]] = {}
+        self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+        self._keys_from: PluginRegistry | None = None
         self.ready = False
 
     @property
@@ -237,7 +240,7 @@ class ConnectService:
         return {
             "name": name,
             "connector": _state(status)
-            | (self.details(name) if here else elsewhere.connectors.get(name, {})),
+            | dict(self.details(name) if here else elsewhere.connectors.get(name, {})),
             "tasks": [self._task_state(task, elsewhere) for task in tasks if statuses.get(task) is not None],
             "type": self._type(config),
         }
@@ -303,15 +306,22 @@ class ConnectService:
         found = self._plugins.connectors if connectors_only else self._plugins.all
         return [{"class": p.plugin_class, "type": p.type, "version": p.version} for p in found]
 
-    async def plugin_config(self, name: str) -> list[dict[str, Any]]:
-        """Every key that a plugin takes."""
+    async def plugin_config(self, name: str, version: str | None = None) -> list[dict[str, Any]]:
+        """Every key that a plugin takes, in the newest version or one of these (KIP-891)."""
+        await self._runtime.plugin_admin.look()
         try:
-            own = await self._runtime.children.call("plugin_config", {"plugin": name})
+            why = self._plugins.version_error(name, (), version)
+        except BadVersion as e:
+            raise BadRequest(f"version: {e}") from None
+        if why is not None:
+            raise BadRequest(why)
+        try:
+            own = await self._runtime.children.call("plugin_config", {"plugin": name, "version": version})
         except PluginCallError as e:
             if e.kind == ErrorClass.CONFIG:
                 raise NotFound(f"Unknown plugin {name}.") from None
             raise RequestError(f"Plugin {name} did not say what it takes: {e}") from None
-        return plugin_keys(own, self._plugins.connector(name), self._plugins)
+        return plugin_keys(own, self._plugins.connector(name, version), self._plugins)
 
     async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Install a package on the workers of the group; what is installed now."""
@@ -353,7 +363,19 @@ class ConnectService:
             raise BadRequest(str(e)) from None
         given = resolved.config
         config = {**config, **given}
+        await self._runtime.plugin_admin.look()
         found = self._connector_plugin(config, plugin)
+        worker = self._runtime.config.for_tasks()
+        try:
+            why = self._plugins.version_error(
+                given[CONNECTOR_CLASS], CONNECTOR_TYPES, given.get(CONNECTOR_VERSION)
+            )
+        except BadVersion as e:
+            raise BadRequest(f"{CONNECTOR_VERSION}: {e}") from None
+        if why is not None and found is not None:
+            infos = no_such_version(why, config=config, plugin=found, worker=worker, registry=self._plugins)
+            conceal(infos["configs"], resolved, secrets)
+            return infos
         try:
             answer = PluginAnswer.from_json(await self._runtime.validate(given))
         except PluginCallError as e:
@@ -365,9 +387,13 @@ class ConnectService:
         infos = config_infos(
             config=config,
             answer=answer,
-            worker=self._runtime.config.for_tasks(),
+            worker=worker,
             registry=self._plugins,
-            converter_keys={name: await self._keys_of(given[name]) for name in CONVERTERS if given.get(name)},
+            converter_keys={
+                name: await self._keys_of(given[name], given.get(f"{name}.plugin.version"))
+                for name in CONVERTERS
+                if given.get(name)
+            },
         )
         conceal(infos["configs"], resolved, secrets)
         return infos
@@ -383,17 +409,24 @@ class ConnectService:
             raise BadRequest(f"Included connector type {wanted} does not match request type {plugin}")
         return found
 
-    async def _keys_of(self, converter: str) -> list[dict[str, Any]]:
-        if converter not in self._converter_keys:
+    async def _keys_of(self, converter: str, version: str | None) -> list[dict[str, Any]]:
+        """What a converter takes; asked once, until plugins come or go."""
+        if self._keys_from is not self._plugins:
+            self._converter_keys.clear()
+            self._keys_from = self._plugins
+        asked = (converter, version)
+        if asked not in self._converter_keys:
             try:
-                found = await self._runtime.children.call("plugin_config", {"plugin": converter})
+                found = await self._runtime.children.call(
+                    "plugin_config", {"plugin": converter, "version": version}
+                )
             except PluginCallError as e:
-                # A class that is not there is an error of the key itself, which validation reports.
+                # A class or version that is not there is an error of the key itself, which validation reports.
                 if e.kind != ErrorClass.CONFIG:
                     raise RequestError(f"Converter {converter} did not say what it takes: {e}") from None
-                found = []
-            self._converter_keys[converter] = found
-        return self._converter_keys[converter]
+                return []
+            self._converter_keys[asked] = found
+        return self._converter_keys[asked]
 
     async def checked(self, name: str, config: ConfigWithNulls) -> Config:
         """A config with its name, valid; BadRequest with every error otherwise."""
