@@ -24,6 +24,8 @@ class SchemaAndValue(NamedTuple):
 
 
 NULL = SchemaAndValue(None, None)
+Columns = tuple[Sequence[Schema | None], Sequence[Any]]
+"""Schemas and values, as many and in the same order."""
 
 
 class Converter(Plugin, ABC):
@@ -57,6 +59,15 @@ class Converter(Plugin, ABC):
         """`to_connect_data` for a list; raises as `from_connect_data_many`."""
         convert = self.to_connect_data
         return [convert(topic, v) for v in values]
+
+    def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
+        """The same as a column of schemas and one of values, which is what a sink's records are made of. Override it
+        where values have one schema: a pair for each costs more than many a conversion.
+        """
+        if not values:
+            return (), ()
+        schemas, data = zip(*self.to_connect_data_many(topic, values), strict=True)
+        return schemas, data
 
 
 class HeaderConverter(Plugin, ABC):

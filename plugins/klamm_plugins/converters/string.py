@@ -11,7 +11,7 @@ from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Width, invalid
 from klamm_base.version import __version__
-from klamm_plugins.converter import Converter, HeaderConverter, SchemaAndValue
+from klamm_plugins.converter import Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import OPTIONAL_STRING, Schema
@@ -93,6 +93,16 @@ class StringConverter(Converter, HeaderConverter):
     def to_connect_data_many(self, topic: str, values: Sequence[bytes | None]) -> list[SchemaAndValue]:
         encoding, schema, new = self._encoding, OPTIONAL_STRING, SchemaAndValue
         return [_NULL if v is None else new(schema, v.decode(encoding, "replace")) for v in values]
+
+    def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
+        # A subclass may have an opinion on values, which counts.
+        plain = type(self).to_connect_data_many is StringConverter.to_connect_data_many
+        if plain and self._encoding == "utf-8":
+            try:
+                return [OPTIONAL_STRING] * len(values), list(map(bytes.decode, values))  # type: ignore[arg-type]
+            except (TypeError, UnicodeDecodeError):
+                pass  # nulls, or bytes that are no text: one by one
+        return super().to_connect_columns(topic, values)
 
     def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         return self.from_connect_data(topic, schema, value)

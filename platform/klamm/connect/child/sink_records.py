@@ -8,7 +8,7 @@ the task reports one (`Reporter`, KIP-610).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import groupby, repeat
 from typing import Final, NamedTuple, cast
 
@@ -19,7 +19,7 @@ from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Bad, Stage, Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm_plugins.connector import Reported
-from klamm_plugins.converter import SchemaAndValue
+from klamm_plugins.converter import Columns, Converter
 from klamm_plugins.errors import RetriableError
 from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord, TopicPartition
 
@@ -28,45 +28,60 @@ _NO_CHAIN: Final = TransformChain()
 
 
 class Consumed(NamedTuple):
-    """Messages without errors, and where each was read from."""
+    """Messages without errors, and where each was read from. `place`: where all of them were, if that is one."""
 
     messages: list[Message]
     topics: list[str]
     partitions: list[int]
     offsets: list[int]
+    place: TopicPartition | None
 
     @classmethod
     def of(cls, messages: list[Message]) -> Consumed:
         """A message that was consumed has a topic, a partition and an offset, whatever its type says."""
-        return cls(
-            messages,
-            cast("list[str]", list(map(Message.topic, messages))),
-            cast("list[int]", list(map(Message.partition, messages))),
-            cast("list[int]", list(map(Message.offset, messages))),
-        )
+        topics = cast("list[str]", list(map(Message.topic, messages)))
+        partitions = cast("list[int]", list(map(Message.partition, messages)))
+        offsets = cast("list[int]", list(map(Message.offset, messages)))
+        # A busy partition fills batches alone, and sets of one are the cheapest way to see it.
+        alone = len(set(topics)) == 1 and len(set(partitions)) == 1
+        place = TopicPartition(topics[0], partitions[0]) if alone else None
+        return cls(messages, topics, partitions, offsets, place)
+
+    def places(self) -> Set[tuple[str, int]]:
+        """Where they were read from, each once."""
+        if self.place is not None:
+            return {self.place}
+        return set(zip(self.topics, self.partitions, strict=True))
 
     def ends(self) -> dict[TopicPartition, int]:
         """The offset after the last message of each partition."""
+        if self.place is not None:
+            return {self.place: self.offsets[-1] + 1}
         last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
         return {TopicPartition(*place): offset + 1 for place, offset in last.items()}
 
     def starts(self) -> dict[TopicPartition, int]:
         """The offset of the first message of each partition."""
+        if self.place is not None:
+            return {self.place: self.offsets[0]}
         places = zip(reversed(self.topics), reversed(self.partitions), strict=True)
         first = dict(zip(places, reversed(self.offsets), strict=True))
         return {TopicPartition(*place): offset for place, offset in first.items()}
 
     def by_topic(self) -> Iterator[tuple[str, Consumed]]:
         """Runs of messages of one topic."""
+        if self.place is not None:
+            yield self.place.topic, self
+            return
         start = 0
         for topic, run in groupby(self.topics):
             end = start + sum(1 for _ in run)
-            yield (topic, self if end - start == len(self.topics) else self._cut(start, end))
+            cut = slice(start, end)
+            yield (
+                topic,
+                Consumed(self.messages[cut], self.topics[cut], self.partitions[cut], self.offsets[cut], None),
+            )
             start = end
-
-    def _cut(self, start: int, end: int) -> Consumed:
-        cut = slice(start, end)
-        return Consumed(self.messages[cut], self.topics[cut], self.partitions[cut], self.offsets[cut])
 
 
 class RecordConverter:
@@ -99,8 +114,8 @@ class RecordConverter:
     def _convert_topic(self, topic: str, run: Consumed) -> list[SinkRecord]:
         messages = run.messages
         try:
-            keys = self._converters.key.to_connect_data_many(topic, list(map(Message.key, messages)))
-            values = self._converters.value.to_connect_data_many(topic, list(map(Message.value, messages)))
+            keys = _columns(self._converters.key, topic, list(map(Message.key, messages)))
+            values = _columns(self._converters.value, topic, list(map(Message.value, messages)))
             records = self._records(topic, run, keys, values)
         except Exception:
             # Which message it was is found, and judged, one by one.
@@ -111,32 +126,27 @@ class RecordConverter:
                 record.message = message
         return records
 
-    def _records(
-        self, topic: str, run: Consumed, keys: list[SchemaAndValue], values: list[SchemaAndValue]
-    ) -> list[SinkRecord]:
-        key_schemas, key_data = zip(*keys, strict=True)
-        value_schemas, value_data = zip(*values, strict=True)
+    def _records(self, topic: str, run: Consumed, keys: Columns, values: Columns) -> list[SinkRecord]:
         kinds, times = zip(*map(Message.timestamp, run.messages), strict=True)
+        one_kind = len(set(kinds)) == 1 and kinds[0] != 0
         return list(
             map(
                 self._new,
                 repeat(topic),
                 run.partitions,
-                key_schemas,
-                key_data,
-                value_schemas,
-                value_data,
+                *keys,
+                *values,
                 run.offsets,
-                times if all(kinds) else [t if k else None for k, t in zip(kinds, times, strict=True)],
-                map(_TIMESTAMP_TYPES.__getitem__, kinds),
+                times if one_kind else [t if k else None for k, t in zip(kinds, times, strict=True)],
+                repeat(_TIMESTAMP_TYPES[kinds[0]]) if one_kind else map(_TIMESTAMP_TYPES.__getitem__, kinds),
                 self._all_headers(topic, run.messages),
             )
         )
 
-    def _all_headers(self, topic: str, messages: list[Message]) -> list[Headers]:
+    def _all_headers(self, topic: str, messages: list[Message]) -> Iterable[Headers]:
         raw = list(map(Message.headers, messages))
         if not any(raw):
-            return [NO_HEADERS] * len(raw)
+            return repeat(NO_HEADERS)
         return [self._headers(topic, each) if isinstance(each, list) and each else NO_HEADERS for each in raw]
 
     def _convert_one(self, topic: str, message: Message) -> SinkRecord | None:
@@ -147,7 +157,8 @@ class RecordConverter:
             stage = Stage.VALUE_CONVERTER
             value = call(stage, lambda: converters.value.to_connect_data(topic, message.value()))
             stage = Stage.HEADER_CONVERTER
-            (record,) = call(stage, lambda: self._records(topic, Consumed.of([message]), [key], [value]))
+            columns = ([key.schema], [key.value]), ([value.schema], [value.value])
+            (record,) = call(stage, lambda: self._records(topic, Consumed.of([message]), *columns))
         except Exception as e:
             bad = Bad(
                 error=e,
@@ -170,6 +181,14 @@ class RecordConverter:
             schema, value = convert(topic, name, cast("bytes | None", data))
             headers.append(Header(name, value, schema))
         return Headers(headers)
+
+
+def _columns(converter: Converter, topic: str, data: list[bytes | None]) -> Columns:
+    """Schemas and values. Keys that are all null, as they often are, are converted once."""
+    if not any(data) and data.count(None) == len(data):
+        schema, value = converter.to_connect_data(topic, None)
+        return [schema] * len(data), [value] * len(data)
+    return converter.to_connect_columns(topic, data)
 
 
 class Reporter:

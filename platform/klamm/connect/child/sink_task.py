@@ -178,15 +178,20 @@ class SinkRunner:
 
     def _take(self, messages: list[Message]) -> None:
         """Convert into the batch; messages of partitions that went away meanwhile are another task's."""
-        good = messages if self._all_usable(messages) else [m for m in messages if self._usable(m)]
-        if not good:
+        if not messages:
             return
-        consumed = Consumed.of(good)
+        if any(map(Message.error, messages)):
+            messages = [m for m in messages if self._usable(m)]
+        consumed = Consumed.of(messages)
+        if not consumed.places() <= self.context.assigned - self._seeks.keys():
+            consumed = Consumed.of([m for m in messages if self._usable(m)])
+        if not consumed.messages:
+            return
         # Also past records that will be left out: they are dealt with.
         ends = self._after_batch = consumed.ends()
         if not ends.keys() <= self._safe.keys():
             self._safe = consumed.starts() | self._safe
-        self._figures.read(len(good))
+        self._figures.read(len(consumed.messages))
         self._tell_topics({place.topic for place in ends})
         self._batch = self._records.convert(consumed)
         if self._parked and not self._held:  # a retry has waited in the group
@@ -198,13 +203,6 @@ class SinkRunner:
         if not topics <= self._topics:
             self._topics |= topics
             self._control.notify("topics", topics=sorted(self._topics))
-
-    def _all_usable(self, messages: list[Message]) -> bool:
-        """The usual case, found out without a Python call for each message."""
-        if self._seeks or any(map(Message.error, messages)):
-            return False
-        places = set(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
-        return places <= self.context.assigned
 
     def _usable(self, message: Message) -> bool:
         error = message.error()
