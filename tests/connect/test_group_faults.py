@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 import uuid
 from contextlib import AsyncExitStack
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.cutting_proxy import CuttingProxy
-from support.worker_group import Group, worker_group
+from support.worker_churn import Churn
+from support.worker_group import worker_group
 
 from klamm.connect.group.listener import ConfigView
 from klamm.connect.group.requests import MembershipLost
@@ -313,65 +313,6 @@ async def test_group_after_the_delay_others_take_over(bootstrap: str, name: str)
 
 
 # Everything together
-
-
-class Churn:
-    """Workers that come, go, crash and are cut off, while the configuration changes. The seed tells the course."""
-
-    def __init__(self, group: Group, seed: int, proxies: AsyncExitStack | None = None) -> None:
-        self.group = group
-        self.rng = random.Random(seed)
-        self.number = 0
-        self.stack = proxies
-        self.proxies: dict[str, CuttingProxy] = {}
-
-    async def run(self, rounds: int) -> None:
-        self.group.topic.put(a=5, b=3)
-        for _ in range(2):
-            await self.join()
-        kinds = [self.join, self.leave, self.crash, self.change, self.change]
-        if self.stack is not None:
-            kinds += [self.cut, self.cut_for_long]
-        for _ in range(rounds):
-            await self.rng.choice(kinds)()
-            if self.rng.random() < 0.5:
-                await self.group.until(timeout_s=20)
-        await self.group.until(timeout_s=20)
-        assert self.group.arena.clashes == []
-
-    async def join(self) -> None:
-        if len(self.group.members) == 5:
-            return await self.change()
-        name, make_cluster = f"w{self.number}", None
-        self.number += 1
-        if self.stack is not None:
-            proxy = await self.stack.enter_async_context(CuttingProxy(self.group.bootstrap))
-            self.proxies[name], make_cluster = proxy, proxy.cluster
-        await self.group.start(name, make_cluster=make_cluster)
-        return None
-
-    def _anyone(self) -> str:
-        return self.rng.choice(sorted(self.group.members))
-
-    async def leave(self) -> None:
-        if len(self.group.members) > 1:
-            await self.group.leave(self._anyone())
-
-    async def crash(self) -> None:
-        if len(self.group.members) > 1:
-            await self.group.crash(self._anyone())
-
-    async def change(self) -> None:
-        await self.group.change(**{self.rng.choice("abc"): self.rng.randint(0, 8)})
-
-    async def cut(self) -> None:
-        self.proxies[self._anyone()].reset()
-
-    async def cut_for_long(self) -> None:
-        proxy = self.proxies[self._anyone()]
-        proxy.drop()
-        await asyncio.sleep(self.rng.choice([0.2, 1.5]))
-        proxy.restore()
 
 
 async def test_group_churn(bootstrap: str, name: str) -> None:

@@ -1,11 +1,11 @@
-"""Klamm's membership and Apache's worker in one group, either one leading, on our broker. Connect's own config topic."""
+"""Klamm's membership beside Apache's worker in one group, either one leading, and on Apache's broker."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.connect_worker import worker_properties
+from support.kafka_broker import KafkaBroker
 from support.kafka_connect import KafkaConnectWorker
+from support.worker_churn import Churn
 from support.worker_group import Arena, ConfigTopic, Group, Listener, worker_group
 
 from klamm.connect.group.listener import ConfigView
@@ -197,3 +199,16 @@ async def test_group_java_follows(
                 assert kept <= listener.items
             finally:
                 second.end()
+
+
+async def test_group_on_apaches_broker(tmp_path: Path, name: str) -> None:
+    """The same life as on ours, with cuts."""
+    properties = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
+    with KafkaBroker(tmp_path, properties) as broker:
+        async with (
+            AsyncExitStack() as proxies,
+            worker_group(
+                broker.address, name, session_timeout_ms="1500", heartbeat_interval_ms="100"
+            ) as group,
+        ):
+            await Churn(group, 7, proxies).run(40)

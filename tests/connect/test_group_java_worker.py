@@ -151,6 +151,21 @@ def test_group_of_both(
     assert leader.get("/connectors/sink0/config") == config
     pipes.feed()
     pipes.wait_through(leader, follower)
+    for asked, other in ((leader, follower), (follower, leader)):
+        assert asked.request("PUT", "/connectors/sink1/pause").status == 202
+        other.wait_state("sink1", "PAUSED", "PAUSED")
+        assert other.request("PUT", "/connectors/sink1/resume").status == 202
+        asked.wait_state("sink1", "RUNNING", "RUNNING")
+        assert asked.request("PUT", "/connectors/sink1/stop").status == 204
+        other.wait_state("sink1", "STOPPED")
+        assert asked.request("PUT", "/connectors/sink1/resume").status == 202
+        other.wait_state("sink1", "RUNNING", "RUNNING")
+        extra = {"connector.class": "FileStreamSink", "file": str(tmp_path / "x"), "topics": "x"}
+        assert asked.request("POST", "/connectors", {"name": "extra", "config": extra}).status == 201
+        other.wait_state("extra", "RUNNING", "RUNNING")
+        assert other.request("DELETE", "/connectors/extra").status == 204
+        wait_for(lambda a=asked: "extra" not in statuses(a), lambda a=asked: a.log[-2000:], 10)
+    all_run_at(leader, worker_id(leader), worker_id(follower))
 
     leader.stop(signal.SIGKILL)
     began = time.monotonic()
