@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef
 from klamm_base.version import __version__
-from klamm_plugins.converter import Converter, HeaderConverter, SchemaAndValue
+from klamm_plugins.converter import Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import OPTIONAL_BYTES, Schema, Type
@@ -40,6 +40,9 @@ class ByteArrayConverter(Converter, HeaderConverter):
 
     def to_connect_data(self, topic: str, value: bytes | None) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_BYTES, value)
+
+    def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
+        return [OPTIONAL_BYTES] * len(values), values
 
     def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         return self.from_connect_data(topic, schema, value)

@@ -15,7 +15,7 @@ import orjson
 from klamm_base.configdef import ConfigDef, Importance, Type, Width, between, invalid
 from klamm_base.errors import ConfigError
 from klamm_base.version import __version__
-from klamm_plugins.converter import NULL, Converter, HeaderConverter, SchemaAndValue
+from klamm_plugins.converter import NULL, Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
 from klamm_plugins.converters.json_schema import schema_from_json, schema_to_json
@@ -184,6 +184,13 @@ class JsonConverter(Converter, HeaderConverter):
             else:
                 return SchemaAndValue(schema, from_json(payload))
         return self._read_envelope(value)
+
+    def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
+        # A subclass may have an opinion on values, which counts.
+        plain = type(self).to_connect_data is JsonConverter.to_connect_data
+        if plain and self._fixed is None and not self._with_schemas:
+            return [None] * len(values), [loads(v) if v else None for v in values]
+        return super().to_connect_columns(topic, values)
 
     def _read_envelope(self, value: bytes) -> SchemaAndValue:
         envelope = loads(value) if value else None
