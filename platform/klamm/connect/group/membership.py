@@ -78,6 +78,7 @@ class GroupMembership:
             max_delay_ms=config["scheduled.rebalance.max.delay.ms"],
         )
         self._unsynced = 0
+        self._said: set[str] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._runner: asyncio.Task[None] | None = None
         self.rebalancing = False
@@ -154,8 +155,10 @@ class GroupMembership:
         """Join; returns once the first assignment is handed on. Raises MembershipLost."""
         self._runner = asyncio.create_task(self._run(), name="group-membership")
         joined = asyncio.create_task(self._joined.wait())
-        await asyncio.wait({self._runner, joined}, return_when=asyncio.FIRST_COMPLETED)
-        joined.cancel()
+        try:
+            await asyncio.wait({self._runner, joined}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            joined.cancel()
         if self._runner.done():
             await self._runner
 
@@ -289,6 +292,7 @@ class GroupMembership:
             self.rebalancing = False
         if outcome.assigned:
             self._unsynced = 0
+            self._said.clear()
             self._count()
             self._joined.set()
         elif outcome.again is not None:
@@ -363,7 +367,10 @@ class GroupMembership:
         )
 
     async def _pause(self, why: str) -> None:
-        log.warning("group %s: %s; trying again", self._group, why)
+        """Before trying again. What is the matter is said once, until a round succeeds."""
+        if why not in self._said:
+            self._said.add(why)
+            log.warning("group %s: %s; trying again", self._group, why)
         self._requests.forget_coordinator()
         await asyncio.sleep(RETRY_S)
 

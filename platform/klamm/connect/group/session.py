@@ -55,6 +55,7 @@ class Session:
         """Whether it ended because the group does not know the member."""
         self.why_over = ""
         self.heartbeats = 0
+        self._missed = 0
 
     @property
     def open(self) -> bool:
@@ -136,9 +137,14 @@ class Session:
         except (ClientError, JoinAgain, TimeoutError) as e:
             if isinstance(e, ClientError) and not e.retriable:
                 raise
-            log.warning("no heartbeat (%s)", str(e) or "no answer in time")
+            level = logging.DEBUG if self._missed else logging.WARNING
+            log.log(level, "a heartbeat was not answered (%s); trying again", str(e) or "in time")
+            self._missed += 1
             self._pulse.forget_coordinator()
             return False
+        if self._missed:
+            log.info("heartbeats are answered again, after %d that were not", self._missed)
+        self._missed = 0
         self.heartbeats += 1
         if self._open and seat.member_id == self._seat().member_id:
             self._alive_at = max(self._alive_at, sent)
