@@ -191,7 +191,11 @@ def test_rest_accept(worker: WorkerProcess, accept: str, status: int) -> None:
     ("key", "value", "why"),
     [
         ("transforms", "t", "Klamm does not run transforms yet"),
-        ("connector.plugin.version", "9.9", "the installed version is"),
+        (
+            "connector.plugin.version",
+            "9.9",
+            "not found that matches the version range [9.9,9.9], available versions: [",
+        ),
     ],
 )
 def test_rest_what_is_not_there_yet_is_refused_by_name(

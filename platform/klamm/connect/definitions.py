@@ -119,7 +119,8 @@ def _head() -> list[ConfigKey]:
             group=COMMON,
             width=Width.MEDIUM,
             display_name="Connector version",
-            documentation="The version of the connector plugin. The installed one is the only one.",
+            documentation="The version of the connector plugin, or a range such as [1.0,2.0). Without it, or with latest, the "
+            "newest that is installed.",
         ),
         _TASKS_MAX,
         _TASKS_MAX_ENFORCE,
@@ -156,7 +157,8 @@ def _converters() -> list[ConfigKey]:
                 group=COMMON,
                 width=Width.SHORT,
                 display_name=f"{label} converter version",
-                documentation=f"The version of the {prefix} converter. The installed one is the only one.",
+                documentation=f"The version of the {prefix} converter, or a range such as [1.0,2.0). Without it the one of the "
+                "connector's package, if that has the converter, else the newest.",
             ),
         ]
     return keys

@@ -20,6 +20,7 @@ from klamm.connect.plugins import (
     PREDICATE,
     TRANSFORMATION,
     PluginRegistry,
+    PluginVersionNotFound,
 )
 from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
@@ -55,8 +56,13 @@ class Reference(NamedTuple):
     version: str | None
 
 
-def needs(registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[str, str]) -> Needs:
-    """What a connector needs. Raises PluginVersionNotFound, and ConfigError for a version that cannot be read."""
+def needs(
+    registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+) -> Needs:
+    """What a connector needs. Raises PluginVersionNotFound, and ConfigError for a version that cannot be read.
+
+    Not `strict`: versions that are not there are passed over, because validation reports them beside their keys.
+    """
     packages: set[str] = set()
     entry_points: dict[tuple[str, str], None] = {}
     home: str | None = None
@@ -65,7 +71,11 @@ def needs(registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[s
             plugin = registry.choose(
                 reference.name, reference.types, version=reference.version, key=reference.key, prefer=home
             )
-        except BadVersion as e:
+        except (PluginVersionNotFound, BadVersion) as e:
+            if not strict:
+                continue
+            if isinstance(e, PluginVersionNotFound):
+                raise
             raise ConfigError(
                 f"Invalid value {reference.version} for configuration {reference.key}: {e}", key=reference.key
             ) from None
@@ -82,7 +92,12 @@ def needs(registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[s
 
 
 def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Reference]:
-    """Every plugin that a connector's configuration names, the connector first."""
+    """Every plugin that a connector's configuration names, the connector first; or `plugin` in `version`, when one is
+    asked what it takes.
+    """
+    if "plugin" in config and CONNECTOR_CLASS not in config:
+        yield Reference("version", config["plugin"], (), config.get("version"))
+        return
     if config.get(CONNECTOR_CLASS):
         version = config.get(CONNECTOR_VERSION)
         yield Reference(CONNECTOR_VERSION, config[CONNECTOR_CLASS], CONNECTOR_TYPES, version)

@@ -132,14 +132,16 @@ class PluginAdmin:
 
     # Where a connector runs
 
-    async def place(self, config: Mapping[str, str], worker: Mapping[str, str]) -> Placement:
-        """The environment of a connector's processes, built when it is not there yet.
+    async def place(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+    ) -> Placement:
+        """The environment of a connector's processes, built when it is not there yet; `strict` as in `needs`.
 
         Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
         environment cannot be built here.
         """
         await self.look()
-        wanted = needs(self.registry, config, worker or self._worker)
+        wanted = needs(self.registry, config, worker or self._worker, strict=strict)
         if not wanted.packages:
             return Placement(entry_points=wanted.entry_points)
         environment = None

@@ -12,7 +12,7 @@ from typing import Final
 from klamm.connect.config import WorkerConfig
 from klamm.connect.definitions import CONVERTERS
 from klamm.connect.model import PluginInfo
-from klamm.environments.versions import sort_key, version_range
+from klamm.environments.versions import BadVersion, sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 
@@ -24,11 +24,7 @@ PREDICATE: Final = "predicate"
 
 
 class PluginVersionNotFound(ConfigError):
-    """A plugin is there, but in no version that the configuration allows. `versions` are those that are there."""
-
-    def __init__(self, message: str, *, key: str | None, versions: list[str]) -> None:
-        super().__init__(message, key=key)
-        self.versions = versions
+    """A plugin is there, but in no version that the configuration allows."""
 
 
 class PluginRegistry:
@@ -84,19 +80,23 @@ class PluginRegistry:
 
         None when there is none or several. Raises PluginVersionNotFound (Kafka's words), BadVersion.
         """
-        found = self._called(name, types)
         fitting = self._allowed(name, types, version)
-        if found and not fitting:
-            versions = sorted({p.version for p in found}, key=sort_key)
-            raise PluginVersionNotFound(
-                f"Plugin {name} not found that matches the version range {version_range(version)}, "
-                f"available versions: [{', '.join(versions)}]",
-                key=key,
-                versions=versions,
-            )
+        if not fitting and (why := self.version_error(name, types, version)):
+            raise PluginVersionNotFound(why, key=key)
         if version is None and prefer is not None:
             fitting = [p for p in fitting if p.package == prefer] or fitting
         return _newest(fitting)
+
+    def version_error(self, name: str, types: tuple[str, ...], version: str | None) -> str | None:
+        """Kafka's words for a plugin that is there, but not in this version; None otherwise. Raises BadVersion."""
+        found = self._called(name, types)
+        if not found or self._allowed(name, types, version):
+            return None
+        versions = ", ".join(self.versions(name, *types))
+        return (
+            f"Plugin {found[0].plugin_class} not found that matches the version range {version_range(version)}, "
+            f"available versions: [{versions}]"
+        )
 
     def _allowed(self, name: str, types: tuple[str, ...], version: str | None) -> list[PluginInfo]:
         asked = version_range(version)
@@ -113,8 +113,12 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
     """Raise ConfigError for a converter of the worker that is not installed: its connectors could not run."""
     for key in CONVERTERS:
         kind = HEADER_CONVERTER if key == "header.converter" else CONVERTER
-        name = config[key]
-        if plugins.plugin(name, kind) is None:
+        name, version_key = config[key], f"{key}.plugin.version"
+        try:
+            found = plugins.choose(name, (kind,), version=config.raw.get(version_key))
+        except (PluginVersionNotFound, BadVersion) as e:
+            raise ConfigError(str(e), key=version_key, source=config.source(version_key)) from None
+        if found is None:
             known = ", ".join(dict.fromkeys(p.plugin_class for p in plugins.of_type(kind)))
             why = f"Class {name} could not be found. Available are: {known}"
             raise ConfigError(str(invalid(key, name, why)), key=key, source=config.source(key))

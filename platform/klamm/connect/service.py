@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from klamm.connect.cluster import Elsewhere
+from klamm.connect.config_redaction import Redaction
 from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, NAME
 from klamm.connect.errors import AlreadyExists, BadRequest, Forbidden, NotFound, RequestError, Starting
 from klamm.connect.events import EventBus
@@ -58,6 +59,7 @@ class ConnectService:
         self._runtime = runtime
         self.cluster_id: str | None = None
         self.offsets = ConnectorOffsets(runtime)
+        self.redaction = Redaction(runtime, enabled=runtime.config["rest.hide.secrets"])
         self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
         self._keys_from: PluginRegistry | None = None
         self.ready = False
@@ -436,6 +438,7 @@ class ConnectService:
                 f"Connector name configuration ({named[NAME]}) doesn't match connector name in the URL ({name})"
             )
         answer = await self.validate(named)
+        self.redaction.learn({k: v for k, v in named.items() if v is not None}, answer["configs"])
         errors = errors_of(answer)
         if errors:
             raise BadRequest(

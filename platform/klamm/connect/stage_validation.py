@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins import PREDICATE, TRANSFORMATION, PluginRegistry
+from klamm.environments.versions import BadVersion
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Importance, Type, Width, invalid
 from klamm_base.errors import ConfigError
 
@@ -132,6 +133,7 @@ def stage_rows(
         head = _head(stage, config, registry)
         values = head.validate({**config, **_full_name(stage, config, registry)})
         values[0].errors += answer.get("errors", [])
+        _check_version(stage, config, registry, values)
         rows += [row(key, value) for key, value in zip(head, values, strict=True)]
         rows += answer.get("rows", [])
     return rows
@@ -167,7 +169,6 @@ def _head(stage: Stage, config: Mapping[str, str], registry: PluginRegistry) -> 
                 name=stage.prefix + "plugin.version",
                 type=Type.STRING,
                 default=versions[-1] if versions else None,
-                validator=lambda key, value: _check_version(key, value, given, versions),
                 importance=Importance.HIGH,
                 documentation=f"Version of the '{stage.alias}' {stage.kind.word.lower()}.",
                 group=stage.group,
@@ -203,15 +204,20 @@ def _check_type(
     raise invalid(name, value, f"Class {value} could not be found.")
 
 
-def _check_version(name: str, value: str | None, plugin: str, versions: Sequence[str]) -> None:
-    # Ranges are looked at where the plugin is chosen.
-    if value is not None and versions and value not in versions and value[:1].isalnum():
-        raise invalid(
-            name,
-            value,
-            f"Plugin {plugin} not found that matches the version range {value}, available versions: "
-            f"[{', '.join(versions)}]",
-        )
+def _check_version(
+    stage: Stage, config: Mapping[str, str], registry: PluginRegistry, values: Sequence[ConfigValue]
+) -> None:
+    """A version that is not there is an error of both keys, as in Kafka."""
+    kind, version = values[:2]
+    given = config.get(version.name)
+    try:
+        why = registry.version_error(str(kind.value or ""), (stage.kind.plugin,), given)
+    except BadVersion as e:
+        version.errors.append(str(invalid(version.name, given, str(e))))
+    else:
+        if why is not None:
+            kind.errors.append(why)
+            version.errors.append(why)
 
 
 def check_predicates(config: Mapping[str, str], alias: str) -> None:

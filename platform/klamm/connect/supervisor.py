@@ -12,7 +12,7 @@ import logging
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from klamm.connect.channel import Message
 from klamm.connect.fork_servers import ForkServers
@@ -46,11 +46,20 @@ OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, An
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 """What answers a child's request; raises KlammError with a sentence for the task."""
 
-Place = Callable[[Mapping[str, str], Mapping[str, str]], Awaitable[Placement]]
-"""(connector config, worker properties) -> where its processes run; raises KlammError, ConfigError for a bad config."""
+
+class Place(Protocol):
+    """Says in which environment a connector's processes run. Raises KlammError, ConfigError for a bad configuration;
+    not `strict`: plugin versions that are not there are no error.
+    """
+
+    async def __call__(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+    ) -> Placement: ...
 
 
-async def beside_the_worker(_config: Mapping[str, str], _worker: Mapping[str, str]) -> Placement:
+async def beside_the_worker(
+    config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+) -> Placement:
     """Every plugin is one of the worker's own packages."""
     return Placement()
 
@@ -351,13 +360,9 @@ class Supervisor:
         """Where the plugins are that a call is about."""
         if method == "list_plugins":
             return Placement()
-        config = params.get("config")
-        if config is None:
-            config = {"connector.class": params["plugin"]}
-            if params.get("version") is not None:
-                config["connector.plugin.version"] = params["version"]
         try:
-            return await self._place(config, params.get("worker", {}))
+            config = params.get("config", params)
+            return await self._place(config, params.get("worker", {}), strict=method != "validate")
         except ConfigError as e:
             raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
         except KlammError as e:

@@ -22,9 +22,10 @@ from klamm.connect.definitions import (
 )
 from klamm.connect.model import PluginInfo
 from klamm.connect.override_policy import override_rows
-from klamm.connect.plugins import CONVERTER, HEADER_CONVERTER, PluginRegistry
+from klamm.connect.plugins import CONNECTOR_TYPES, CONVERTER, HEADER_CONVERTER, PluginRegistry
 from klamm.connect.source_validation import check_exactly_once, topic_rules
 from klamm.connect.stage_validation import stage_rows
+from klamm.environments.versions import BadVersion
 from klamm_base.configdef import (
     NO_DEFAULT,
     ConfigDef,
@@ -76,17 +77,17 @@ def common_keys(
     base = definitions.SINK if plugin.type == "sink" else definitions.SOURCE
     if plugin.type != "sink" and any(key in config for key in definitions.SOURCE_DEAD_LETTERS.names):
         base = base.merged(definitions.SOURCE_DEAD_LETTERS)
+    versions = registry.versions(plugin.plugin_class, *CONNECTOR_TYPES) or [plugin.version]
     changed: dict[str, dict[str, Any]] = {
-        "connector.plugin.version": {"default": plugin.version, "recommended": _choices([plugin.version])}
+        "connector.plugin.version": {"default": versions[-1], "recommended": _choices(versions)}
     }
     for name in CONVERTERS:
         kind = HEADER_CONVERTER if name == "header.converter" else CONVERTER
-        choices = [p.plugin_class for p in registry.of_type(kind)]
-        chosen = registry.plugin(str(config.get(name) or worker.get(name)), kind)
-        versions = [chosen.version] if chosen else []
+        choices = list(dict.fromkeys(p.plugin_class for p in registry.of_type(kind)))
+        versions = registry.versions(str(config.get(name) or worker.get(name)), kind)
         changed[name] = {"default": worker.get(name), "recommended": _choices(choices)}
         changed[f"{name}.plugin.version"] = {
-            "default": versions[0] if versions else None,
+            "default": versions[-1] if versions else None,
             "recommended": _choices(versions),
         }
     return ConfigDef([replace(key, **changed.get(key.name, {})) for key in base])
@@ -112,7 +113,6 @@ def config_infos(
     given = {k: v for k, v in config.items() if v is not None}
     common = common_keys(answer.plugin, given, worker, registry)
     values = {value.name: value for value in common.validate(given)}
-    _check_plugin_versions(values, answer.plugin, common)
     _check_converters(values, given, registry)
     if answer.plugin.type == "sink":
         _check_topics(values)
@@ -204,21 +204,49 @@ def _add_error(value: ConfigValue, why: str, type: Type = Type.STRING) -> None:
     value.errors.append(str(invalid(value.name, to_string(value.value, type), why)))
 
 
-def _check_plugin_versions(values: Mapping[str, ConfigValue], plugin: PluginInfo, common: ConfigDef) -> None:
-    for name in ("connector.plugin.version", *(f"{c}.plugin.version" for c in CONVERTERS)):
-        installed = common[name].default
-        if installed is not None and values[name].value != installed:
-            _add_error(values[name], f"the installed version is {installed}")
-
-
 def _check_converters(
     values: Mapping[str, ConfigValue], config: Mapping[str, str], registry: PluginRegistry
 ) -> None:
     for name in CONVERTERS:
         kind = HEADER_CONVERTER if name == "header.converter" else CONVERTER
-        value = values[name]
-        if name in config and registry.plugin(str(value.value), kind) is None:
+        value, version = values[name], values[f"{name}.plugin.version"]
+        if name not in config:
+            continue  # the worker's, in the worker's version
+        if registry.plugin(str(value.value), kind) is None:
             _add_error(value, f"Class {value.value} could not be found.")
+            continue
+        try:
+            why = registry.version_error(str(value.value), (kind,), config.get(version.name))
+        except BadVersion as e:
+            _add_error(version, str(e))
+        else:
+            if why is not None:  # beside both keys, as Kafka does
+                value.errors.append(why)
+                version.errors.append(why)
+
+
+def no_such_version(
+    why: str,
+    *,
+    config: Mapping[str, str | None],
+    plugin: PluginInfo,
+    worker: Mapping[str, str],
+    registry: PluginRegistry,
+) -> dict[str, Any]:
+    """The validate answer for a connector that is not there in this version: nobody can say what it takes."""
+    given = {k: v for k, v in config.items() if v is not None}
+    common = common_keys(plugin, given, worker, registry)
+    values = {value.name: value for value in common.validate(given)}
+    for name in (CONNECTOR_CLASS, "connector.plugin.version"):
+        values[name].errors.append(why)
+    rows = [_row(key, values[key.name]) for key in common]
+    _check_nulls(rows, config)
+    return {
+        "name": config[CONNECTOR_CLASS],
+        "error_count": sum(len(row["value"]["errors"]) for row in rows),
+        "groups": list(common.groups),
+        "configs": rows,
+    }
 
 
 def _check_topics(values: Mapping[str, ConfigValue]) -> None:

@@ -84,6 +84,10 @@ class _Restriction:
     high: str | None
     high_inclusive: bool
 
+    def __str__(self) -> str:
+        opening, closing = "[" if self.low_inclusive else "(", "]" if self.high_inclusive else ")"
+        return f"{opening}{self.low or ''},{self.high or ''}{closing}"
+
     def __contains__(self, version: str) -> bool:
         key = version_key(version)
         if self.low is not None:
@@ -99,16 +103,15 @@ class _Restriction:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """One or several ranges; prints as Kafka's does in its errors."""
+    """One or several ranges; prints as Maven's does, which stands in Kafka's errors: `[1.0,1.0]` for 1.0."""
 
     restrictions: tuple[_Restriction, ...]
-    text: str
 
     def __contains__(self, version: str) -> bool:
         return any(version in each for each in self.restrictions)
 
     def __str__(self) -> str:
-        return self.text
+        return ",".join(map(str, self.restrictions))
 
 
 def version_range(text: str | None) -> VersionRange | None:
@@ -122,7 +125,7 @@ def version_range(text: str | None) -> VersionRange | None:
     if given[0] not in "[(":
         if any(c in given for c in "[](),"):
             raise BadVersion(f"{given!r} is no version range; write it like 1.2, [1.0,2.0) or latest")
-        return VersionRange((_Restriction(given, True, given, True),), f"[{given}]")
+        return VersionRange((_Restriction(given, True, given, True),))
     found, at = [], 0
     while at < len(given):
         match = _RANGE.match(given, at)
@@ -130,7 +133,7 @@ def version_range(text: str | None) -> VersionRange | None:
             raise BadVersion(f"{given!r} is no version range; write it like 1.2, [1.0,2.0) or latest")
         found.append(_restriction(given, *match.groups()))
         at = match.end()
-    return VersionRange(tuple(found), given.replace(" ", ""))
+    return VersionRange(tuple(found))
 
 
 def _restriction(given: str, opening: str, inner: str, closing: str) -> _Restriction:

@@ -25,8 +25,9 @@ async def list_plugins(request: web.Request) -> web.Response:
 
 
 async def plugin_config(request: web.Request) -> web.Response:
-    """List the settings that a plugin takes."""
-    return json_response(await request.app[SERVICE].plugin_config(request.match_info["plugin"]))
+    """List the settings that a plugin takes; `version` picks one of several (KIP-891)."""
+    version = request.query.get("version") or None
+    return json_response(await request.app[SERVICE].plugin_config(request.match_info["plugin"], version))
 
 
 async def validate(request: web.Request) -> web.Response:

@@ -1,0 +1,286 @@
+"""A worker with plugin packages: installed while it runs, versions side by side, on every worker of its group."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from pathlib import Path
+
+import pytest
+from support.connect_worker import WorkerProcess, wait_for, worker_properties
+from support.klamm import klamm
+from support.wheels import make_index, make_plugin, make_wheel
+
+R = "RUNNING"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    return make_index(tmp_path_factory.mktemp("index"))
+
+
+def start(bootstrap, directory, index, group=None, **more) -> WorkerProcess:
+    directory.mkdir(exist_ok=True)
+    properties = worker_properties(
+        bootstrap,
+        group or f"env-{uuid.uuid4().hex[:8]}",
+        **{
+            "plugins.directory": str(directory / "plugins"),
+            "plugins.find.links": str(index),
+            "plugins.offline": "true",
+            **more,
+        },
+    )
+    return WorkerProcess(properties, directory)
+
+
+@pytest.fixture(scope="module")
+def worker(bootstrap, index, tmp_path_factory):
+    """With acme-old and acme-new 2.0, which need different versions of acme-lib."""
+    worker = start(bootstrap, tmp_path_factory.mktemp("worker") / "w", index)
+    try:
+        worker.wait_ready()
+        for name in ("acme-old", "acme-new"):
+            answer = worker.request("POST", "/connector-plugins", {"package": name})
+            assert answer.status == 201, answer.json
+            assert answer.json["state"] == "ready"
+        yield worker
+    finally:
+        worker.end()
+
+
+def make(worker, name, out: Path, kind: str, *states: str, **config: str) -> None:
+    answer = worker.create(name, connector__class=f"{kind}Connector", file=str(out), **config)
+    assert answer.status == 201, answer.json
+    worker.wait_state(name, *(states or (R, R)))
+
+
+def test_two_plugins_with_different_versions_of_a_library_run_at_once(worker, tmp_path):
+    make(worker, "old", tmp_path / "old", "Old")
+    make(worker, "new", tmp_path / "new", "New")
+    assert (tmp_path / "old").read_text() == "Old 1.0 with lib 1.0"
+    assert (tmp_path / "new").read_text() == "New 2.0 with lib 2.0"
+    rows = {(r["class"], r["version"]) for r in worker.get("/connector-plugins")}
+    assert {("acme_old.OldConnector", "1.0"), ("acme_new.NewConnector", "2.0")} <= rows
+    states = [worker.state(name) for name in ("old", "new")]
+    assert states == [[R, R], [R, R]]
+    used = worker.request("DELETE", "/connector-plugins/acme-old")
+    assert (used.status, used.message) == (409, "Plugin package acme-old==1.0 is used by old")
+    for name in ("old", "new"):
+        assert worker.request("DELETE", f"/connectors/{name}").status == 204
+
+
+def test_plugins_that_cannot_be_together_are_a_validation_error(worker, tmp_path):
+    config = {
+        "connector.class": "OldConnector",
+        "name": "both",
+        "file": str(tmp_path / "both"),
+        "value.converter": "acme_new.NewConverter",
+    }
+    answer = worker.request("PUT", "/connector-plugins/OldConnector/config/validate", config)
+    assert answer.status == 400
+    assert answer.message.startswith(
+        "The packages acme-new==2.0, acme-old==1.0, whose plugins the configuration names, cannot be used together: "
+    )
+    assert "acme-old 1.0 depends on acme-lib<2" in answer.message
+
+
+def test_a_version_that_is_not_there_is_kafkas_error_beside_both_keys(worker):
+    """As Kafka 4.3.1 answers; for POST it answers 500 with a null pointer."""
+    why = "Plugin acme_new.NewConnector not found that matches the version range [3.0,), available versions: [2.0]"
+    config = {
+        "name": "x", "connector.class": "NewConnector", "file": "f", "connector.plugin.version": "[3.0,)",
+    }  # fmt: skip
+    path = "/connector-plugins/NewConnector/config"
+    answer = worker.request("PUT", f"{path}/validate", config)
+    errors = {
+        r["value"]["name"]: r["value"]["errors"] for r in answer.json["configs"] if r["value"]["errors"]
+    }
+    assert (answer.status, answer.json["error_count"]) == (200, 2)
+    assert errors == {"connector.class": [why], "connector.plugin.version": [why]}
+    posted = worker.request("POST", "/connectors", {"name": "x", "config": config})
+    assert (posted.status, why in posted.message) == (400, True)
+    assert worker.request("GET", f"{path}?version=%5B3.0,)").message == why
+    assert worker.request("GET", f"{path}?version=%5B3").status == 400
+    keys = {row["name"] for row in worker.get(f"{path}?version=2.0")}
+    assert {"file", "connector.plugin.version"} <= keys
+
+
+def test_a_converters_version_is_checked_beside_both_keys(worker):
+    config = {
+        "name": "x", "connector.class": "NewConnector", "file": "f", "key.converter": "NewConverter",
+        "key.converter.plugin.version": "1.0",
+        "transforms": "t", "transforms.t.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+        "transforms.t.field": "f", "transforms.t.plugin.version": "99",
+    }  # fmt: skip
+    answer = worker.request("PUT", "/connector-plugins/NewConnector/config/validate", config)
+    errors = {
+        r["value"]["name"]: r["value"]["errors"] for r in answer.json["configs"] if r["value"]["errors"]
+    }
+    assert set(errors) == {
+        "key.converter", "key.converter.plugin.version", "transforms.t.type", "transforms.t.plugin.version",
+    }  # fmt: skip
+    assert errors["key.converter"] == [
+        "Plugin acme_new.NewConverter not found that matches the version range [1.0,1.0], available versions: [2.0]"
+    ]
+
+
+def test_a_broken_package_shows_its_traceback_and_disturbs_nobody(worker, tmp_path):
+    make(worker, "before", tmp_path / "before", "Old")
+    pid_rows = worker.get("/connectors/before/status")["tasks"]
+    answer = worker.request("POST", "/connector-plugins", {"package": "acme-broken"})
+    assert (answer.status, answer.json["state"], answer.json["plugins"]) == (201, "broken", [])
+    packages = {p["name"]: p for p in worker.get("/connector-plugins/packages")}
+    (broken,) = packages["acme-broken"]["broken"]
+    assert broken["error"] == "ModuleNotFoundError: No module named 'no_such_library'"
+    assert "import no_such_library" in broken["trace"]
+    assert packages["acme-old"]["state"] == "ready"
+    assert worker.get("/connectors/before/status")["tasks"][0]["state"] == pid_rows[0]["state"] == R
+    make(worker, "after", tmp_path / "after", "New")
+    assert worker.request("DELETE", "/connector-plugins/acme-broken").status == 200
+    for name in ("before", "after"):
+        worker.request("DELETE", f"/connectors/{name}")
+
+
+BAD = [
+    ({}, "Give package (a requirement, a wheel or a folder), or file and wheel (in base64)"),
+    ({"package": 7}, "package must be a text that is not empty, not 7"),
+    ({"package": "a", "file": "b"}, "Give either package, or file and wheel"),
+    ({"pakage": "a"}, "Unknown field pakage; there are package, or file and wheel"),
+    ({"file": "../x.whl", "wheel": "YQ=="}, "file must be a wheel's name"),
+    ({"file": "x.whl", "wheel": "?"}, "wheel: it is not base64"),
+    ({"file": "x.whl", "wheel": "YQ=="}, "x.whl is no wheel: its name must be name-version-python-abi-platform.whl"),
+    ({"package": "acme nowhere"}, "'nowhere' is no version specifier"),
+    ({"package": "/nowhere"}, "/nowhere is neither a folder with a Python project nor a wheel (.whl)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "said"), BAD)
+def test_what_cannot_be_installed_is_400_with_a_sentence(worker, body, said):
+    answer = worker.request("POST", "/connector-plugins", body)
+    assert (answer.status, said in answer.message) == (400, True), answer.json
+
+
+def test_what_is_not_there_cannot_be_removed(worker):
+    answer = worker.request("DELETE", "/connector-plugins/acme-none")
+    assert (answer.status, answer.message) == (404, "There is no plugin package acme-none here")
+    answer = worker.request("DELETE", "/connector-plugins/acme-new?version=7")
+    assert (answer.status, "there is 2.0" in answer.message) == (404, True)
+
+
+@pytest.mark.slow
+def test_versions_side_by_side_on_one_worker(worker, tmp_path):
+    assert worker.request("POST", "/connector-plugins", {"package": "acme-new==1.0"}).status == 201
+    try:
+        make(worker, "newest", tmp_path / "newest", "New")
+        make(worker, "pinned", tmp_path / "pinned", "New", connector__plugin__version="[1.0,2.0)")
+        assert (tmp_path / "newest").read_text().startswith("New 2.0")
+        assert (tmp_path / "pinned").read_text().startswith("New 1.0")
+        status = worker.get("/connectors/pinned/status")
+        assert (status["connector"]["version"], status["tasks"][0]["version"]) == ("1.0", "1.0")
+        rows = [
+            r["version"] for r in worker.get("/connector-plugins") if r["class"] == "acme_new.NewConnector"
+        ]
+        assert sorted(rows) == ["1.0", "2.0"]
+        both = worker.request("DELETE", "/connector-plugins/acme-new")
+        assert (both.status, "1.0, 2.0; say which one" in both.message) == (400, True)
+    finally:
+        for name in ("newest", "pinned"):
+            worker.request("DELETE", f"/connectors/{name}")
+        wait_for(lambda: worker.get("/connectors") == [])
+        gone = worker.request("DELETE", "/connector-plugins/acme-new?version=1.0")
+    assert gone.json["version"] == "1.0"
+
+
+@pytest.mark.slow
+def test_a_connector_and_a_converter_of_two_packages_share_an_environment(worker, tmp_path):
+    """acme-any takes either library; with acme-old it gets the one that acme-old needs."""
+    assert worker.request("POST", "/connector-plugins", {"package": "acme-any"}).status == 201
+    make(worker, "mixed", tmp_path / "mixed", "Any", value__converter="acme_old.OldConverter")
+    assert (tmp_path / "mixed").read_text() == "Any 1.0 with lib 1.0"
+    make(worker, "alone", tmp_path / "alone", "Any")
+    assert (tmp_path / "alone").read_text() == "Any 1.0 with lib 2.0"
+    for name in ("mixed", "alone"):
+        worker.request("DELETE", f"/connectors/{name}")
+
+
+@pytest.mark.slow
+def test_an_uploaded_wheel_is_built_by_every_worker_of_the_group_and_removed_from_all(
+    bootstrap, index, tmp_path
+):
+    group = f"env-{uuid.uuid4().hex[:8]}"
+    # The second one cannot reach the index: it has the wheels from the config topic alone.
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    first = start(bootstrap, tmp_path / "first", index, group)
+    second = start(bootstrap, tmp_path / "second", empty, group)
+    late = None
+    try:
+        first.wait_ready()
+        second.wait_ready()
+        wheel = make_plugin(tmp_path / "own", "team", "1.0", "acme-lib>=2")
+        body = {"file": wheel.name, "wheel": base64.b64encode(wheel.read_bytes()).decode()}
+        answer = first.request("POST", "/connector-plugins", body)
+        assert answer.status == 201, answer.json
+
+        def packages(worker):
+            return {p["name"]: p for p in worker.get("/connector-plugins/packages")}
+
+        wait_for(
+            lambda: packages(second).get("acme-team", {}).get("state") == "ready", lambda: second.log, 30
+        )
+        assert packages(second)["acme-team"] == packages(first)["acme-team"]
+        # One that comes later has it, too.
+        late = start(bootstrap, tmp_path / "late", empty, group)
+        late.wait_ready()
+        wait_for(lambda: packages(late).get("acme-team", {}).get("state") == "ready", lambda: late.log, 30)
+        make(second, "team", tmp_path / "out", "Team")
+        assert (tmp_path / "out").read_text() == "Team 1.0 with lib 2.0"
+        first.request("DELETE", "/connectors/team")
+        assert first.request("DELETE", "/connector-plugins/acme-team").status == 200
+        for worker in (first, second, late):
+            wait_for(lambda worker=worker: packages(worker) == {}, lambda worker=worker: worker.log)
+        assert not list((tmp_path / "second/plugins/wheels").iterdir())
+    finally:
+        for worker in (first, second, late):
+            if worker is not None:
+                worker.end()
+
+
+@pytest.mark.slow
+def test_a_package_that_cannot_be_built_here_says_why_and_is_tried_again(bootstrap, index, tmp_path):
+    """The operator's command installs on this machine, and the worker has it at once."""
+    worker = start(bootstrap, tmp_path / "w", index)
+    try:
+        worker.wait_ready()
+        directory = tmp_path / "w/plugins"
+        done = klamm(
+            "plugins", "install", "acme-old", "-d", str(directory), "--find-links", str(index), "--offline"
+        )
+        assert done.returncode == 0, done.stderr
+        make(worker, "old", tmp_path / "old", "Old")
+        assert klamm("plugins", "list", "-d", str(directory), "-o", "jsonl").stdout.count("\n") == 1
+        shown = klamm("plugins", "list", "--url", f"http://127.0.0.1:{worker.port}", "-o", "wide")
+        assert "acme-lib==1.0,acme-old==1.0" in shown.stdout
+    finally:
+        worker.end()
+
+
+@pytest.mark.slow
+def test_a_worker_starts_beside_a_package_that_kills_whoever_imports_it(bootstrap, index, tmp_path):
+    links = tmp_path / "links"
+    make_wheel(
+        links, "acme-deadly", "1", {"acme_deadly.py": "import os; os._exit(9)"},
+        entry_points={"d": "acme_deadly"},
+    )  # fmt: skip
+    worker = start(bootstrap, tmp_path / "w", links)
+    try:
+        worker.wait_ready()
+        answer = worker.request("POST", "/connector-plugins", {"package": "acme-deadly"})
+        assert (answer.status, answer.json["state"]) == (201, "broken")
+        assert answer.json["broken"][0]["error"] == "It cannot be inspected: the process exited with code 9"
+        assert "org.apache.kafka.connect.file.FileStreamSourceConnector" in [
+            r["class"] for r in worker.get("/connector-plugins")
+        ]
+    finally:
+        worker.end()
