@@ -344,9 +344,6 @@ CONNECTION_KEYS: Final = frozenset(
 IGNORED: Final[Mapping[str, str]] = {
     "plugin.path": "plugins are Python packages: klamm plugins install",
     "plugin.discovery": "plugins are found by their entry points",
-    "header.converter.plugin.version": "there is one version of each plugin",
-    "key.converter.plugin.version": "there is one version of each plugin",
-    "value.converter.plugin.version": "there is one version of each plugin",
     "metadata.recovery.strategy": "the client library decides",
     "metadata.recovery.rebootstrap.trigger.ms": "the client library decides",
     "metric.reporters": "metrics come later",
