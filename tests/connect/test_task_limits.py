@@ -21,34 +21,38 @@ def _plugins(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
 
 
-# "spin" holds the interpreter, so nothing of Python can answer.
-@pytest.mark.parametrize("behaviour", ["sleep", "spin"])
-async def test_a_hung_task_shows_where_its_threads_were(behaviour, tmp_path, caplog):
+async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
+    """All at once, because each takes its seconds."""
     caplog.set_level("INFO")
-    config = {
-        "behaviour": behaviour, "where": "poll", "once": str(tmp_path / "once"), "task.heartbeat.timeout.ms": "1000",
-    }  # fmt: skip
+    limit = 200 << 20
+    cases = {
+        # It holds the interpreter, so nothing of Python can answer.
+        "hung": {"behaviour": "spin", "task.heartbeat.timeout.ms": "1000"},
+        "crashed": {"behaviour": "crash"},
+        "grown": {"behaviour": "grow", "grow.mb": "400", "task.memory.max.bytes": str(limit)},
+        "greedy": {"behaviour": "grow", "grow.mb": "6000", "task.memory.max.bytes": str(100 << 20)},
+    }
     async with Watched() as w:
-        await w.supervisor.start_task(task_spec("c", config))
-        await w.wait_states(TASK, R, X, R)
-        shown = next(e for e in w.events if e.state is X)
-    assert shown.trace.startswith("No sign of life for 1 s (task.heartbeat.timeout.ms)")
-    assert "in misbehave" in shown.trace
-    assert "in poll" in shown.trace
-    assert "in _serve" in shown.trace, "the control thread, too"
-    assert shown.restart.error == "hang"
+        for name, config in cases.items():
+            once = {"where": "poll", "once": str(tmp_path / name)}
+            await w.supervisor.start_task(task_spec(name, config | once))
+        for name in cases:
+            await w.wait_states(TaskId(name, 0), R, X, R, timeout_s=40)
+        usage = await wait_for(lambda: w.supervisor.usage(TaskId("grown", 0)), lambda: "no usage")
+        assert 0 < usage.memory_bytes < limit
+        shown = {e.connector: e for e in w.events if e.state is X}
+    trace = {name: event.trace for name, event in shown.items()}
+    assert trace["hung"].startswith("No sign of life for 1 s (task.heartbeat.timeout.ms)")
+    assert "in misbehave" in trace["hung"]
+    assert "in _serve" in trace["hung"], "the control thread, too"
     assert "in misbehave" in caplog.text
-
-
-async def test_a_crash_shows_where_it_was(tmp_path):
-    config = {"behaviour": "crash", "where": "poll", "once": str(tmp_path / "once")}
-    async with Watched() as w:
-        await w.supervisor.start_task(task_spec("c", config))
-        await w.wait_states(TASK, R, X, R)
-        shown = next(e for e in w.events if e.state is X)
-    assert shown.trace.startswith("The process was killed by SIGSEGV\n")
-    assert "Fatal Python error: Segmentation fault" in shown.trace
-    assert "in misbehave" in shown.trace
+    assert trace["crashed"].startswith("The process was killed by SIGSEGV\n")
+    assert "Fatal Python error: Segmentation fault" in trace["crashed"]
+    assert "in misbehave" in trace["crashed"]
+    assert "of memory are more than task.memory.max.bytes=209715200 (200 MiB) allows" in trace["grown"]
+    assert trace["greedy"].startswith("MemoryError")
+    errors = {name: event.restart.error for name, event in shown.items()}
+    assert errors == {"hung": "hang", "crashed": "crash", "grown": "memory", "greedy": "memory"}
 
 
 async def test_sigquit_writes_the_stacks_and_the_task_goes_on(caplog):
@@ -61,35 +65,6 @@ async def test_sigquit_writes_the_stacks_and_the_task_goes_on(caplog):
         before = w.supervisor.progress(TASK)
         await wait_for(lambda: w.supervisor.progress(TASK) is not before, lambda: "no progress")
         assert w.states(TASK) == [R]
-
-
-async def test_a_task_with_too_much_memory_is_ended_with_the_key_that_says_so(tmp_path):
-    limit = 200 << 20
-    config = {
-        "behaviour": "grow", "where": "poll", "grow.mb": "400", "once": str(tmp_path / "once"),
-        "task.memory.max.bytes": str(limit),
-    }  # fmt: skip
-    async with Watched() as w:
-        await w.supervisor.start_task(task_spec("c", config))
-        await w.wait_states(TASK, R, X, R)
-        shown = next(e for e in w.events if e.state is X)
-        assert "of memory are more than task.memory.max.bytes=209715200 (200 MiB) allows" in shown.trace
-        assert shown.restart.error == "memory"
-        usage = await wait_for(lambda: w.supervisor.usage(TASK), lambda: "no usage")
-        assert 0 < usage.memory_bytes < limit
-
-
-async def test_an_allocation_far_beyond_the_limit_fails_in_the_task(tmp_path):
-    config = {
-        "behaviour": "grow", "where": "poll", "grow.mb": "6000", "once": str(tmp_path / "once"),
-        "task.memory.max.bytes": str(100 << 20),
-    }  # fmt: skip
-    async with Watched() as w:
-        await w.supervisor.start_task(task_spec("c", config))
-        await w.wait_states(TASK, R, X, R)
-        shown = next(e for e in w.events if e.state is X)
-        assert shown.trace.startswith("MemoryError")
-        assert shown.restart.error == "memory"
 
 
 async def test_what_the_restart_policy_decides_can_be_seen():
