@@ -1,43 +1,86 @@
-"""What the tasks on this worker cost: CPU seconds per second, from their processes, for the group's balance."""
+"""What the tasks on this worker cost, for the group's balance: CPU seconds per second, and throughput in the same unit.
+
+Work that passes a task by mostly shows as its CPU. Data that is only handed on (a mirror's batches) loads the network and
+the broker more than the task, and counts on its own.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from klamm.connect.model import TaskId
-from klamm.connect.usage import usage_of
+from klamm.connect.model import Progress, TaskId
 
 LEAST_S: Final = 5.0  # a shorter time says little
+# What throughput weighs as much as a core.
+BYTES_PER_CORE: Final = 100_000_000
+RECORDS_PER_CORE: Final = 1_000_000
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class _Seen(NamedTuple):
+    """A process at one time: monotonic s, what it had cost by then."""
+
+    at_s: float
+    cost: float
 
 
 class Loads:
     """Asked now and then; each answer is about the time since the one before it."""
 
-    def __init__(self, tasks: Callable[[], Collection[TaskId]], pid: Callable[[TaskId], int | None]) -> None:
+    def __init__(
+        self,
+        tasks: Callable[[], Collection[TaskId]],
+        pid: Callable[[TaskId], int | None],
+        progress: Callable[[TaskId], Progress | None] = lambda _task: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tasks = tasks
         self._pid = pid
-        self._seen: dict[int, tuple[float, float]] = {}  # per process: monotonic s, CPU s
+        self._progress = progress
+        self._clock = clock
+        self._seen: dict[tuple[TaskId, int], _Seen] = {}
         self._loads: dict[str, float] = {}
 
     def measure(self) -> Mapping[str, float]:
         """Load per task (`name-0`); a task that has just started has none yet."""
-        now = time.monotonic()
+        now = self._clock()
         seen, loads = {}, {}
         for task in self._tasks():
             pid = self._pid(task)
-            usage = None if pid is None else usage_of(pid)
-            if pid is None or usage is None:
+            used = None if pid is None else cpu_s(pid)
+            if pid is None or used is None:
                 continue
-            used = usage.cpu_s
-            since, before = self._seen.get(pid, (now, used))
-            if now - since >= LEAST_S:
-                loads[str(task)] = (used - before) / (now - since)
-                seen[pid] = (now, used)
-            else:
-                seen[pid] = (since, before)
-                if str(task) in self._loads:
-                    loads[str(task)] = self._loads[str(task)]
+            cost = used + moved(self._progress(task))
+            before = self._seen.get((task, pid), _Seen(now, cost))
+            if now - before.at_s >= LEAST_S:
+                loads[str(task)] = max(0.0, cost - before.cost) / (now - before.at_s)
+                before = _Seen(now, cost)
+            elif str(task) in self._loads:
+                loads[str(task)] = self._loads[str(task)]
+            seen[task, pid] = before
         self._seen, self._loads = seen, loads
         return loads
+
+
+def moved(progress: Progress | None) -> float:
+    """What a task has moved since it started, in core seconds."""
+    if progress is None:
+        return 0.0
+    told: Any = progress.details.get("bytes")
+    data = told if isinstance(told, int | float) else 0
+    return progress.records / RECORDS_PER_CORE + data / BYTES_PER_CORE
+
+
+def cpu_s(pid: int) -> float | None:
+    """User and system time of a process, None when there is none (or no /proc)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

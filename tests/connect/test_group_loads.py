@@ -1,0 +1,84 @@
+"""What tasks cost: CPU of their processes, and what they move."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from klamm.connect.loads import BYTES_PER_CORE, LEAST_S, RECORDS_PER_CORE, Loads, cpu_s
+from klamm.connect.model import Progress, TaskId
+
+A, B = TaskId("a", 0), TaskId("b", 0)
+
+
+class Tasks:
+    """Two tasks; a clock that is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.pids = {A: os.getpid(), B: os.getpid()}
+        self.progress: dict[TaskId, Progress] = {}
+        self.loads = Loads(
+            lambda: list(self.pids), self.pids.get, self.progress.get, clock=lambda: self.now_s
+        )
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    """Their processes use no CPU."""
+    monkeypatch.setattr("klamm.connect.loads.cpu_s", lambda _pid: 1.0)
+    return Tasks()
+
+
+def test_group_loads_count_what_is_moved(tasks: Tasks) -> None:
+    assert tasks.loads.measure() == {}
+    tasks.now_s += 10
+    tasks.progress[A] = Progress(records=2 * RECORDS_PER_CORE)
+    tasks.progress[B] = Progress(details={"bytes": 5 * BYTES_PER_CORE})
+    assert tasks.loads.measure() == pytest.approx({"a-0": 0.2, "b-0": 0.5})
+    tasks.now_s += LEAST_S / 2
+    assert tasks.loads.measure() == pytest.approx({"a-0": 0.2, "b-0": 0.5}), "too short to say anything new"
+    tasks.now_s += LEAST_S / 2
+    assert tasks.loads.measure() == pytest.approx({"a-0": 0.0, "b-0": 0.0})
+
+
+def test_group_loads_of_a_task_that_starts_again_begin_anew(tasks: Tasks) -> None:
+    """What it cost before stands until there is something new to say."""
+    tasks.loads.measure()
+    tasks.now_s += 10
+    tasks.progress[A] = Progress(records=5 * RECORDS_PER_CORE)
+    assert tasks.loads.measure()["a-0"] == pytest.approx(0.5)
+    tasks.pids[A] = 1
+    tasks.progress[A] = Progress(records=0)
+    tasks.now_s += 10
+    assert tasks.loads.measure()["a-0"] == pytest.approx(0.5)
+    tasks.progress[A] = Progress(records=RECORDS_PER_CORE)
+    tasks.now_s += 10
+    assert tasks.loads.measure()["a-0"] == pytest.approx(0.1)
+    del tasks.pids[A]
+    assert tasks.loads.measure().keys() == {"b-0"}
+
+
+def test_group_loads_are_never_negative(tasks: Tasks) -> None:
+    """A task that is made anew in its process counts from zero."""
+    tasks.progress[A] = Progress(records=5 * RECORDS_PER_CORE)
+    tasks.loads.measure()
+    tasks.progress[A] = Progress(records=0, details={"bytes": "many"})
+    tasks.now_s += 10
+    assert tasks.loads.measure()["a-0"] == 0.0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+def test_group_loads_read_a_processs_cpu_time() -> None:
+    before = cpu_s(os.getpid())
+    assert before is not None
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    after = cpu_s(os.getpid())
+    assert after is not None
+    assert 0.05 < after - before < 5
+    assert cpu_s(2**22 + 1) is None
