@@ -9,7 +9,7 @@ import ssl
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.certificates import Authority
 from support.connect_worker import Response, WorkerProcess, free_port, wait_for, worker_properties
 
+from klamm.connect.config_redaction import Redaction, unhide
 from klamm.connect.rest.answer_headers import Cors, parse_rules
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.jaas_login import jaas_file, login_of
@@ -335,3 +336,28 @@ def test_origins_are_literal_or_expressions() -> None:
 def test_wrong_header_rules(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_rules(text)
+
+
+async def test_what_a_password_is_definitions_say_and_else_names() -> None:
+    redaction = Redaction(cast("Any", None), enabled=True)
+    config = {
+        "connector.class": "X", "pin": "1234", "token.bucket": "7", "my.secret": "s", "ref": "${env:A}",
+        "half": "x${env:A}", "transforms": "t", "transforms.t.type": "T", "transforms.t.salt": "pepper",
+    }  # fmt: skip
+    typed = {
+        "pin": "PASSWORD",
+        "token.bucket": "INT",
+        "ref": "PASSWORD",
+        "half": "PASSWORD",
+        "transforms.t.salt": "PASSWORD",
+    }
+    redaction.learn(config, [{"definition": {"name": k, "type": t}} for k, t in typed.items()])
+    shown = await redaction.hide(config)
+    assert {k for k, v in shown.items() if v == "[hidden]"} == {
+        "pin",
+        "my.secret",
+        "half",
+        "transforms.t.salt",
+    }
+    assert unhide(shown | {"token.bucket": "8"}, config) == config | {"token.bucket": "8"}
+    assert await Redaction(cast("Any", None), enabled=False).hide(config) == config

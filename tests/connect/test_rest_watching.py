@@ -34,7 +34,9 @@ def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert answer.status == 201, answer.body
     running.wait_state("src", "RUNNING", "RUNNING")
     yield running
-    running.end()
+    still = Events(running)  # a stream that is open does not hold the worker up
+    assert running.stop(timeout_s=10) == 0, running.log
+    still.close()
 
 
 class Events:

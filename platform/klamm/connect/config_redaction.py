@@ -46,6 +46,15 @@ class Redaction:
         typed = await self._keys_of(config)
         return {key: HIDDEN if _hides(key, value, typed) else value for key, value in config.items()}
 
+    def learn(self, config: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the keys from a validation of this config: then nobody need be asked."""
+        definitions = [row["definition"] for row in rows if row["definition"] is not None]
+        typed = {definition["name"]: definition["type"] == "PASSWORD" for definition in definitions}
+        for prefix, cls in _plugins_in(config):
+            own = {key[len(prefix) :]: secret for key, secret in typed.items() if key.startswith(prefix)}
+            if own:
+                self._typed[cls] = (float("inf"), own)
+
     async def _keys_of(self, config: Mapping[str, str]) -> dict[str, bool]:
         """Every key that the config's plugins define, under the name that it has in the config."""
         plugins = dict(_plugins_in(config))

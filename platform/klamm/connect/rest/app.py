@@ -23,8 +23,7 @@ from klamm.connect.rest import (
 from klamm.connect.rest.endpoint import BOOLEAN, Access, Endpoint, Handler, Query
 from klamm.connect.rest.forwarding import forwarding
 from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
-from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, REDACTION, SERVICE
-from klamm.connect.rest.redaction import Redaction
+from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, SERVICE
 from klamm.connect.service import ConnectService
 
 CONNECTOR: Final = "/connectors/{connector}"
@@ -179,7 +178,6 @@ def make_app(
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[SERVICE] = service
     app[ADVERTISED] = advertised
-    app[REDACTION] = Redaction(service.runtime, enabled=service.runtime.config["rest.hide.secrets"])
     app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
     if any(endpoint.admin for endpoint in endpoints):

@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
+from klamm.connect.config_redaction import unhide
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.model import TaskId
 from klamm.connect.rest.callers import demand, may_view
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
-from klamm.connect.rest.keys import ADVERTISED, REDACTION, SERVICE
-from klamm.connect.rest.redaction import unhide
+from klamm.connect.rest.keys import ADVERTISED, SERVICE
 from klamm.connect.stores import TargetState
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")
@@ -41,7 +41,7 @@ def _flag(request: web.Request, name: str) -> bool:
 
 async def _shown(request: web.Request, info: dict[str, Any]) -> dict[str, Any]:
     """What is known of a connector or task, its passwords hidden."""
-    return {**info, "config": await request.app[REDACTION].hide(info["config"])}
+    return {**info, "config": await request.app[SERVICE].redaction.hide(info["config"])}
 
 
 async def _created(request: web.Request, body: dict[str, Any]) -> web.Response:
@@ -117,7 +117,9 @@ async def delete_connector(request: web.Request) -> web.Response:
 
 async def get_config(request: web.Request) -> web.Response:
     """Show a connector's configuration."""
-    return json_response(await request.app[REDACTION].hide(request.app[SERVICE].config(_name(request))))
+    return json_response(
+        await request.app[SERVICE].redaction.hide(request.app[SERVICE].config(_name(request)))
+    )
 
 
 async def put_config(request: web.Request) -> web.Response:

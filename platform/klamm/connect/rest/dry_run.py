@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from klamm.connect.config_redaction import unhide
 from klamm.connect.errors import BadRequest
 from klamm.connect.rest.callers import demand
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
-from klamm.connect.rest.redaction import unhide
 
 RECORDS_MAX: Final = 100
 _FIELDS: Final[dict[str, tuple[type, ...]]] = {

@@ -23,7 +23,10 @@ from klamm.connect.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 90.0
+INSTALL_S: Final = 960.0  # a large plugin package over a slow line
 READ_S: Final = 10.0
+UPLOAD_BYTES_MAX: Final = 48 << 20
+"""Of a request with a plugin package: a wheel of 32 MiB in base64, and something around it."""
 _SENT: Final = (
     hdrs.AUTHORIZATION, hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.IF_MATCH, SIGNATURE_HEADER, ALGORITHM_HEADER
 )  # fmt: skip
@@ -79,12 +82,12 @@ async def _send(request: web.Request, url: str) -> web.Response:
     async with runtime.cluster.http().request(
         request.method,
         address,
-        data=await request.read() or None,
+        data=await _body(request) or None,
         headers=headers,
         # Without a body there is no type of it either: Kafka's workers refuse aiohttp's (415).
         skip_auto_headers=(hdrs.CONTENT_TYPE,),
         allow_redirects=False,
-        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        timeout=aiohttp.ClientTimeout(total=INSTALL_S if _installs(request) else TIMEOUT_S),
     ) as answer:
         body = await answer.read()
     if request.method not in {"GET", "HEAD"} and answer.status < 400:
@@ -95,3 +98,14 @@ async def _send(request: web.Request, url: str) -> web.Response:
             log.warning("what was forwarded could not be read back: %s", e)
     kept = {k: v for k, v in answer.headers.items() if k.lower() in _RETURNED}
     return web.Response(status=answer.status, body=body, headers=kept)
+
+
+def _installs(request: web.Request) -> bool:
+    return request.method == "POST" and request.path == "/connector-plugins"
+
+
+async def _body(request: web.Request) -> bytes:
+    """What was read already, or what there is to read: a wheel is larger than other bodies may be."""
+    if _installs(request) and request.can_read_body:
+        request = request.clone(client_max_size=UPLOAD_BYTES_MAX)
+    return await request.read()

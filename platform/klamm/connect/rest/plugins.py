@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from aiohttp import web
 
 from klamm.connect.definitions import NAME
 from klamm.connect.errors import BadRequest
 from klamm.connect.rest.callers import demand
 from klamm.connect.rest.endpoint import Access
+from klamm.connect.rest.forwarding import UPLOAD_BYTES_MAX
 from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
 from klamm_base.redaction import HIDDEN
-
-UPLOAD_BYTES_MAX: Final = 48 << 20
-"""A wheel of 32 MiB in base64, and something around it."""
 
 
 async def list_plugins(request: web.Request) -> web.Response:
@@ -52,12 +48,14 @@ async def install_package(request: web.Request) -> web.Response:
 
     `package` is what pip takes, or `file` and `wheel` upload one. It may take minutes.
     """
+    service = request.app[SERVICE]
+    await service.runtime.cluster.require_leader()  # before the body is read: it is forwarded as it is
     body = await read_json(request.clone(client_max_size=UPLOAD_BYTES_MAX))
     if not isinstance(body, dict):
         raise BadRequest(
             f'The body must be {{"package": "name==1.2"}} or {{"file", "wheel"}}, not {json_kind(body)}'
         )
-    return json_response(await request.app[SERVICE].install_plugin(body), 201)
+    return json_response(await service.install_plugin(body), 201)
 
 
 async def remove_package(request: web.Request) -> web.Response:
