@@ -18,9 +18,12 @@ from confluent_kafka.admin import AdminClient
 from klamm.connect.fencing import transactional_id
 from klamm.connect.model import TaskSpec
 from klamm_base.clientconfig import Kind, translate
+from klamm_base.configdef import ConfigDef, Type, between
 from klamm_base.errors import ConfigError
 
 log = logging.getLogger("librdkafka")
+
+MAX_POLL_RECORDS: Final = "max.poll.records"
 
 _CONNECTION: Final = ("bootstrap.servers", "client.dns.lookup", "client.rack")
 _CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
@@ -67,6 +70,8 @@ def transactional_config(spec: TaskSpec) -> dict[str, Any]:
     """For the records and offsets of an exactly-once source task; the transactional id is Kafka's."""
     config = producer_config(spec)
     del config["message.timeout.ms"]  # the transaction has a time-out
+    if config.get("transactional.id") not in (None, transactional_id(spec.worker["group.id"], spec.id)):
+        log.warning("transactional.id=%s is ignored: tasks have ids of their own", config["transactional.id"])
     return config | {"transactional.id": transactional_id(spec.worker["group.id"], spec.id)}
 
 
@@ -98,6 +103,7 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
         "allow.auto.create.topics": "true",
         **properties(spec, "consumer"),
     }
+    props.pop(MAX_POLL_RECORDS, None)  # the sink's loop follows it
     defaults = {
         "partition.assignment.strategy": "cooperative-sticky",
         # Bounded: a sink that is slow must not fill memory with what it has not asked for yet.
@@ -109,6 +115,12 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
     }
     fixed: dict[str, Any] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
     return defaults | _translated(props, "consumer") | fixed
+
+
+def max_poll_records(spec: TaskSpec, default: int) -> int:
+    """How many records `put` gets at most. Raises ConfigError."""
+    definition = ConfigDef().define(MAX_POLL_RECORDS, Type.INT, default, validator=between(1))
+    return int(definition.parse(properties(spec, "consumer"))[MAX_POLL_RECORDS])
 
 
 def admin_config(spec: TaskSpec, client_id: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from klamm.connect.child.dead_letters import open_dead_letters
 from klamm.connect.child.plugins import converters
 from klamm.connect.child.setup import seconds
 from klamm.connect.child.sink_places import subscription
-from klamm.connect.child.sink_task import SinkRunner
+from klamm.connect.child.sink_task import BATCH_RECORDS_MAX, SinkRunner
 from klamm.connect.child.transform_chain import make_chain
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkTask
@@ -34,6 +34,7 @@ def prepare(
         cooperative=clients.is_cooperative(consumer_config),
         dead_letters=open_dead_letters(control, spec, secrets),
         chain=make_chain(plugins, spec.connector_config),
+        batch_max=clients.max_poll_records(spec, BATCH_RECORDS_MAX),
     )
     task.initialize(runner.context)
     return runner.run

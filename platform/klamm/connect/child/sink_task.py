@@ -68,6 +68,7 @@ class SinkRunner:
         cooperative: bool = True,
         dead_letters: DeadLetters | None = None,
         chain: TransformChain | None = None,
+        batch_max: int = BATCH_RECORDS_MAX,
     ) -> None:
         self.context = SinkContext(control, spec.task_config)
         self._control = control
@@ -93,6 +94,7 @@ class SinkRunner:
         self._consumer = consumer
         self._assign = consumer.incremental_assign if cooperative else consumer.assign
         self._subscription = topics
+        self._batch_max = batch_max
         self._commit_interval_s = commit_interval_s
         self._commit_due = time.monotonic() + commit_interval_s
         self._delivered: dict[TopicPartition, int] = {}  # next offset after what put has taken
@@ -174,7 +176,7 @@ class SinkRunner:
         first = self._consumer.poll(_POLL_S)
         if first is None:
             return []
-        return [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
+        return [first, *self._consumer.consume(self._batch_max - 1, 0)]
 
     def _take(self, messages: list[Message]) -> None:
         """Convert into the batch; messages of partitions that went away meanwhile are another task's."""

@@ -1,0 +1,78 @@
+"""A sink whose target keeps the offsets, under kill -9, errors and rebalances: each record is there once."""
+
+import asyncio
+import os
+import random
+import signal
+import sqlite3
+
+import pytest
+from confluent_kafka import Producer
+from support.broker import broker, new_name, new_topic  # noqa: F401
+from support.runtime import Watched, task_spec, wait_for, worker_props
+
+from klamm.connect.model import Kind, TaskId
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+
+def numbers(path):
+    connection = sqlite3.connect(path, timeout=20)
+    try:
+        return [n for (n,) in connection.execute("SELECT n FROM lines ORDER BY n")]
+    finally:
+        connection.close()
+
+
+def count(path):
+    try:
+        return len(numbers(path))
+    except sqlite3.OperationalError:
+        return 0  # no table yet
+
+
+def fill(broker, topic, first, last, partitions):  # noqa: F811
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for n in range(first, last):
+        producer.produce(topic, b'{"n": %d}' % n, partition=n % partitions)
+    assert producer.flush(20) == 0
+
+
+def spec(broker, name, topic, path, number=0):  # noqa: F811
+    config = {
+        "topics": topic, "connection.url": f"sqlite:///{path}", "auto.create": "true", "exactly.once": "true",
+        "table.name.format": "lines", "retry.backoff.ms": "20", "max.retries": "1000", "topic": "",
+        "consumer.override.session.timeout.ms": "6000", "consumer.override.max.poll.records": "20",
+    }  # fmt: skip
+    worker = worker_props(
+        broker.bootstrap, **{"value.converter": JSON, "value.converter.schemas.enable": "false"}
+    )
+    return task_spec(name, config, kind=Kind.SINK, plugin="SqlSink", worker=worker, number=number)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+async def test_each_record_is_in_the_database_once_whoever_is_killed_when(broker, tmp_path):  # noqa: F811
+    """Insert mode, no key: what was written twice would be there twice. Two tasks share two partitions and change places."""
+    kills, seed = 6, random.randrange(2**32)
+    rng, path = random.Random(seed), tmp_path / "x.db"
+    topic, name, total = new_topic(broker, partitions=2), new_name("sql"), 3_000
+    async with Watched() as w:
+        tasks = [TaskId(name, n) for n in range(2)]
+        for n in range(2):
+            await w.supervisor.start_task(spec(broker, name, topic, path, n))
+        share = total // kills
+        for kill in range(kills):
+            await asyncio.to_thread(fill, broker, topic, kill * share, (kill + 1) * share, 2)
+            await wait_for(
+                lambda floor=kill * share: count(path) > floor, lambda: f"{seed} {w.events[-3:]}", 60
+            )
+            await asyncio.sleep(rng.random() * 0.2)
+            victim = rng.choice(tasks)
+            if (pid := w.supervisor.pid(victim)) is not None:
+                os.kill(pid, signal.SIGKILL)
+        done = share * kills
+        await wait_for(lambda: count(path) >= done, lambda: f"seed {seed}: {count(path)} {w.events[-3:]}", 90)
+        for task in tasks:
+            await w.supervisor.stop_task(task)
+    assert numbers(path) == list(range(done)), f"seed {seed}"
