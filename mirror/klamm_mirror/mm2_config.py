@@ -243,7 +243,9 @@ class _Parser:
         return found
 
     def _worker(self, source: str, target: str) -> dict[str, str]:
-        everywhere = {k: v for k, v in self._props.items() if k.startswith(_WORKER_PREFIXES)}
+        everywhere = {
+            k: v for k, v in self._props.items() if k.startswith((*_WORKER_PREFIXES, "config.providers"))
+        }
         defaults = {
             "group.id": f"{source}-mm2",
             "offset.storage.topic": f"mm2-offsets.{source}.internal",

@@ -20,7 +20,7 @@ from klamm_base.jks import MAGIC, BadStore, JavaKeyStore, parse_jks
 
 Format = Literal["PEM", "PKCS12", "JKS"]
 _JCEKS: Final = b"\xce\xce\xce\xce"
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,14 @@ def private_key_in(text: str, store: Store) -> str:
 
 
 def _blocks(text: str, wanted: Callable[[str], bool]) -> list[str]:
-    return [m[0].strip() + "\n" for m in _BLOCK.finditer(text) if wanted(m[1])]
+    return [_block(m[1], m[2]) for m in _BLOCK.finditer(text) if wanted(m[1])]
+
+
+def _block(label: str, body: str) -> str:
+    """A block as OpenSSL reads it. In properties it may be one line: Java does not mind where lines end."""
+    if ":" not in body:  # else it has headers, which are lines
+        body = "\n" + textwrap.fill("".join(body.split()), 64) + "\n"
+    return f"-----BEGIN {label}-----{body}-----END {label}-----\n"
 
 
 def _text(store: Store, data: bytes) -> str:

@@ -94,12 +94,11 @@ def test_trust_stores_of_every_format_hold_the_same(kind):
 def test_pem_in_the_properties_themselves():
     pem = (STORES / "client-encrypted.pem").read_text()
     props = {
-        "ssl.keystore.key": pem[: pem.index("-----BEGIN CERT")].replace("\n", "\n "),
+        "ssl.keystore.key": pem[: pem.index("-----BEGIN CERT")].replace("\n", " "),
         "ssl.keystore.certificate.chain": pem,
         "ssl.key.password": KEY_PASSWORD,
         "ssl.truststore.certificates": (STORES / "ca.pem").read_text(),
     }
-    props["ssl.keystore.key"] = props["ssl.keystore.key"].replace("\n ", "\n")
     TlsSettings.from_properties(props).client_context()
 
 

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from support.broker import new_name
+from support.broker import new_name, new_topic
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
+from support.klamm import Server
+from support.klamm import klamm as run_klamm
+from support.mirror import mirror_file, produce, read_all
 from support.mirroring import Running, props
 from support.secure_kafka import MECHANISMS, PASSWORD, STORE_PASSWORD, SecureKafka, jaas, key
 
@@ -179,3 +182,43 @@ def test_the_mirror_between_a_cluster_with_tls_and_one_without(kafka, tmp_path):
         config |= {f"source.cluster.{k}": v for k, v in secure.items()}
         with Running(config) as mirror:
             mirror.until(lambda: mirror.records == 500, "copied")
+
+
+def test_the_dedicated_mirror_with_secrets_by_reference(kafka, tmp_path):
+    """mm2.properties with a SASL_SSL cluster at both ends of a flow each, the password in a file."""
+    topic, a, b = new_name(), new_name("a"), new_name("b")
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for n in range(200):
+        producer.produce(topic, str(n).encode())
+    assert producer.flush(20) == 0
+    secrets = tmp_path / "secrets.properties"
+    line = jaas("SCRAM-SHA-512").replace("\\", "\\\\")
+    secrets.write_text(f"jaas={line}\nstore={STORE_PASSWORD}\n", encoding="utf-8")
+    secure = kafka.connection("SASL_SSL", host="127.0.0.1") | {
+        "sasl.jaas.config": f"${{file:{secrets}:jaas}}",
+        "ssl.truststore.password": f"${{file:{secrets}:store}}",
+    }
+    with EmbeddedBroker(tmp_path / "data") as klamm:
+        settings = {
+            "config.providers": "file",
+            "topics": topic,
+            "groups": "none",
+            f"{a}->{b}.enabled": "true",
+        }
+        settings |= {f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")}
+        settings |= {f"{b}->{a}.enabled": "true", f"{b}->{a}.topics": f"back-{topic}"}
+        settings |= {f"{a}.{key}": value for key, value in secure.items() if key != "bootstrap.servers"}
+        clusters = {a: secure["bootstrap.servers"], b: klamm.bootstrap}
+        path = mirror_file(tmp_path / "mm2.properties", clusters, settings)
+        new_topic(klamm, name=f"back-{topic}")
+        with Server("mirror", "start", str(path)) as server:
+            produce(klamm.bootstrap, f"back-{topic}", ["x", "y"])
+            got = read_all(klamm.bootstrap, f"{a}.{topic}", lambda values: len(set(values)) >= 200)
+            assert {str(n) for n in range(200)} == set(got)
+            back = read_all(kafka.address, f"{b}.back-{topic}", lambda values: len(set(values)) >= 2)
+            assert set(back) == {"x", "y"}
+            shown = run_klamm("mirror", "status", str(path))
+            assert shown.returncode == 0, shown.stderr
+            assert "RUNNING" in shown.stdout
+            assert server.stop() == 0
+        assert PASSWORD not in topic_text(kafka, f"mm2-configs.{b}.internal")

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -23,6 +23,7 @@ from klamm.connect.override_policy import warn_of_worker
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
+from klamm.connect.storage import Storage
 from klamm.connect.supervisor import Supervisor
 from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError, KlammError
@@ -73,6 +74,23 @@ class Worker:
 
     async def start(self) -> None:
         """Bind REST, wait for the broker, read the topics, join the group, run what should run."""
+        service = await self._serve()
+        runtime = service.runtime
+        await runtime.start()
+        self._membership = GroupMembership(
+            self.config,
+            url=self.url,
+            listener=runtime.place,
+            # Not the address alone: on loopback, the default, that of two hosts is the same.
+            instance_id=f"{socket.gethostname()}/{runtime.worker_id}",
+            make_cluster=self._make_cluster,
+        )
+        runtime.cluster.group = self._membership
+        await self._membership.start()
+        service.ready = True
+
+    async def _serve(self, storage: Storage | None = None) -> ConnectService:
+        """REST from the first moment, then the broker."""
         from klamm.connect.rest.server import RestServer  # takes its time: the mirror's workers do without
 
         rest = self._rest = RestServer(self.config)
@@ -85,22 +103,12 @@ class Worker:
             worker_id=worker_id,
             make_children=self._make_children,
             url=self.url,
+            storage=storage,
         )
         service = ConnectService(runtime)
         await rest.start(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
-        await runtime.start()
-        self._membership = GroupMembership(
-            self.config,
-            url=self.url,
-            listener=runtime.place,
-            # Not the address alone: on loopback, the default, that of two hosts is the same.
-            instance_id=f"{socket.gethostname()}/{worker_id}",
-            make_cluster=self._make_cluster,
-        )
-        runtime.cluster.group = self._membership
-        await self._membership.start()
-        service.ready = True
+        return service
 
     def _make_cluster(self, client_id: str) -> Cluster:
         return Cluster(
@@ -124,6 +132,7 @@ class Worker:
             await self._membership.leave("the worker is stopped")
         if self.runtime is not None:
             await self.runtime.stop()
+        self.config.secrets.close()
 
     async def _wait_for_broker(self, admin: AdminClient) -> str:
         """The cluster's id, as soon as the broker answers."""
@@ -176,8 +185,13 @@ async def serve(worker: Worker, ready: Callable[[], None]) -> None:
 
 def main(config: WorkerConfig) -> int:
     """Exit code 0 after a drain, 1 when the worker could not start or go on, 2 when its configuration cannot be used."""
+    return main_of(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
+
+
+def main_of(running: Coroutine[Any, Any, None]) -> int:
+    """Run a worker to its end; see `main`."""
     try:
-        asyncio.run(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
+        asyncio.run(running)
     except KlammError as e:
         log.error("%s", e)  # noqa: TRY400 - a sentence for the operator
         return 2 if isinstance(e, ConfigError) else 1

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from klamm.connect import definitions
+from klamm.connect.secrets import Secrets
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, from_overrides, load_properties
 from klamm_mirror.mm2_config import Flow, MirrorConfig, connectors_of, parse
@@ -29,9 +30,11 @@ def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -
 def _check(flow: Flow, props: Properties) -> None:
     """Have the connectors judge their configurations before anything is started. Raises ConfigError."""
     classes = {connector.__name__: connector for connector in CONNECTORS}
+    secrets = Secrets.from_properties(flow.worker)
     for name, config in connectors_of(flow).items():
-        for value in classes[name].validate(config):
+        for value in classes[name].validate(secrets.resolve(config).config):
             if value.errors:
                 key = value.name
                 written = next((k for k in (f"{flow.name}.{key}", key) if k in props), key)
-                raise ConfigError(f"{flow.name}: {value.errors[0]}", key=key, source=props.source(written))
+                said = secrets.redact(value.errors[0])
+                raise ConfigError(f"{flow.name}: {said}", key=key, source=props.source(written))

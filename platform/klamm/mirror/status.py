@@ -7,6 +7,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from klamm.connect.model import TaskId
+from klamm.connect.secrets import Secrets
 from klamm.connect.stores import Status, StatusState
 from klamm_base.clientconfig import translate
 from klamm_base.errors import KlammError
@@ -53,6 +54,7 @@ def _read(flow: Flow) -> StatusState:
     client = {
         k: v for k, v in flow.worker.items() if k.startswith(("bootstrap.", "security.", "sasl.", "ssl."))
     }
+    client = Secrets.from_properties(flow.worker).resolve(client).config
     config = translate(client, "consumer").config | {
         "group.id": "klamm-mirror-status",
         "enable.auto.commit": False,
