@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from klamm.connect.child.offset_writer import OffsetCopy, encode_key, encode_offset
 from klamm.connect.child.retry import Stopped
@@ -92,7 +92,10 @@ class ExactlyOnceRunner(SourceLoop):
                 )
             self._use(chunk.topic)
             self._transactions.begin()
-            self._sender.send(chunk, None, self._remember if self._tells_task else None)
+            try:
+                self._sender.send(chunk, None, self._remember if self._tells_task else None)
+            except ConnectError as e:
+                raise self._transactions.why(e) from e
             self._sent += len(chunk.values)
         if self._tells_task:
             self._tell += [(record, None) for record in dropped(chunk)]
@@ -100,6 +103,9 @@ class ExactlyOnceRunner(SourceLoop):
         # Copies: a task that goes on counting in its dict must not move what is committed.
         self._offsets[key] = dict(chunk.source_partition), dict(chunk.source_offset)
         self._limit_in_flight()
+
+    def _producer_failed(self, error: KafkaError) -> ConnectError:
+        return self._transactions.refused("continued", error)
 
     def _remember(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
         self._tell.append((record, metadata))

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters
@@ -28,7 +28,7 @@ from klamm.connect.child.tolerance import Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SourcePartition, SourceTask, TransactionContext
-from klamm_plugins.errors import RetriableError
+from klamm_plugins.errors import ConnectError, RetriableError
 from klamm_plugins.records import RecordMetadata, SourceRecord
 
 log = logging.getLogger(__name__)
@@ -239,7 +239,11 @@ class SourceLoop(ABC):
         if self._sender.failure is not None:
             raise self._sender.failure
         if fatal is not None:
-            raise refused(fatal.args[0], ", ".join(sorted(self._topics))) from fatal
+            raise self._producer_failed(fatal.args[0]) from fatal
+
+    def _producer_failed(self, error: KafkaError) -> ConnectError:
+        """The task's error for a producer that is of no use any more."""
+        return refused(error, ", ".join(sorted(self._topics)))
 
     def _show(self) -> None:
         acknowledged = self._acknowledged

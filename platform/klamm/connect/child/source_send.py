@@ -111,7 +111,7 @@ class Sender:
         for message in left:
             error: KafkaError = message.pop("_error")
             if error.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - spelled so by librdkafka
-                raise refused(error, chunk.topic)
+                raise refused(error, chunk.topic) from KafkaException(error)
         return left
 
     def _send_each(self, chunk: Chunk, run: Run | None, told: Told | None) -> None:

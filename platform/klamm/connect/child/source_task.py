@@ -48,7 +48,7 @@ class SourceRunner(SourceLoop):
             offset_producer,
             self._tracker,
             connector=spec.id.connector,
-            topic=offsets_topic or spec.worker["offset.storage.topic"],
+            topic=spec.worker["offset.storage.topic"] if offsets_topic is None else offsets_topic,
             timeout_s=commit_timeout_s,
             copy=copy,
         )

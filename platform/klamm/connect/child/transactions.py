@@ -205,7 +205,7 @@ class Transactions:
 
     def init(self) -> None:
         """Fence the producers that had the id before; what they have open is aborted."""
-        self._patiently("initialized", self._producer.init_transactions)
+        self._patiently("initialized", self._producer.init_transactions, at_once=True)
 
     def begin(self) -> None:
         """Begin one unless one is open."""
@@ -232,7 +232,19 @@ class Transactions:
         except KafkaException as e:
             log.warning("the open transaction of %s is left to its time-out: %s", self._id, e.args[0].str())
 
-    def _patiently(self, what: str, call: Callable[[float], None]) -> None:
+    def why(self, error: ConnectError) -> ConnectError:
+        """What made the transaction fail when the producer takes no more records: it says only that it does not."""
+        cause = error.__cause__
+        if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError._STATE:  # noqa: SLF001
+            return error
+        try:
+            self._producer.commit_transaction(_STEP_S)  # it has failed: nothing can be committed
+        except KafkaException as e:
+            return self.refused("continued", e.args[0])
+        return error
+
+    def _patiently(self, what: str, call: Callable[[float], None], *, at_once: bool = False) -> None:
+        """`at_once`: raise Stopped as soon as the task is to stop, not when its time is over."""
         while True:
             self._control.vitals.enter("broker")
             try:
@@ -240,13 +252,14 @@ class Transactions:
             except KafkaException as e:
                 error: KafkaError = e.args[0]
                 if error.txn_requires_abort() or error.fatal() or not _passes(error):
-                    raise self._refused(what, error) from e
+                    raise self.refused(what, error) from e
             else:
                 return
-            if self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0:
+            if self._control.stopping.is_set() and (at_once or self._control.stop_remaining_s() <= 0):
                 raise Stopped
 
-    def _refused(self, what: str, error: KafkaError) -> ConnectError:
+    def refused(self, what: str, error: KafkaError) -> ConnectError:
+        """The task's error for a transaction that has failed."""
         text = f"A transaction of {self._id} could not be {what}: {error.str()} ({error.name()})"
         if error.code() in _FENCED:
             return RetriableError(
