@@ -56,6 +56,9 @@ class FakeMessage:
     def error(self):
         return self._error
 
+    def __len__(self):
+        return len(self.value())
+
 
 # Batches go through `map(Message.topic, …)`, which takes real messages only.
 @pytest.fixture(autouse=True)

@@ -214,6 +214,7 @@ async def test_a_sink_tries_again_transforms_and_keeps_what_is_bad(broker, tmp_p
     assert details["errors"]["total-retries"] == 1, "the first try was the whole batch's"
     assert details["skipped"] == 2
     assert details["figures"]["sink-record-read-total"] == 6
+    assert details["bytes"] == len("abusyodddropbadz")
     assert details["figures"]["sink-record-send-total"] == 3
     (bad, of_bad), (odd, of_odd) = dead_of(broker, name)
     assert (bad, of_bad["stage"], of_bad["offset"]) == (b"bad", "VALUE_CONVERTER", "4")

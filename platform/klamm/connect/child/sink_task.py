@@ -107,6 +107,7 @@ class SinkRunner:
         self._retry_s = _RETRY_MIN_S
         self._shown_paused = False
         self._taken = 0
+        self._bytes = self._batch_bytes = 0  # of values, as they were in their topics
         self._lag_due = 0.0
         self._topics: set[str] = set()
 
@@ -194,6 +195,7 @@ class SinkRunner:
         if not ends.keys() <= self._safe.keys():
             self._safe = consumed.starts() | self._safe
         self._figures.read(len(consumed.messages))
+        self._batch_bytes = sum(map(len, consumed.messages))
         self._tell_topics({place.topic for place in ends})
         self._batch = self._records.convert(consumed)
         if self._parked and not self._held:  # a retry has waited in the group
@@ -235,6 +237,10 @@ class SinkRunner:
             return
         self._figures.put(len(self._batch), time.monotonic() - began)
         self._taken += len(self._batch)
+        if self._batch_bytes:
+            self._bytes += self._batch_bytes
+            self._batch_bytes = 0
+            self._vitals.details = {"bytes": self._bytes}
         self._vitals.acknowledged(self._taken)
         self._delivered |= self._after_batch
         self._batch, self._after_batch = [], {}
