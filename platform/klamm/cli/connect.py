@@ -18,6 +18,35 @@ def _group() -> None:
 
 
 @app.command()
+def standalone(
+    config: Annotated[
+        Path, typer.Argument(metavar="worker.properties", help="Kafka Connect's worker properties.")
+    ],
+    connectors: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[connector.properties]…",
+            help="A file per connector: properties, or JSON as POST /connectors takes it.",
+            show_default=False,
+        ),
+    ] = None,
+    override: OverrideOption = None,
+) -> None:
+    """Run a standalone worker in the foreground until SIGTERM or Ctrl-C.
+
+    Runs the connectors of the files, alone; source offsets are kept in offset.storage.file.filename. Prints
+    `ready rest=http://HOST:PORT` once it serves.
+    """
+    from klamm.connect.standalone import main, read_connector, worker_config
+    from klamm_base.properties import layered
+
+    with reported(server=True):
+        props = layered(config, override or [])
+        files = [read_connector(path) for path in connectors or ()]
+        raise typer.Exit(main(worker_config(props, props.source), files))
+
+
+@app.command()
 def distributed(
     config: Annotated[
         Path, typer.Argument(metavar="worker.properties", help="Kafka Connect's worker properties.")

@@ -19,6 +19,7 @@ import orjson
 from klamm.connect.errors import Conflict, NotAssigned, NotTheLeader
 from klamm.connect.kafka_log import LogError
 from klamm.connect.model import TaskId
+from klamm.connect.place import SoleMember
 from klamm.connect.session_keys import SessionKeys
 from klamm.connect.stores import session_key_record
 from klamm_base.errors import KlammError
@@ -135,7 +136,8 @@ class Cluster:
         """The group has met."""
         self._news.set()
         self._news = asyncio.Event()
-        if self.is_leader and self.group is not None and (self._key_task is None or self._key_task.done()):
+        alone = self.group is None or isinstance(self.group, SoleMember)
+        if self.is_leader and not alone and (self._key_task is None or self._key_task.done()):
             self._key_task = asyncio.create_task(self._keep_key(), name="session key")
 
     async def close(self) -> None:

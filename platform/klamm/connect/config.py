@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.connect.limits import LIMITS_CONFIG
+from klamm.connect.model import STANDALONE
 from klamm.connect.override_policy import OVERRIDE_CONFIG
 from klamm.connect.plugin_config import PLUGIN_CONFIG
 from klamm.connect.rest.settings import rest_config
@@ -22,6 +23,8 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, 
 from klamm_base.properties import Properties, parse, suggestion
 
 log = logging.getLogger(__name__)
+
+OFFSET_FILE: Final = "offset.storage.file.filename"
 
 Where = Callable[[str], str | None]
 """Says where a key was set: `worker.properties:12`; None when that is not known."""
@@ -77,6 +80,7 @@ def _definition() -> ConfigDef:
     _storage(d, "config", "connector and task configurations", None)
     _storage(d, "offset", "source offsets", 25)
     _storage(d, "status", "the states of connectors and tasks", 5)
+    _standalone(d)
     _timing(d)
     _sources(d)
     _topic_tracking(d)
@@ -128,6 +132,17 @@ def _cluster(d: ConfigDef) -> None:
             "A connector may set its own.",
             **rest,
         )
+
+
+def _standalone(d: ConfigDef) -> None:
+    d.define(
+        OFFSET_FILE,
+        Type.STRING,
+        None,
+        importance=Importance.HIGH,
+        documentation="Of a standalone worker: the file that keeps source offsets, in Java's format. A distributed worker "
+        "keeps them in its offset.storage.topic.",
+    )
 
 
 def _timing(d: ConfigDef) -> None:
@@ -372,6 +387,7 @@ class WorkerConfig:
     values: Mapping[str, Any]
     source: Where
     secrets: Secrets = field(default_factory=Secrets)
+    standalone: bool = False
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], where: Where | None = None) -> WorkerConfig:
@@ -415,6 +431,7 @@ class WorkerConfig:
             "offset.flush.timeout.ms": str(self["offset.flush.timeout.ms"]),
             "task.shutdown.graceful.timeout.ms": str(self["task.shutdown.graceful.timeout.ms"]),
             **self.raw,
+            **({STANDALONE: "true"} if self.standalone else {}),
         }
 
     def storage(self, prefix: str) -> tuple[str, int, int]:

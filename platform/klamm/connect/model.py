@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+STANDALONE: Final = "klamm.standalone"
+"""Among the worker properties that a task gets: "true" when its worker keeps its source offsets."""
 
 
 class TaskId(NamedTuple):

@@ -109,6 +109,11 @@ class SoleMember:
         await self._assign()
         self._task = asyncio.create_task(self._run(), name="sole member")
 
+    async def ended(self) -> None:
+        """Wait for what should not be: assignments that come no more. Raises what ended them."""
+        assert self._task is not None, "started"
+        await asyncio.shield(self._task)
+
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()

@@ -23,11 +23,7 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.config_writer import ConfigWriter
 from klamm.connect.events import EventBus
 from klamm.connect.herder import Herder
-from klamm.connect.internal_topics import ensure_topics
 from klamm.connect.kafka_log import (
-    KafkaBasedLog,
-    LogError,
-    LogProducer,
     make_admin,
 )
 from klamm.connect.lanes import Lanes
@@ -48,6 +44,7 @@ from klamm.connect.plugin_config import directory_of, sources_of
 from klamm.connect.plugin_records import PLUGINS
 from klamm.connect.plugins import PluginRegistry, check_converters
 from klamm.connect.status_board import StatusBoard
+from klamm.connect.storage import Storage, TopicStorage
 from klamm.connect.stores import (
     ConfigState,
     LoggerLevel,
@@ -105,6 +102,7 @@ class Runtime:
         worker_id: str,
         make_children: MakeChildren,
         url: str = "",
+        storage: Storage | None = None,
     ) -> None:
         self.config = config
         self.worker_id = worker_id
@@ -119,19 +117,20 @@ class Runtime:
         self.task_requests = TaskRequests(self)
         self.children = make_children(self)
         self.admin = make_admin(client)
-        self.producer = LogProducer(client)
+        self.storage = storage or TopicStorage(config, client)
+        self.producer = self.storage.writer
         self.herder = Herder(
             worker=config.for_tasks(), find_plugin=self._find_plugin, current=config.secrets.current
         )
-        self.config_log = KafkaBasedLog(config["config.storage.topic"], client, self._on_config)
-        self.offset_log = KafkaBasedLog(config["offset.storage.topic"], client, self.offsets.apply)
+        self.config_log = self.storage.log("config", self._on_config)
+        self.offset_log = self.storage.log("offset", self.offsets.apply)
         self.status_board = StatusBoard(self)
-        self.status_log = KafkaBasedLog(config["status.storage.topic"], client, self.status_board.read)
+        self.status_log = self.storage.log("status", self.status_board.read)
         self.config_writer = ConfigWriter(self)
         self.config_lock = asyncio.Lock()
         self.cluster = Cluster(self)
         self.place = Place(self)
-        self.loads = Loads(lambda: self.herder.assigned.tasks, self.children.pid)
+        self.loads = Loads(lambda: self.herder.assigned.tasks, self.children.pid, self.children.progress)
         self.on_logger_level: Callable[[LoggerLevel], None] = lambda _level: None
         self.lanes = Lanes(self._failed)
         self._herding = False
@@ -143,14 +142,10 @@ class Runtime:
 
     async def start(self) -> None:
         """Make and read the internal topics, start the supervisor, and list the plugins."""
-        await asyncio.to_thread(ensure_topics, self.admin, self.config)
+        await self.storage.ensure(self.admin)
         logs = (self.config_log, self.offset_log, self.status_log)
         await asyncio.gather(*(each.start() for each in logs), self.children.start())
-        if self.config_log.partition_count != 1:
-            raise LogError(
-                f"Topic '{self.config_log.topic}' supplied via the 'config.storage.topic' property is required "
-                f"to have a single partition, but it has {self.config_log.partition_count}"
-            )
+        self.storage.check()
         self.announcer.begin()
         self.configs.take_commands()  # said before this worker was there
         self._job(self.status_board.writer.run())

@@ -22,7 +22,7 @@ class StatusBoard:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._statuses = runtime.statuses
-        self.writer = StatusWriter(runtime.producer, runtime.config["status.storage.topic"])
+        self.writer = StatusWriter(runtime.producer, lambda: runtime.status_log.topic)
 
     def read(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         """The next record of the topic."""

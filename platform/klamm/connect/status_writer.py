@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
-from klamm.connect.kafka_log import LogProducer
+from klamm.connect.storage import RecordWriter
 from klamm.connect.topic_records import Record
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ RETRY_S: Final = 1.0
 class StatusWriter:
     """See the module. `run` writes until it is cancelled."""
 
-    def __init__(self, producer: LogProducer, topic: str) -> None:
+    def __init__(self, producer: RecordWriter, topic: Callable[[], str]) -> None:
         self._producer = producer
         self._topic = topic
         self._waiting: dict[str, bytes | None] = {}
@@ -56,7 +57,7 @@ class StatusWriter:
             batch, self._waiting = self._waiting, {}
             if not batch:
                 return True
-            sent = [self._producer.send(self._topic, key, value) for key, value in batch.items()]
+            sent = [self._producer.send(self._topic(), key, value) for key, value in batch.items()]
             results = await asyncio.gather(*sent, return_exceptions=True)
             failed = [(k, r) for k, r in zip(batch, results, strict=True) if isinstance(r, BaseException)]
             for key, error in failed:

@@ -7,6 +7,7 @@ the one that the configuration names.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,11 @@ class TaskRequests:
     @property
     def answers(self) -> Mapping[str, Answer]:
         """By the name of the request, for the supervisor."""
-        return {"fence_zombies": self._fence, "verify_task": self._verify}
+        return {
+            "fence_zombies": self._fence,
+            "verify_task": self._verify,
+            "write_offsets": self._write_offsets,
+        }
 
     async def fence(self, name: str, *, locked: bool = False) -> None:
         """Return when no former task of a source connector can write any more. Raises RequestError, LogError.
@@ -42,6 +47,14 @@ class TaskRequests:
 
     async def _fence(self, params: dict[str, Any]) -> None:
         await self._runtime.cluster.fence(params["connector"])
+
+    async def _write_offsets(self, params: dict[str, Any]) -> None:
+        """A standalone worker's tasks leave their offsets to it."""
+        topic, producer = self._runtime.offset_log.topic, self._runtime.producer
+        records: list[tuple[str, str | None]] = params["records"]
+        await asyncio.gather(
+            *(producer.send(topic, key, None if value is None else value.encode()) for key, value in records)
+        )
 
     async def _verify(self, params: dict[str, Any]) -> None:
         task = TaskId(params["connector"], params["task"])

@@ -11,13 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
+from klamm.connect.child.offset_writer import Producer as OffsetProducer
 from klamm.connect.child.offset_writer import encode_key, encode_offset
-from klamm.connect.model import TaskSpec
-from klamm_plugins.errors import ConnectError, DataError, RetriableError
+from klamm.connect.child.worker_offsets import WorkerOffsets
+from klamm.connect.model import STANDALONE, TaskSpec
+from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
+
+OWN_TOPIC: Final = "offsets.storage.topic"
 
 Commit = Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
 Ask = Callable[[Consumer], list[TopicPartition]]
@@ -41,12 +45,18 @@ class TopicOffsets:
     """A source's: records of the offset topic, read by the worker, written here."""
 
     def __init__(self, control: Control, spec: TaskSpec) -> None:
+        if spec.connector_config.get(OWN_TOPIC, "").strip():
+            raise ConfigError(
+                f"{OWN_TOPIC} cannot be set: tasks of this connector move their data themselves and keep their offsets in "
+                f"the workers' topic {spec.worker['offset.storage.topic']}",
+                key=OWN_TOPIC,
+            )
         self._control = control
         self._connector = spec.id.connector
         self._topic = spec.worker["offset.storage.topic"]
         self._spec = spec
         self._lock = threading.Lock()
-        self._producer: Producer | None = None
+        self._producer: OffsetProducer | None = None
 
     def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
         found: list[dict[str, Any] | None] = self._control.call(
@@ -64,9 +74,7 @@ class TopicOffsets:
             answers: list[KafkaError | None] = []
             try:
                 for key, value in encoded:
-                    producer.produce(
-                        self._topic, value, key, on_delivery=lambda error, _: answers.append(error)
-                    )
+                    producer.produce(self._topic, value, key, -1, lambda error, _: answers.append(error))
             except (BufferError, KafkaException) as e:
                 raise ConnectError(f"Offsets could not be committed to {self._topic}: {e}") from e
             while len(answers) < len(encoded):
@@ -76,7 +84,9 @@ class TopicOffsets:
         if failed := [error for error in answers if error is not None]:
             raise ConnectError(f"Offsets could not be committed to {self._topic}: {failed[0].str()}")
 
-    def _open(self) -> Producer:
+    def _open(self) -> OffsetProducer:
+        if self._producer is None and self._spec.worker.get(STANDALONE) == "true":
+            self._producer = WorkerOffsets(self._control)
         if self._producer is None:
             config = clients.offset_producer_config(self._spec) or clients.producer_config(self._spec)
             # Somebody waits for every record.

@@ -24,7 +24,8 @@ from klamm.connect.child.source_task import SourceRunner
 from klamm.connect.child.topic_creator import ensure_topics
 from klamm.connect.child.transactions import Boundaries, ConnectorBoundaries, Transactions, boundaries
 from klamm.connect.child.transform_chain import make_chain
-from klamm.connect.model import TaskSpec
+from klamm.connect.child.worker_offsets import offset_producer
+from klamm.connect.model import STANDALONE, TaskSpec
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.discovery import PluginManager
 
@@ -49,7 +50,8 @@ def prepare(
     secrets: Iterable[str] = (),
 ) -> Callable[[], None]:
     """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
-    exactly_once = spec.worker.get("exactly.once.source.support", "disabled") == "enabled"
+    alone = spec.worker.get(STANDALONE) == "true"  # as with Kafka: neither transactions nor offsets topics
+    exactly_once = spec.worker.get("exactly.once.source.support") == "enabled" and not alone
     common: dict[str, Any] = {
         "control": control,
         "spec": spec,
@@ -77,10 +79,10 @@ def _at_least_once(control: Control, spec: TaskSpec, common: dict[str, Any]) -> 
     producer = clients.make_producer(config)
     offsets = _offsets(control, spec, place_of(spec, exactly_once=False))
     # Offsets in a topic of the connector's own go with its records.
-    offset_config = None if offsets.place.own else clients.offset_producer_config(spec)
+    apart = None if offsets.place.own else offset_producer(control, spec)
     runner = SourceRunner(
         producer=producer,
-        offset_producer=producer if offset_config is None else clients.make_producer(offset_config),
+        offset_producer=producer if apart is None else apart,
         offsets_topic=offsets.place.topic,
         copy=offsets.copy,
         **_of_producer(config),
