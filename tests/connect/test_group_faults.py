@@ -180,6 +180,15 @@ async def test_group_stops_with_a_sentence_where_consumers_are(bootstrap: str, n
             await stranger.membership.start()
 
 
+async def test_group_says_what_is_wrong_with_a_session_timeout(bootstrap: str, name: str) -> None:
+    async with worker_group(bootstrap, name) as group:
+        hasty = group.make("hasty", session_timeout_ms="10")
+        with pytest.raises(
+            MembershipLost, match=r"session\.timeout\.ms=10 is not between .*group\.min\.session"
+        ):
+            await hasty.membership.start()
+
+
 # Slow and lagging workers
 
 
@@ -192,6 +201,7 @@ async def test_group_a_slow_stop_holds_up_what_moves_only(bootstrap: str, name: 
         (two,) = await group.start("two")
         assert two.items == set()
         await group.until()
+        one.listener.stopping_takes_s = 0.0
         assert len(two.tasks) == 2
         assert "lost" not in one.listener.events
         assert group.arena.clashes == []

@@ -190,4 +190,20 @@ class GroupRequests:
                 self.forget_coordinator()
                 raise JoinAgain(f"its coordinator says {ErrorCode(code).name}", wait=True)
             case _:
-                raise MembershipLost(str(broker_error(code, f"group {self._group} cannot be joined")))
+                said = str(broker_error(code, f"group {self._group} cannot be joined"))
+                raise MembershipLost(f"{said}{self._hint(code)}")
+
+    def _hint(self, code: int) -> str:
+        """What is right, where the code alone does not say."""
+        match code:
+            case ErrorCode.INVALID_SESSION_TIMEOUT:
+                return (
+                    f". session.timeout.ms={self._session_ms} is not between the broker's "
+                    "group.min.session.timeout.ms and group.max.session.timeout.ms"
+                )
+            case ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                return f". The worker's principal needs READ on group {self._group}"
+            case ErrorCode.GROUP_MAX_SIZE_REACHED:
+                return ". The broker's group.max.size is the limit"
+            case _:
+                return ""
