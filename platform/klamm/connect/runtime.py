@@ -142,7 +142,7 @@ class Runtime:
 
     async def start(self) -> None:
         """Make and read the internal topics, start the supervisor, and list the plugins."""
-        await self.storage.ensure(self.admin)
+        await self.storage.ensure(self.admin, self.config)
         logs = (self.config_log, self.offset_log, self.status_log)
         await asyncio.gather(*(each.start() for each in logs), self.children.start())
         self.storage.check()

@@ -42,7 +42,7 @@ class Storage(Protocol):
     @property
     def writer(self) -> RecordWriter: ...
     def log(self, which: Which, on_record: OnRecord) -> RecordLog: ...
-    async def ensure(self, admin: AdminClient) -> None: ...
+    async def ensure(self, admin: AdminClient, config: WorkerConfig) -> None: ...
     def check(self) -> None: ...
 
 
@@ -61,9 +61,9 @@ class TopicStorage:
             self._config_log = made
         return made
 
-    async def ensure(self, admin: AdminClient) -> None:
+    async def ensure(self, admin: AdminClient, config: WorkerConfig) -> None:
         """Make the topics that are missing. Raises LogError, ConfigError."""
-        await asyncio.to_thread(ensure_topics, admin, self._config)
+        await asyncio.to_thread(ensure_topics, admin, config)
 
     def check(self) -> None:
         """Once the logs are read. Raises LogError when configs would have no order."""
