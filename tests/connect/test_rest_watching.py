@@ -155,6 +155,8 @@ def test_metrics_under_the_names_of_the_usual_boards(worker: WorkerProcess) -> N
     [memory] = found["klamm_connect_task_resident_bytes"]
     assert memory.value > 1 << 20
     assert found["process_resident_memory_bytes"][0].value > 1 << 20
+    posted = {"method": "POST", "path": "/connectors", "status": "201"}
+    assert [s.value for s in found["klamm_connect_rest_requests"] if s.labels == posted] >= [1]
 
 
 def test_openapi_describes_every_path(worker: WorkerProcess) -> None:

@@ -21,6 +21,7 @@ from klamm.connect.model import PluginInfo, State, TaskId
 from klamm.connect.offsets import ConnectorOffsets
 from klamm.connect.placement import CONNECTOR_VERSION
 from klamm.connect.plugins import CONNECTOR_TYPES, PluginRegistry
+from klamm.connect.rest.request_counts import RequestCounts
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.runtime import Runtime
 from klamm.connect.secrets import conceal
@@ -59,6 +60,7 @@ class ConnectService:
         self._runtime = runtime
         self.cluster_id: str | None = None
         self.offsets = ConnectorOffsets(runtime)
+        self.requests = RequestCounts()
         self.redaction = Redaction(runtime, enabled=runtime.config["rest.hide.secrets"])
         self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
         self._keys_from: PluginRegistry | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -108,10 +109,15 @@ def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
         timeout_s = endpoint.timeout_s if endpoint is not None else REQUEST_TIMEOUT_S
+        began = time.monotonic()
+        service = request.app[SERVICE]
         answer = await _answered(request, handler, timeout_s)
         if isinstance(answer, Failed):
-            secrets = request.app[SERVICE].runtime.config.secrets
-            return error_response(answer.status, secrets.redact(answer.message), answer.headers)
+            message = service.runtime.config.secrets.redact(answer.message)
+            answer = error_response(answer.status, message, answer.headers)
+        path = endpoint.template if endpoint is not None else "other"
+        seconds = time.monotonic() - began if timeout_s else None
+        service.requests.note(request.method, path, answer.status, seconds)
         return answer
 
     return check

@@ -17,7 +17,9 @@ from klamm.connect.rest.process_metrics import process_families, usage
 from klamm_base.metrics_text import Family, Number, Sample
 
 if TYPE_CHECKING:
+    from klamm.connect.rest.request_counts import RequestCounts
     from klamm.connect.runtime import Runtime
+    from klamm.connect.service import ConnectService
 
 STARTED_S: Final = time.time()
 
@@ -28,8 +30,9 @@ _STATE_COUNTS: Final = ("running", "failed", "paused", "unassigned", "restarting
 _COUNTERS_OF_ERRORS: Final = ("deadletterqueue-produce-failures", "deadletterqueue-produce-requests")
 
 
-def families(runtime: Runtime) -> Iterator[Family]:
+def families(service: ConnectService) -> Iterator[Family]:
     """Everything, in order of kind."""
+    runtime = service.runtime
     yield from process_families(STARTED_S)
     local = _local(runtime)
     yield from _worker(runtime, local)
@@ -38,6 +41,7 @@ def families(runtime: Runtime) -> Iterator[Family]:
     yield from _tasks(runtime, local)
     yield from _progress(runtime, local)
     yield from _events(runtime)
+    yield from _requests(service.requests)
 
 
 def gauge(name: str, help: str, value: Number, **labels: str | int) -> Family:
@@ -215,6 +219,23 @@ def _events(runtime: Runtime) -> Iterator[Family]:
         [Sample({"kind": kind}, count) for kind, count in sorted(bus.published.items())],
     )
     yield gauge("klamm_connect_event_listeners", "Clients of GET /events.", bus.listeners)
+
+
+def _requests(requests: RequestCounts) -> Iterator[Family]:
+    counts = sorted(requests.counts.items())
+    name = "klamm_connect_rest"
+    yield Family(
+        f"{name}_requests_total",
+        "counter",
+        "REST requests by method, path and status.",
+        [Sample({"method": m, "path": path, "status": s}, count) for (m, path, s), count in counts],
+    )
+    yield Family(
+        f"{name}_request_seconds_total",
+        "counter",
+        "Seconds that they took; streams do not count.",
+        [Sample({"method": m, "path": path}, sum_s) for (m, path), sum_s in sorted(requests.seconds.items())],
+    )
 
 
 def _task(task: TaskId) -> dict[str, str | int]:

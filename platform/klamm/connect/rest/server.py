@@ -97,7 +97,7 @@ class RestServer:
             await self._serve(service, admin, self._admin_sockets, self._admin_tls)
         port = self._config["klamm.metrics.port"]
         if port >= 0:
-            self._metrics = MetricsServer(lambda: families(service.runtime))
+            self._metrics = MetricsServer(lambda: families(service))
             self.metrics_port = await self._metrics.bind(self._config["klamm.metrics.host"], port)
             await self._metrics.serve()
 

@@ -103,7 +103,7 @@ async def get_metrics(request: web.Request) -> web.StreamResponse:
     """The worker's figures in Prometheus' text format."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     await response.prepare(request)
-    text = lines(families(request.app[SERVICE].runtime))
+    text = lines(families(request.app[SERVICE]))
     while part := "".join(islice(text, _LINES_A_SLICE)):
         await response.write(part.encode())
         await asyncio.sleep(0)  # a long answer holds nobody up
