@@ -13,6 +13,7 @@ import pytest
 from support.wheels import make_index, make_lib, make_plugin, make_wheel
 
 from klamm.environments import inspection, runtime
+from klamm.environments import store as stores
 from klamm.environments.errors import (
     BadRequirement,
     EnvironmentFailure,
@@ -129,7 +130,7 @@ def test_versions_that_differ_are_resolved_together(store, index):
     assert store.environment(store.record("acme-old").lock) is not None
 
 
-def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path):
+def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path, monkeypatch):
     store = make_store(tmp_path, index)
     record, environment = store.install("acme-broken")
     shown = InstalledPlugin.of(record, environment, platform=store.platform)
@@ -139,7 +140,14 @@ def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path):
     assert 'acme_broken.py", line 1, in <module>' in broken["trace"]
     assert store.remove("acme-broken").root == "acme-broken==1.0"
     assert list((tmp_path / "environments").iterdir()) == []
-    assert list((tmp_path / "wheels").iterdir()) == []
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    store.collect()
+    assert wheel.exists()  # it may just have come for a package that is on its way
+    monkeypatch.setattr(stores, "WHEEL_REST_S", -1)
+    store.collect({wheel.name})
+    assert wheel.exists()
+    store.collect()
+    assert not wheel.exists()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from klamm_base.errors import ConfigError, KlammError
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 30.0  # a package that could not be built here (an index that is away) is tried again
+COLLECT_S: Final = 600.0  # environments that no process uses any more go so much later
 _FIELDS: Final = ("package", "file", "wheel")
 
 Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
@@ -262,10 +263,13 @@ class PluginAdmin:
             async with self._changing:
                 try:
                     await self._catch_up()
+                    await asyncio.to_thread(self._store.collect, set(self._group.records.parts))
                 except Exception:
                     log.exception("the plugin packages of the group")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._group.changed.wait(), RETRY_S if self._group.errors else None)
+                await asyncio.wait_for(
+                    self._group.changed.wait(), RETRY_S if self._group.errors else COLLECT_S
+                )
 
     async def _catch_up(self) -> None:
         """Build what the group has and this worker has not; remove what the group has removed."""

@@ -22,7 +22,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -39,7 +39,8 @@ from klamm_base.version import __version__
 
 log = logging.getLogger(__name__)
 
-_COPY_BYTES: Final = 1 << 20
+# A wheel is there before the package that needs it is noted: another process must not take it for left over.
+WHEEL_REST_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +234,13 @@ class Store:
             self._collect()
         return record
 
-    def collect(self) -> None:
-        """Remove environments and wheels that no installed package needs and no process uses."""
-        with self._changing():
-            self._collect()
+    def collect(self, keep: Set[str] = frozenset()) -> None:
+        """Remove environments that no installed package needs and no process uses, and old wheels that nobody needs,
+        but those with a sha256 in `keep`.
+        """
+        if (self.directory / "environments").is_dir():
+            with self._changing():
+                self._collect(keep)
 
     def keep_wheel(self, file: str, data: bytes) -> str:
         """Keep a wheel; its sha256."""
@@ -359,11 +363,11 @@ class Store:
         self._loaded.pop(environment.id, None)
         shutil.rmtree(environment.site.parent, ignore_errors=True)
 
-    def _collect(self) -> None:
+    def _collect(self, keep: Set[str] = frozenset()) -> None:
         locks = [r.lock for r in self.records()]
         installed = {root for lock in locks for root in lock.roots}
         wanted = {lock.id(self.platform) for lock in locks}
-        kept: set[str] = {h for lock in locks for p in lock.packages for h in p.hashes}
+        kept = {h for lock in locks for p in lock.packages for h in p.hashes} | keep
         for folder in _folders(self.directory / "environments"):
             lock = _lock_in(folder)
             joint = lock is not None and len(lock.roots) > 1 and set(lock.roots) <= installed
@@ -373,7 +377,7 @@ class Store:
             self._loaded.pop(folder.name, None)
             shutil.rmtree(folder, ignore_errors=True)
         for folder in _folders(self.wheels):
-            if folder.name not in kept:
+            if folder.name not in kept and time.time() - folder.stat().st_mtime > WHEEL_REST_S:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _the_tool(self) -> Tool:
