@@ -156,3 +156,26 @@ def test_a_letter_that_was_never_a_record_is_not_sent_by_guess(said):
     letter = Letter.of(("d", 0, 0), None, None, None, [(PREFIX + n, v.encode()) for n, v in said.items()])
     with pytest.raises(CannotReplay, match="give --to TOPIC"):
         letter.destination()
+
+
+def test_the_topics_are_those_of_a_workers_connectors(broker, topics, monkeypatch):  # noqa: F811
+    """The worker's answer is its REST API's; what the broker holds is the broker's."""
+    dead, origin = topics
+    bury(broker, dead, origin, 2)
+
+    def answer(url, method, path):
+        assert (url, method, path) == ("http://w:1", "GET", "/connectors?expand=info")
+        configs = {
+            "a": {"errors.deadletterqueue.topic.name": dead},
+            "b": {},
+            "c": {"errors.deadletterqueue.topic.name": "gone"},
+        }
+        return {name: {"info": {"config": config}} for name, config in configs.items()}
+
+    monkeypatch.setattr("klamm.cli.dlq.call", answer)
+    said = [line.split() for line in dlq(broker, "list", "--url", "http://w:1").splitlines()]
+    assert said == [
+        ["TOPIC", "CONNECTORS", "RECORDS", "NOT", "REPLAYED"],
+        ["gone", "c", "-", "-"],
+        [dead, "a", "2", "2"],
+    ]

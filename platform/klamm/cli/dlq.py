@@ -26,6 +26,7 @@ from klamm.cli.common import (
     print_rows,
     reported,
 )
+from klamm.cli.rest_client import CacertOption, TokenOption, UserOption, call
 
 if TYPE_CHECKING:
     from klamm.dlq.letters import Letter
@@ -63,6 +64,9 @@ def list_topics(
     ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     url: RestOption = DEFAULT_REST,
+    user: UserOption = None,
+    token: TokenOption = None,
+    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
     command_config: CommandConfigOption = None,
 ) -> None:
@@ -176,8 +180,6 @@ def _tell(run: Replay) -> None:
 
 def _users(url: str) -> dict[str, list[str]]:
     """Dead letter topics of a worker's connectors."""
-    from klamm.cli.rest_client import call
-
     users: dict[str, list[str]] = {}
     for name, item in call(url, "GET", "/connectors?expand=info").items():
         topic = (item["info"]["config"].get(_TOPIC_KEY) or "").strip()
