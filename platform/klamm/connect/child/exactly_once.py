@@ -20,7 +20,7 @@ from klamm.connect.child.offset_writer import OffsetCopy, encode_key, encode_off
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.source_loop import SourceLoop
 from klamm.connect.child.source_records import Chunk, dropped
-from klamm.connect.child.source_send import refused
+from klamm.connect.child.source_send import refusal, refused
 from klamm.connect.child.transactions import Boundaries, End, Transactions
 from klamm.connect.model import TaskSpec
 from klamm_plugins.errors import ConnectError
@@ -92,10 +92,7 @@ class ExactlyOnceRunner(SourceLoop):
                 )
             self._use(chunk.topic)
             self._transactions.begin()
-            try:
-                self._sender.send(chunk, None, self._remember if self._tells_task else None)
-            except ConnectError as e:
-                raise self._transactions.why(e) from e
+            self._send_chunk(chunk, None, self._remember if self._tells_task else None)
             self._sent += len(chunk.values)
         if self._tells_task:
             self._tell += [(record, None) for record in dropped(chunk)]
@@ -103,6 +100,11 @@ class ExactlyOnceRunner(SourceLoop):
         # Copies: a task that goes on counting in its dict must not move what is committed.
         self._offsets[key] = dict(chunk.source_partition), dict(chunk.source_offset)
         self._limit_in_flight()
+
+    def _why(self, error: ConnectError) -> ConnectError:
+        if refusal(error) == KafkaError._STATE:  # noqa: SLF001 - spelled so by librdkafka
+            return self._transactions.why() or error
+        return super()._why(error)
 
     def _producer_failed(self, error: KafkaError) -> ConnectError:
         return self._transactions.refused("continued", error)

@@ -17,13 +17,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters
+from klamm.connect.child.offset_tracker import Run
 from klamm.connect.child.offset_writer import RecordProducer
 from klamm.connect.child.origins import SourceOrigin
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.source_figures import SourceFigures
-from klamm.connect.child.source_records import SourceRecords
-from klamm.connect.child.source_send import MESSAGE_MAX, Sender, Told, refused
+from klamm.connect.child.source_records import Chunk, SourceRecords
+from klamm.connect.child.source_send import MESSAGE_MAX, Sender, Told, refusal, refused
 from klamm.connect.child.tolerance import Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm.connect.model import TaskSpec
@@ -41,6 +42,8 @@ _RETRY_MAX_S: Final = 10.0
 _LAG_INTERVAL_S: Final = 1.0
 # A source that has nothing and does not wait itself must not spin.
 _IDLE_POLL_S: Final = 0.02
+# How long the reason for a failure of the producer may take to be told.
+_REASON_S: Final = 0.5
 
 ReadOffsets = Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]]
 
@@ -240,6 +243,21 @@ class SourceLoop(ABC):
             raise self._sender.failure
         if fatal is not None:
             raise self._producer_failed(fatal.args[0]) from fatal
+
+    def _send_chunk(self, chunk: Chunk, run: Run | None, told: Told | None) -> None:
+        try:
+            self._sender.send(chunk, run, told)
+        except ConnectError as e:
+            raise self._why(e) from e
+
+    def _why(self, error: ConnectError) -> ConnectError:
+        """What is behind a producer's word that it takes no more: the reason is in its next event."""
+        if refusal(error) == KafkaError._FATAL:  # noqa: SLF001 - spelled so by librdkafka
+            try:
+                self._take(_REASON_S)
+            except ConnectError as reason:
+                return reason
+        return error
 
     def _producer_failed(self, error: KafkaError) -> ConnectError:
         """The task's error for a producer that is of no use any more."""

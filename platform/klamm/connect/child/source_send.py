@@ -242,6 +242,12 @@ def refused(error: KafkaError, topic: str | None, about: str = "") -> ConnectErr
     return ConnectError(text)
 
 
+def refusal(error: ConnectError) -> int | None:
+    """The client's code of what is behind an error of `refused`."""
+    cause = error.__cause__
+    return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None
+
+
 def _metadata(message: Message) -> RecordMetadata:
     _, timestamp = message.timestamp()
     return RecordMetadata(

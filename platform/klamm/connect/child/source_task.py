@@ -76,7 +76,7 @@ class SourceRunner(SourceLoop):
             if self._tells_task:
                 for record in dropped(chunk):
                     self._commit_record(record, None)
-            self._sender.send(chunk, run, self._told)
+            self._send_chunk(chunk, run, self._told)
             self._limit_in_flight()
 
     def _polled_nothing(self) -> None:

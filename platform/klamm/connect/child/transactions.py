@@ -232,16 +232,13 @@ class Transactions:
         except KafkaException as e:
             log.warning("the open transaction of %s is left to its time-out: %s", self._id, e.args[0].str())
 
-    def why(self, error: ConnectError) -> ConnectError:
-        """What made the transaction fail when the producer takes no more records: it says only that it does not."""
-        cause = error.__cause__
-        if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError._STATE:  # noqa: SLF001
-            return error
+    def why(self) -> ConnectError | None:
+        """What made the transaction fail: for when the producer says that it is in no state to take records."""
         try:
-            self._producer.commit_transaction(_STEP_S)  # it has failed: nothing can be committed
+            self._producer.commit_transaction(_STEP_S)  # in that state nothing can be committed
         except KafkaException as e:
             return self.refused("continued", e.args[0])
-        return error
+        return None
 
     def _patiently(self, what: str, call: Callable[[float], None], *, at_once: bool = False) -> None:
         """`at_once`: raise Stopped as soon as the task is to stop, not when its time is over."""
