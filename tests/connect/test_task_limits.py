@@ -69,9 +69,12 @@ async def test_sigquit_writes_the_stacks_and_the_task_goes_on(caplog):
 
 async def test_what_the_restart_policy_decides_can_be_seen():
     async with Watched() as w:
-        await w.supervisor.start_task(task_spec("c", {"behaviour": "connect", "where": "poll"}))
+        fails = {"behaviour": "connect", "where": "poll"}
+        await w.supervisor.start_task(task_spec("never", fails | {"task.restart.max": "0"}))
+        await w.supervisor.start_task(task_spec("c", fails))
+        await w.wait_states(TaskId("never", 0), R, F)
         await w.wait_state(TASK, F)
-        notes = [e.restart for e in w.events if e.state in {X, F}]
+        notes = [e.restart for e in w.events if e.state in {X, F} and e.connector == "c"]
         assert [(n.attempt, n.left) for n in notes] == [(1, 2), (2, 1), (3, 0), (0, 0)]
         assert all(n.error == "connect" and n.budget == 3 for n in notes)
         assert all(n.next_try_ms >= n.failed_ms for n in notes[:3])
@@ -84,6 +87,9 @@ def test_limits_are_the_connectors_before_the_workers():
     assert Limits.of(worker, {}).memory_bytes == 5
     assert Limits.of(worker, connector).memory_bytes == 7
     assert Limits.of({}, {}) == Limits(heartbeat_ms=300_000)
+    assert Limits.of({"task.restart.max": "2"}, {}).policy is None, "the worker's own"
+    policy = Limits.of({"task.restart.max": "2"}, {"task.restart.backoff.ms": "7"}).policy
+    assert (policy.max_restarts, policy.backoff_ms) == (2, 7)
     with pytest.raises(ConfigError, match=r"task\.memory\.max\.bytes"):
         Limits.of({}, {"task.memory.max.bytes": "-1"})
 

@@ -1,4 +1,4 @@
-"""What a child may do before it is killed, and the keys that say so, of a worker and of a connector. Pure."""
+"""What a child may do before it is killed or given up, and the keys that say so, of a worker and of a connector. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from klamm.connect.restart_policy import POLICY_CONFIG, RestartPolicy
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 
 HEARTBEAT: Final = "task.heartbeat.timeout.ms"
@@ -35,15 +36,25 @@ LIMITS_CONFIG: Final = (
 )
 
 
+CONNECTOR_KEYS: Final = LIMITS_CONFIG.merged(POLICY_CONFIG)
+"""Keys that are not Kafka's and may stand in a connector's configuration: answers show them only where they are given."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Be silent for so long, have so much in memory (0: no limit)."""
+    """Be silent for so long, have so much in memory (0: no limit), fail so often (None: as the worker says)."""
 
     heartbeat_ms: int
     memory_bytes: int = 0
+    policy: RestartPolicy | None = None
 
     @classmethod
     def of(cls, worker: Mapping[str, str], connector: Mapping[str, str]) -> Limits:
         """The connector's word counts before the worker's. Raises ConfigError."""
         values = LIMITS_CONFIG.parse({**worker, **connector})
-        return cls(heartbeat_ms=values[HEARTBEAT], memory_bytes=values[MEMORY])
+        own = any(key in connector for key in POLICY_CONFIG.names)
+        return cls(
+            heartbeat_ms=values[HEARTBEAT],
+            memory_bytes=values[MEMORY],
+            policy=RestartPolicy.from_props({**worker, **connector}) if own else None,
+        )

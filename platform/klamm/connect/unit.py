@@ -107,6 +107,7 @@ class Unit:
         self._order = order
         self._resolved = Resolved(config={}, raw={})
         self._around = around
+        self._policy = limits.policy or around.policy
         self._limits = limits
         self._history = History()
         self._state: State | None = None
@@ -247,7 +248,7 @@ class Unit:
             if self._stopping:
                 return
             now_ms = self._around.clock()
-            decision = self._around.policy.decide(
+            decision = self._policy.decide(
                 self._history, failure.error, now_ms=now_ms, random=random.random()
             )
             match decision:
@@ -311,7 +312,7 @@ class Unit:
     def _note(
         self, failure: Failure, *, attempt: int = 0, delay_ms: int = 0, why: str | None = None
     ) -> RestartNote:
-        policy, now_ms = self._around.policy, time.time_ns() // 1_000_000
+        policy, now_ms = self._policy, time.time_ns() // 1_000_000
         return RestartNote(
             error=failure.error.value,
             failed_ms=now_ms,

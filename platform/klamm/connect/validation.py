@@ -20,6 +20,7 @@ from klamm.connect.definitions import (
     TOPICS,
     TOPICS_REGEX,
 )
+from klamm.connect.limits import CONNECTOR_KEYS
 from klamm.connect.model import PluginInfo
 from klamm.connect.override_policy import override_rows
 from klamm.connect.plugins import CONNECTOR_TYPES, CONVERTER, HEADER_CONVERTER, PluginRegistry
@@ -77,6 +78,7 @@ def common_keys(
     base = definitions.SINK if plugin.type == "sink" else definitions.SOURCE
     if plugin.type != "sink" and any(key in config for key in definitions.SOURCE_DEAD_LETTERS.names):
         base = base.merged(definitions.SOURCE_DEAD_LETTERS)
+    base = base.merged(ConfigDef([key for key in CONNECTOR_KEYS if key.name in config]))
     versions = registry.versions(plugin.plugin_class, *CONNECTOR_TYPES) or [plugin.version]
     changed: dict[str, dict[str, Any]] = {
         "connector.plugin.version": {"default": versions[-1], "recommended": _choices(versions)}
