@@ -15,6 +15,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
+from klamm.connect.config import WorkerConfig
 from klamm.connect.java_map import MalformedMap, decode, encode
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S, LogError, OnRecord
 from klamm.connect.storage import Which
@@ -143,7 +144,7 @@ class LocalStorage:
         self._logs[made.topic] = made
         return made
 
-    async def ensure(self, admin: AdminClient) -> None:
+    async def ensure(self, admin: AdminClient, config: WorkerConfig) -> None:
         """There are no topics."""
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ from klamm.connect.child import clients
 from klamm.connect.child.control import Control
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.source_loop import ReadOffsets
-from klamm.connect.model import TaskSpec
+from klamm.connect.model import STANDALONE, TaskSpec
 from klamm.connect.offset_topic import KEY, OffsetTopic, storage_settings
 from klamm_base.clientconfig import Kind, translate
 
@@ -33,6 +33,8 @@ class Place:
 
 def place_of(spec: TaskSpec, *, exactly_once: bool) -> Place:
     """By Kafka's rule: it is the workers' topic if name and brokers are those of the workers."""
+    if spec.worker.get(STANDALONE) == "true":
+        return Place(topic=spec.worker.get(WORKERS_TOPIC, ""), own=False)
     given = spec.connector_config.get(KEY, "").strip()
     topic = given or spec.worker[WORKERS_TOPIC]
     if not given and not exactly_once:
