@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from klamm.environments import inspection, runtime
 from klamm.environments.errors import EnvironmentFailure, NoPlugins, NotInstalled, ToolFailure, Unresolvable
