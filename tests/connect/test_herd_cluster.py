@@ -256,6 +256,22 @@ def test_herd_a_killed_workers_tasks_run_elsewhere_in_time(
 
 
 @pytest.mark.slow
+def test_herd_leaders_that_write_in_transactions_follow_each_other(bootstrap: str, tmp_path: Path) -> None:
+    workers = Workers(bootstrap, tmp_path, 2, **{"exactly.once.source.support": "preparing"})
+    try:
+        for i in range(3):
+            name = create(workers.all[i % 2], workers, tasks=2)
+            assert workers.all[0].request("PUT", f"/connectors/{name}/stop").status == 204
+            assert workers.all[1].request("DELETE", f"/connectors/{name}").status == 204
+            leader = workers.leader()
+            workers.all.remove(leader)
+            leader.stop(signal.SIGKILL if i else signal.SIGTERM)
+            workers.add()
+    finally:
+        workers.end()
+
+
+@pytest.mark.slow
 def test_herd_a_request_waits_out_the_death_of_the_leader(bootstrap: str, tmp_path: Path) -> None:
     """Nothing was sent to the dead one: the next leader gets it."""
     workers = Workers(bootstrap, tmp_path, 3)

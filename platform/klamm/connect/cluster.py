@@ -88,6 +88,7 @@ class Cluster:
             raise NotTheLeader(
                 "Only the leader of the group can do this", self._other(self.leader_url or None)
             )
+        await self._runtime.config_writer.prepare()
 
     async def require_owner(self, item: str | TaskId) -> None:
         """Raises NotAssigned, or NotTheLeader when only the leader knows who runs it."""

@@ -1,15 +1,18 @@
 """Writes to the config topic: one change at a time, in order, read back, by whom it may be.
 
 Most changes are the leader's alone; pausing, resuming and log levels are any worker's, as in Kafka. A worker that has
-lost contact with its group writes nothing, as another one may have taken its place.
+lost contact with its group writes nothing, as another one may have taken its place. With `exactly.once.source.support`
+the leader writes in transactions: what it does fences the leader before it (KIP-618).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from klamm.connect.errors import Conflict
+from klamm.connect.fenced_writer import Fenced, FencedWriter
 from klamm.connect.kafka_log import RecordTooLarge, record_limit
 from klamm.connect.stores import Record, TargetState, task_records
 
@@ -20,9 +23,31 @@ if TYPE_CHECKING:
 class ConfigWriter:
     """See the module. `busy` while records are written: what they change is acted on together afterwards."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, client: Mapping[str, Any]) -> None:
         self._runtime = runtime
         self.busy = False
+        config = runtime.config
+        self._fenced = FencedWriter(client, config["group.id"]) if config.transactional_leader else None
+        self._may_claim = True  # until the group has said who leads, nobody asks but who is alone
+
+    def assigned(self, *, leads: bool) -> None:
+        """The group has met."""
+        self._may_claim = leads
+        if self._fenced is not None and not leads:
+            self._fenced.release()
+
+    async def prepare(self) -> None:
+        """As the leader, before anything is decided: nobody before this one writes any more, and what they wrote is read.
+
+        Raises LogError, and Conflict for a leader that has been followed by another one.
+        """
+        fenced = self._fenced
+        if fenced is None or fenced.claimed:
+            return
+        if not self._may_claim:
+            raise Conflict("Another worker leads the group by now; try again")
+        await fenced.claim()
+        await self._runtime.config_log.read_to_end()
 
     async def write(self, records: Sequence[Record], *, by_leader: bool = True) -> None:
         """Write records in order, read them back, and act on them. Raises LogError, NotTheLeader, Conflict.
@@ -38,9 +63,16 @@ class ConfigWriter:
         runtime.cluster.check_alive()
         self.busy = True
         try:
-            await asyncio.gather(*(producer.send(topic, key, value) for key, value in first))
-            await producer.send(topic, *last)
+            if by_leader and self._fenced is not None:
+                await self._fenced.write(topic, records)
+            else:
+                await asyncio.gather(*(producer.send(topic, key, value) for key, value in first))
+                await producer.send(topic, *last)
             await runtime.config_log.read_to_end()
+        except Fenced as e:
+            self._may_claim = False
+            runtime.cluster.request_rejoin("another worker has written as the leader")
+            raise Conflict(f"Another worker leads the group by now; try again ({e})") from None
         except RecordTooLarge:
             raise await self._too_large(records) from None
         finally:

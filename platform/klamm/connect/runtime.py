@@ -126,7 +126,7 @@ class Runtime:
         self.offset_log = self.storage.log("offset", self.offsets.apply)
         self.status_board = StatusBoard(self)
         self.status_log = self.storage.log("status", self.status_board.read)
-        self.config_writer = ConfigWriter(self)
+        self.config_writer = ConfigWriter(self, client)
         self.config_lock = asyncio.Lock()
         self.cluster = Cluster(self)
         self.place = Place(self)
@@ -258,6 +258,7 @@ class Runtime:
             self.perform(self.herder.clean_up(self.configs, self.statuses))
         self.perform(self.herder.assign(assignment, self.configs))
         self._announce()
+        self.config_writer.assigned(leads=self.cluster.is_leader)
         self.cluster.assigned()
         told = {"connectors": sorted(assignment.connectors), "tasks": sorted(map(str, assignment.tasks))}
         self.events.publish(
@@ -279,6 +280,7 @@ class Runtime:
     async def lose(self) -> None:
         """The place in the group is lost: kill everything, say nothing more."""
         self._herding = False
+        self.config_writer.assigned(leads=False)
         self.status_board.writer.forget()
         self.statuses.end_tenure()
         self.herder.forget()

@@ -61,9 +61,9 @@ def worker_config(given: Mapping[str, str], where: Callable[[str], str | None] |
         )
     sources = {key: at for key in given if (at := origin(key)) is not None}
     config = WorkerConfig.from_properties(Properties({**_NOT_NEEDED, **given}, sources), origin)
-    if config.exactly_once:
+    if config.transactional_leader:
         raise ConfigError(
-            "exactly.once.source.support=enabled needs a distributed worker: a standalone one keeps offsets in a file",
+            "exactly.once.source.support needs a distributed worker: a standalone one keeps offsets in a file",
             key="exactly.once.source.support",
         )
     return replace(config, standalone=True)
