@@ -1,11 +1,14 @@
 """Keys of tasks that Kafka does not have: checked where they are given, and in no answer where they are not."""
 
 import pytest
+from support.runtime import task_spec, worker_props
 
+from klamm.connect.child.clients import consumer_config, max_poll_records
 from klamm.connect.definitions import SINK, SOURCE
-from klamm.connect.model import PluginInfo
+from klamm.connect.model import Kind, PluginInfo
 from klamm.connect.plugins import PluginRegistry
 from klamm.connect.validation import common_keys
+from klamm_base.errors import ConfigError
 
 
 def errors(kind, config):
@@ -34,3 +37,25 @@ def test_what_is_given_is_checked(kind, key, bad):
     said = errors(kind, {key: bad})[key]
     assert f"Invalid value {bad} for configuration {key}" in said[0]
     assert errors(kind, {key: "1000"})[key] == []
+
+
+@pytest.mark.parametrize(
+    ("worker", "override", "session", "heartbeat"),
+    [({}, {}, "10000", "3000"), ({"session.timeout.ms": "6000"}, {}, "6000", "2000"),
+     ({}, {"consumer.override.session.timeout.ms": "45000"}, "45000", "3000")],
+)  # fmt: skip
+def test_a_killed_sink_is_missed_as_soon_as_its_worker(worker, override, session, heartbeat):
+    spec = task_spec("s", override, kind=Kind.SINK, worker=worker_props(**worker))
+    config = consumer_config(spec)
+    assert (config["session.timeout.ms"], config["heartbeat.interval.ms"]) == (session, heartbeat)
+    assert max_poll_records(spec, 7) == 7
+
+
+def test_how_many_records_put_gets_is_checked():
+    def spec(value):
+        return task_spec("s", {"consumer.override.max.poll.records": value}, kind=Kind.SINK)
+
+    assert max_poll_records(spec("5"), 7) == 5
+    assert "max.poll.records" not in consumer_config(spec("5"))
+    with pytest.raises(ConfigError, match=r"max\.poll\.records"):
+        max_poll_records(spec("0"), 7)

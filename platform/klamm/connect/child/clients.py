@@ -94,12 +94,14 @@ def workers_producer_config(spec: TaskSpec) -> dict[str, Any]:
 
 def consumer_config(spec: TaskSpec) -> dict[str, Any]:
     """For a sink task: group `connect-NAME`, from the earliest record, committed by the task only."""
+    session_ms = int(spec.worker.get("session.timeout.ms", "10000"))
     props = {
         "client.id": f"connector-consumer-{spec.id}",
         "group.id": f"connect-{spec.id.connector}",
         "auto.offset.reset": "earliest",
-        # Java's default of 45 s is how long the partitions of a killed task would rest.
-        "session.timeout.ms": "10000",
+        # Java's default of 45 s is how long the partitions of a killed task would rest; its worker is missed sooner.
+        "session.timeout.ms": str(session_ms),
+        "heartbeat.interval.ms": str(min(3_000, session_ms // 3)),
         "allow.auto.create.topics": "true",
         **properties(spec, "consumer"),
     }
