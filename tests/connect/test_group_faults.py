@@ -331,11 +331,18 @@ async def test_group_churn(bootstrap: str, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-async def test_group_long_churn(bootstrap: str, name: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "properties"),
+    [
+        (1, {}),
+        (2, {}),
+        (3, {"connect_protocol": "compatible"}),
+        (4, {"connect_protocol": "eager"}),
+        (5, {"scheduled_rebalance_max_delay_ms": "700"}),
+    ],
+)
+async def test_group_long_churn(bootstrap: str, name: str, seed: int, properties: dict[str, str]) -> None:
     """A hundred rebalances and more, with cuts."""
-    async with (
-        AsyncExitStack() as proxies,
-        worker_group(bootstrap, name, session_timeout_ms="1000", heartbeat_interval_ms="50") as group,
-    ):
+    properties = {"session_timeout_ms": "1000", "heartbeat_interval_ms": "50", **properties}
+    async with AsyncExitStack() as proxies, worker_group(bootstrap, name, **properties) as group:
         await Churn(group, seed, proxies).run(60)
