@@ -23,7 +23,7 @@ from support.workers.proxy import Relay
 SESSION_MS, HEARTBEAT_MS = 3000, 300
 SETTLE_S = 60.0
 REQUEST_S = 30.0
-GENERATION = re.compile(r"group faults: generation (\d+)")
+GENERATION = re.compile(r"rebalancer: generation (\d+)")
 
 
 class Broker:

@@ -68,7 +68,7 @@ class Round:
         self._excused: list[tuple[int, int]] = []
         self._paths = [directory / f"in-{i}.txt" for i in range(FILES)]
         self._out = directory / "out.txt"
-        self._tasks = TASKS
+        self._tasks = self._tasks_max = TASKS
         self._wanted = {f"file-{i}": 1 for i in range(FILES)} | {"tenure": TASKS, "sink": SINKS}
         self._high = 0
 
@@ -226,6 +226,7 @@ class Round:
 
     def _resize(self) -> None:
         self._tasks = self._random.choice([n for n in (3, 4, 5, 6) if n != self._tasks])
+        self._tasks_max = max(self._tasks_max, self._tasks)
         self._wanted["tenure"] = self._tasks
         self._cluster.put("tenure", self._tenure())
 
@@ -277,7 +278,7 @@ class Round:
             self._say(f"not all lines came within {DRAIN_S:g} s\n{self._cluster.logs()}")
         self._cluster.request("PUT", "/connectors/tenure/stop")
         self._wanted["tenure"] = 0
-        numbers = [f"tenure-{i}" for i in range(6)]
+        numbers = [f"tenure-{i}" for i in range(self._tasks_max)]
         wait_for(lambda: self._still(numbers), timeout_s=DRAIN_S)
         held = {topic: _read_offsets(self._cluster.broker.bootstrap, topic) for topic in (*topics, *numbers)}
         wait_for(
