@@ -153,6 +153,7 @@ class TokenSource:
             with urllib.request.urlopen(request, timeout=REQUEST_S, context=context) as answer:  # noqa: S310
                 said = json.loads(answer.read(ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as e:
+            e.close()
             raise TokenRefused(f"{settings.endpoint} gives no token: HTTP {e.code} {e.reason}") from None
         except (OSError, ValueError) as e:
             raise TokenRefused(f"{settings.endpoint} gives no token: {e}") from None

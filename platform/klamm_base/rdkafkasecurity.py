@@ -1,22 +1,22 @@
 """TLS and SASL of Java's properties for librdkafka, which knows PEM and a few names of its own.
 
 Stores that librdkafka cannot read (JKS, and PKCS12, of which it drops the chain) become PEM text in its settings; a
-PEM file stays a file. Properties of a protocol that is not in use are left alone, as in Java.
+PEM file stays a file. Properties of a protocol that is not in use are left alone, as in Java. What reads stores and gets
+tokens is imported when it is needed: most clients do without.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.jaas import KEY as JAAS
-from klamm_base.keystores import Store
-from klamm_base.oauth import OAuthSettings, TokenSource
 from klamm_base.security import sasl_mechanism, sasl_settings, security_protocol
-from klamm_base.tls import cipher_names, identity_of, trusted_of
+
+if TYPE_CHECKING:
+    from klamm_base.oauth import OAuthSettings
 
 _OPENSSL: Final = "OpenSSL is used"
 _LOGIN: Final = "librdkafka renews tokens by its own rules"
@@ -129,6 +129,8 @@ def rdkafka_security(props: Mapping[str, str]) -> tuple[dict[str, Any], list[tup
 
 
 def _tls(props: Mapping[str, str]) -> dict[str, Any]:
+    from klamm_base.tls import cipher_names
+
     config: dict[str, Any] = {}
     algorithm = props.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
@@ -140,11 +142,15 @@ def _tls(props: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _is_pem(props: Mapping[str, str], name: str) -> bool:
+    from klamm_base.keystores import Store
+
     store = Store(name=name, path=props[name])
     return store.format(store.read()) == "PEM"
 
 
 def _trust(props: Mapping[str, str]) -> dict[str, Any]:
+    from klamm_base.tls import trusted_of
+
     location = "ssl.truststore.location"
     if props.get("ssl.truststore.certificates"):
         return {"ssl.ca.pem": trusted_of(props)}
@@ -155,6 +161,8 @@ def _trust(props: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _identity(props: Mapping[str, str]) -> dict[str, Any]:
+    from klamm_base.tls import identity_of
+
     location, password = "ssl.keystore.location", props.get("ssl.key.password")
     own = {"ssl.key.password": password} if password else {}
     if props.get("ssl.key.location") or props.get("ssl.key.pem"):
@@ -204,7 +212,9 @@ def _oauth(oauth: OAuthSettings) -> dict[str, Any]:
 
 def _callback(oauth: OAuthSettings) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
     """Tokens that librdkafka cannot get by itself: from a file, or unsecured ones."""
-    source = TokenSource(replace(oauth))
+    from klamm_base.oauth import TokenSource
+
+    source = TokenSource(oauth)
 
     def refresh(_config: str) -> tuple[str, float, str, dict[str, str]]:
         token = source.token()

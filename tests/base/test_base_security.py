@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import http.server
 import ssl
 import string
+import threading
 
 import pytest
 from hypothesis import given
@@ -220,3 +223,74 @@ def test_oauth_settings_and_tokens(tmp_path):
     assert source.token() == token  # it is good for most of an hour
     with pytest.raises(TokenRefused, match="cannot be read"):
         TokenSource(oauth_settings({}, {"sasl.oauthbearer.token.endpoint.url": file.as_uri()})).token()
+
+
+class TokenEndpoint(http.server.BaseHTTPRequestHandler):
+    """A token endpoint; `answers` are what it says one after the other, `asked` what it was told."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.asked.append((self.headers["Authorization"], body))
+        status, text = self.answers.pop(0)
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def endpoint():
+    class Fresh(TokenEndpoint):
+        answers, asked = [], []
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fresh) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield Fresh, f"http://127.0.0.1:{server.server_port}/token"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def source(url):
+    options = {"clientId": "me", "clientSecret": "s3cret", "scope": "kafka"}
+    return TokenSource(oauth_settings(options, {"sasl.oauthbearer.token.endpoint.url": url}))
+
+
+def test_tokens_from_an_endpoint_are_kept_until_they_are_old(endpoint):
+    handler, url = endpoint
+    handler.answers += [
+        (200, '{"access_token": "one", "expires_in": 3600}'),
+        (200, '{"access_token": "two", "expires_in": 0}'),
+        (200, '{"access_token": "three", "expires_in": 60}'),
+    ]
+    tokens = source(url)
+    assert [tokens.token(), tokens.token()] == ["one", "one"]
+    others = source(url)
+    assert [others.token(), others.token()] == ["two", "three"]
+    assert len(handler.asked) == 3
+    assert handler.asked[0] == (
+        "Basic " + base64.b64encode(b"me:s3cret").decode(),
+        "grant_type=client_credentials&scope=kafka",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((401, "no"), "gives no token: HTTP 401"),
+        ((200, "<html>"), "gives no token"),
+        ((200, "{}"), "its answer has no access_token"),
+        ((200, "[]"), "its answer has no access_token"),
+    ],
+)
+def test_an_endpoint_that_gives_no_token_is_named_without_the_secret(endpoint, answer, said):
+    handler, url = endpoint
+    handler.answers.append(answer)
+    with pytest.raises(TokenRefused, match=said) as e:
+        source(url).token()
+    assert url in str(e.value)
+    assert "s3cret" not in str(e.value)

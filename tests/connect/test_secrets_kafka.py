@@ -6,6 +6,7 @@ Sessions end after two seconds there (KIP-368), so everything here authenticates
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Iterator
 
@@ -148,6 +149,34 @@ def test_a_worker_its_group_and_its_tasks(kafka, tmp_path):
         assert worker.stop() == 0
     finally:
         worker.end()
+
+
+def test_workers_of_a_group_hand_over_through_a_secure_cluster(kafka, tmp_path):
+    """Two workers with certificates of their own; the first is killed, the second goes on without losing a line."""
+    name = new_name()
+    connection = kafka.connection("SSL", store="p12")
+    properties = worker_properties(connection.pop("bootstrap.servers"), name, **connection)
+    properties |= {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
+    properties |= {"value.converter": STRING, "key.converter": STRING}
+    given, taken = tmp_path / "in.txt", tmp_path / "out.txt"
+    given.write_text("one\n")
+    first, second = WorkerProcess(properties, tmp_path), WorkerProcess(properties, tmp_path)
+    try:
+        for worker in (first, second):
+            worker.wait_ready(60)
+        second.create(f"{name}-in", connector__class="FileStreamSource", file=str(given), topic=name)
+        second.create(f"{name}-out", connector__class="FileStreamSink", file=str(taken), topics=name)
+        for each in (f"{name}-in", f"{name}-out"):
+            second.wait_state(each, "RUNNING", "RUNNING", timeout_s=40)
+        wait_for(lambda: taken.exists() and taken.read_text() == "one\n", lambda: second.log, 30)
+        first.stop(signal.SIGKILL)
+        with given.open("a") as more:
+            more.write("two\n")
+        wait_for(lambda: set(taken.read_text().split()) == {"one", "two"}, lambda: second.log, 40)
+        assert second.stop() == 0
+    finally:
+        first.end()
+        second.end()
 
 
 def topic_text(kafka: SecureKafka, topic: str) -> str:
