@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Generator
 
@@ -12,6 +13,9 @@ from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server 
 
 # Spark's gateway says goodbye at the end of the interpreter, to a stream that is closed by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)
+
+# Workers of tests have no plugins that whoever runs them has installed.
+os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
 
 PEERS = {
     "kafka": "Apache Kafka",

@@ -34,8 +34,8 @@ DirectoryOption = Annotated[
     typer.Option(
         "--directory",
         "-d",
-        envvar="KLAMM_PLUGINS_DIRECTORY",
-        help="The plugin directory; the worker's plugins.directory. Default: klamm/plugins in ~/.local/share.",
+        help="The plugin directory; the worker's plugins.directory. Default: KLAMM_PLUGINS_DIRECTORY, else klamm/plugins in "
+        "~/.local/share.",
     ),
 ]
 UrlOption = Annotated[

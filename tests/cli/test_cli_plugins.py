@@ -1,0 +1,79 @@
+"""`klamm plugins` in a directory of its own: what it prints, its exit codes, locks between machines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.klamm import klamm
+from support.wheels import make_index
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    return make_index(tmp_path_factory.mktemp("index"))
+
+
+def plugins(directory, *args):
+    return klamm("plugins", *args, KLAMM_PLUGINS_DIRECTORY=str(directory))
+
+
+def test_nothing_is_installed_and_nothing_is_made(tmp_path):
+    directory = tmp_path / "none"
+    assert plugins(directory, "list").stdout == "NAME  VERSION  STATE  PLUGINS\n"
+    assert json.loads(plugins(directory, "lock").stdout) == {"packages": []}
+    gone = plugins(directory, "remove", "acme-old")
+    assert (gone.returncode, gone.stderr) == (1, "klamm: There is no plugin package acme-old here\n")
+    assert not directory.joinpath("environments").exists()
+
+
+WRONG = [
+    ((), 2, "give a PACKAGE or --lock FILE"),
+    (("a", "--lock", "f"), 2, "give a PACKAGE or --lock FILE"),
+    (("a", "--url", "http://127.0.0.1:1", "--offline"), 2, "with --url give a PACKAGE alone"),
+    (("a", "--url", "http://127.0.0.1:1"), 1, "no answer from a Connect worker at http://127.0.0.1:1"),
+    (("--lock", "/no/such"), 2, "/no/such: No such file or directory"),
+    (("--lock", __file__), 2, "is not what `klamm plugins lock` writes"),
+    (("./no.whl",), 1, "no.whl is neither a folder with a Python project nor a wheel (.whl)"),
+    (("acme=1",), 1, "'=1' is no version specifier; write it like acme-plugin==1.2"),
+]
+
+
+@pytest.mark.parametrize(("args", "code", "said"), WRONG)
+def test_what_is_wrong_is_a_sentence(args, code, said, tmp_path):
+    done = plugins(tmp_path, "install", *args)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_install_list_lock_and_remove(index, tmp_path):
+    here, there, wheels = tmp_path / "here", tmp_path / "there", tmp_path / "wheels"
+    from_index = ("--find-links", str(index), "--offline")
+    done = plugins(here, "install", "acme-old", *from_index)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "NAME      VERSION  STATE  PLUGINS\nacme-old  1.0      ready  OldConnector,OldConverter\n",
+    )
+    broken = plugins(here, "install", str(index / "acme_broken-1.0-py3-none-any.whl"), *from_index)
+    assert broken.returncode == 1
+    assert "import no_such_library" in broken.stderr
+    assert broken.stderr.endswith(
+        "klamm: acme-broken 1.0: acme-broken is broken: ModuleNotFoundError: No module named 'no_such_library'\n"
+    )
+    rows = json.loads(plugins(here, "list", "-o", "json").stdout)
+    assert [(r["name"], r["state"]) for r in rows] == [("acme-broken", "broken"), ("acme-old", "ready")]
+    assert rows[1]["packages"] == ["acme-lib==1.0", "acme-old==1.0"]
+
+    lock = tmp_path / "plugins.lock.json"
+    lock.write_text(plugins(here, "lock", "acme-old==1.0", "--wheels", str(wheels)).stdout)
+    assert sorted(p.name for p in wheels.iterdir()) == [
+        "acme_lib-1.0-py3-none-any.whl", "acme_old-1.0-py3-none-any.whl",
+    ]  # fmt: skip
+    alone = plugins(there, "install", "--lock", str(lock), "--offline")
+    assert (alone.returncode, "No package index has these wheels" in alone.stderr) == (1, True)
+    same = plugins(there, "install", "--lock", str(lock), "--find-links", str(wheels), "--offline")
+    assert same.returncode == 0, same.stderr
+    assert json.loads(plugins(there, "list", "-o", "json").stdout) == rows[1:]
+    assert plugins(here, "remove", "acme-old").stdout == "removed acme-old==1.0\n"
+    assert [r["name"] for r in json.loads(plugins(here, "list", "-o", "json").stdout)] == ["acme-broken"]
