@@ -131,6 +131,26 @@ async def test_stores_log_survives_its_broker(tmp_path: Path) -> None:
             await log.close()
 
 
+@pytest.mark.slow
+@pytest.mark.fault
+async def test_stores_log_is_read_to_its_end_while_its_broker_starts_again(tmp_path: Path) -> None:
+    """A broker that is back has a new leader epoch: who asks by the old one is told so, and asks again."""
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        log = Log(broker.bootstrap, partitions=1)
+        try:
+            seen = await log.reader()
+            for i in range(4):
+                broker.kill()
+                started = asyncio.create_task(asyncio.to_thread(broker.start))
+                while not started.done():
+                    await log.logs[0].read_to_end()
+                await log.producer.send(log.topic, f"k{i}", b"1")
+                await log.logs[0].read_to_end()
+                assert len(seen) == i + 1
+        finally:
+            await log.close()
+
+
 def test_stores_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     name = f"log-{uuid.uuid4().hex[:8]}"

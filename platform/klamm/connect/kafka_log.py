@@ -48,9 +48,22 @@ RETRY_S: Final = 0.1
 # Errors of librdkafka itself (no connection, no leader known) are below zero.
 _LOCAL_BELOW: Final = 0
 CLIENT_RECORD_MAX: Final = 1_000_000  # librdkafka's default of message.max.bytes
-_WAIT_FOR: Final = frozenset(
+# A leader has changed (a broker that starts again has a new epoch) and the client asks by what it knew before. librdkafka
+# calls none of these retriable, and does not look for the new one by itself.
+_OTHER_LEADER: Final = frozenset(
     {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+_WAIT_FOR: Final = _OTHER_LEADER | frozenset(
+    {
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.OFFSET_NOT_AVAILABLE,
@@ -310,6 +323,14 @@ class KafkaBasedLog:
                 if not _passes(error):
                     raise LogError(f"cannot read the end of topic {self.topic}: {error.str()}") from None
                 await asyncio.sleep(RETRY_S)
+                if error.code() in _OTHER_LEADER:
+                    await asyncio.to_thread(self._look_for_leader)
+
+    def _look_for_leader(self) -> None:
+        try:
+            self._admin.list_topics(self.topic, timeout=RETRY_S)
+        except KafkaException as e:
+            log.debug("topic %s: its leader is not known: %s", self.topic, e.args[0].str())
 
     def _ask_for_ends(self) -> dict[int, int]:
         """The high watermarks, as Kafka: before an open transaction (where what is committed may be read to) there may be
