@@ -266,6 +266,7 @@ class SourceLoop(ABC):
     def _show(self) -> None:
         acknowledged = self._acknowledged
         self._vitals.acknowledged(acknowledged)
+        self._vitals.details = {"bytes": self._sender.bytes}
         self._figures.written(acknowledged, len(self._producer))
 
     def _ask_lag(self) -> None:

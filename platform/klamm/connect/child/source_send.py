@@ -61,6 +61,7 @@ class Sender:
         self._partitions = StickyPartitions(producer) if sticky else None
         self._message_max = message_max - MESSAGE_OVERHEAD
         self.acked = 0
+        self.bytes = 0  # of keys and values that were sent
         self.failure: ConnectError | None = None
 
     def send(self, chunk: Chunk, run: Run | None, told: Told | None = None) -> None:
@@ -70,6 +71,9 @@ class Sender:
         if not chunk.values:
             return
         self._ensure_topic(chunk.topic)
+        self.bytes += sum(map(len, filter(None, chunk.values)))
+        if chunk.keys is not None:
+            self.bytes += sum(map(len, filter(None, chunk.keys)))
         if told is None and chunk.headers is None and chunk.timestamps is None and self._all_fit(chunk):
             self._send_list(chunk, run)
         else:
