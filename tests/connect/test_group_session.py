@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -42,7 +43,7 @@ class Coordinator:
 
 
 def now() -> float:
-    return asyncio.get_running_loop().time()
+    return time.monotonic()
 
 
 @pytest.fixture

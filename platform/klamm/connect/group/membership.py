@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -244,7 +245,7 @@ class GroupMembership:
         if self._rejoin is not None:
             await self._rebalance(self._rejoin)
             return
-        left_s = None if self._rejoin_at is None else max(0.0, self._rejoin_at - _now())
+        left_s = None if self._rejoin_at is None else max(0.0, self._rejoin_at - time.monotonic())
         try:
             async with asyncio.timeout(left_s):
                 await self._wake.wait()
@@ -285,7 +286,7 @@ class GroupMembership:
         self._rejoin = self._rejoin_at = None
         self._wake.clear()
         self.rebalancing = True
-        self.rebalance_started_ms = _now() * 1000
+        self.rebalance_started_ms = time.monotonic() * 1000
         try:
             outcome = await self._try_rebalance(reason)
         finally:
@@ -298,7 +299,7 @@ class GroupMembership:
         elif outcome.again is not None:
             self.failed_rebalances += 1
         if outcome.delay_ms > 0:
-            self._rejoin_at = _now() + outcome.delay_ms / 1000
+            self._rejoin_at = time.monotonic() + outcome.delay_ms / 1000
         self._rejoin = self._rejoin or outcome.again
 
     async def _try_rebalance(self, reason: str) -> Outcome:
@@ -324,7 +325,7 @@ class GroupMembership:
             return Outcome(again="the coordinator was away")
 
     def _count(self) -> None:
-        now_ms = _now() * 1000
+        now_ms = time.monotonic() * 1000
         self.rebalances += 1
         self.last_rebalance_at_ms = now_ms
         self.last_rebalance_ms = now_ms - self.rebalance_started_ms
@@ -373,10 +374,6 @@ class GroupMembership:
             log.warning("group %s: %s; trying again", self._group, why)
         self._requests.forget_coordinator()
         await asyncio.sleep(RETRY_S)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def _cancel(task: asyncio.Task[Any] | None) -> None:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from dataclasses import dataclass, replace
 
 from klamm.connect.group.assignor import Sharing
@@ -99,7 +99,7 @@ class Rebalancer:
             self.seat = Seat(member_id=seat.member_id)
         protocol = ProtocolName.of_group(joined.protocol_name or "")
         made = await self._lead(joined, protocol, view) if joined.leader == joined.member_id else None
-        sent = asyncio.get_running_loop().time()
+        sent = time.monotonic()
         told = await self._requests.sync(
             seat, protocol.group_name, made.assignments if made is not None else {}
         )
@@ -207,4 +207,4 @@ class Rebalancer:
 
 
 def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)
+    return int(time.monotonic() * 1000)

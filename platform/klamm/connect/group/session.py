@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -68,7 +69,7 @@ class Session:
         return self._open and self._left_s() > 0
 
     def begin(self, sent: float) -> None:
-        """The coordinator has answered what was sent then (the loop's time)."""
+        """The coordinator has answered what was sent then (`time.monotonic`: a loop's own time may be that of its last turn)."""
         self._open, self._alive_at = True, max(self._alive_at, sent)
 
     def end(self) -> None:
@@ -105,7 +106,7 @@ class Session:
             await asyncio.gather(watch, return_exceptions=True)
 
     def _left_s(self) -> float:
-        return self._alive_at + self._limit_s - asyncio.get_running_loop().time()
+        return self._alive_at + self._limit_s - time.monotonic()
 
     async def _watch(self) -> None:
         """Nobody else notices when no answer comes."""
@@ -126,7 +127,7 @@ class Session:
 
     async def _heartbeat(self) -> bool:
         """One; False when there was no answer. It tells that the member is known, and when the group rebalances."""
-        seat, sent = self._seat(), asyncio.get_running_loop().time()
+        seat, sent = self._seat(), time.monotonic()
         try:
             async with asyncio.timeout(max(self._interval_s, RETRY_S)):
                 code = await self._pulse.heartbeat(seat)
