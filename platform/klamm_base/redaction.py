@@ -31,6 +31,7 @@ _PARTS: Final = (
 _NAMES: Final = ("ssl.keystore.key", "ssl.key.pem")
 # Names that only sound like a secret's: where one is, not what it is.
 _HARMLESS: Final = (".url", ".uri", ".location", ".path", ".file", ".class", ".ms", ".name", ".seconds")
+_SWITCHES: Final = frozenset({"true", "false", "none", "null"})
 _JAAS_SECRETS: Final = ("password", "clientsecret", "client_secret")
 
 
@@ -77,7 +78,7 @@ class Redactor:
     def add(self, values: Iterable[str]) -> None:
         """From now on these are hidden, too; each line of one that has several, as logs show them line by line."""
         parts = (v for value in values for v in (value, *value.splitlines()))
-        new = {v for v in parts if len(v.strip()) >= CHARS_MIN and (not v.startswith("-----") or "\n" in v)}
+        new = {v for v in parts if _tells(v)}
         with self._lock:
             if new <= self._values:
                 return
@@ -87,6 +88,13 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+
+def _tells(value: str) -> bool:
+    """Whether a value says anything that others do not say as well: no switch, no frame of a certificate."""
+    if len(value.strip()) < CHARS_MIN or value.strip().lower() in _SWITCHES:
+        return False
+    return not value.startswith("-----") or "\n" in value
 
 
 class RedactingFilter(logging.Filter):

@@ -85,7 +85,8 @@ def test_nothing_that_is_to_be_hidden_shows(secrets, text):
 
 
 def test_short_values_are_left_and_long_ones_go_first():
-    redactor = Redactor(["a", "pass", "password1"])
+    redactor = Redactor(["a", "pass", "password1", "true"])
+    assert redactor.redact("it is true") == "it is true"
     assert redactor.redact("a password1 pass") == "a [hidden] [hidden]"
     redactor.add(["-----BEGIN KEY-----\nabcdef\n-----END KEY-----"])
     assert redactor.redact("-----BEGIN KEY-----") == "-----BEGIN KEY-----"

@@ -128,3 +128,22 @@ def test_rest_what_has_no_counterpart_is_warned_of_once(worker, folder):
         f"connector {name}: producer.override.interceptor.classes has no effect: Java classes cannot run here",
     ):
         assert len([line for line in said if line.endswith(what)]) == 1, said
+
+
+def test_rest_a_dry_run_uses_values_and_shows_none(worker, folder):
+    config = {
+        "connector.class": "FileStreamSink",
+        "topics": "t",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "transforms": "stamp",
+        "transforms.stamp.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transforms.stamp.static.field": "who",
+        "transforms.stamp.static.value": f"it is ${{file:{folder}/s.properties:password}}",
+    }
+    body = {"config": config, "records": [{"value": {"n": 1}}]}
+    answer = worker.request("POST", f"/connectors/{new_name()}/dry-run", body)
+    assert answer.status == 200, answer.body
+    (result,) = answer.json["results"]
+    assert result["steps"][-1]["record"]["value"] == {"n": 1, "who": "it is [hidden]"}
+    assert SECRET not in str(answer.body)

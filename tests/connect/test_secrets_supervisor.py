@@ -110,7 +110,10 @@ async def test_a_value_that_is_not_there_fails_for_good_and_says_where(reference
     async with Guarded() as w:
         await w.supervisor.start_task(task_spec("c", {"db.password": absent}))
         await w.wait_state(TASK, State.FAILED)
-        assert w.last(TASK).trace == f"ConfigError: db.password: {absent}: config provider file has no such value"
+        assert (
+            w.last(TASK).trace
+            == f"ConfigError: db.password: {absent}: config provider file has no such value"
+        )
         with pytest.raises(PluginCallError, match=r"db\.password"):
             await w.supervisor.call(
                 "validate", {"config": {"connector.class": "x", "db.password": absent}, "worker": {}}
@@ -140,6 +143,15 @@ async def test_values_that_expire_restart_what_uses_them(action):
         )
         assert vault.asked > asked
     assert props
+
+
+def test_a_provider_may_need_what_one_before_it_keeps(monkeypatch):
+    monkeypatch.setenv("KLAMM_TEST_TTL", "700")
+    props = {"config.providers": "env,v", "config.providers.v.class": f"{Vault.__module__}.Vault"}
+    secrets = Secrets.from_properties(props | {"config.providers.v.param.ttl.ms": "${env:KLAMM_TEST_TTL}"})
+    found = secrets.resolve({"x": "${v:p:k} and ${v:q:k}", "y": "plain"})
+    assert found.config == {"x": "p-k-1 and q-k-2", "y": "plain"}
+    assert found.ttl_ms == 700
 
 
 def test_an_unknown_provider_leaves_the_text_and_is_told_once(caplog):

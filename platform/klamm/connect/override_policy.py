@@ -158,7 +158,12 @@ def warn_of_worker(worker: Mapping[str, str]) -> None:
     """The same for the worker's own `producer.`, `consumer.` and `admin.` settings. Raises ConfigError."""
     for kind in KINDS:
         settings = client_settings(worker, kind)
-        ignored = translate(settings, kind).ignored
         prefixed = {k for k in settings if f"{kind}.{k}" in worker}
+        try:
+            ignored = translate(settings, kind).ignored
+        except ConfigError as e:
+            if e.key not in prefixed:
+                raise
+            raise ConfigError(f"{kind}.{e}", key=f"{kind}.{e.key}") from None
         warn_once([i for i in ignored if i[0] in prefixed], prefix=f"{kind}.")
         warn_once([i for i in ignored if i[0] not in prefixed])

@@ -63,13 +63,15 @@ class Secrets:
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str]) -> Secrets:
-        """Make the providers that `config.providers` names. Raises ConfigError naming the property."""
+        """Make the providers that `config.providers` names, in that order. Raises ConfigError naming the property."""
         made: dict[str, ConfigProvider] = {}
         for name in [n.strip() for n in props.get(PROVIDERS, "").split(",") if n.strip()]:
             key = f"{PROVIDERS}.{name}.class"
             prefix = f"{PROVIDERS}.{name}.param."
             params = {k[len(prefix) :]: v for k, v in props.items() if k.startswith(prefix)}
             try:
+                if made:  # what one needs may be kept by those before it
+                    params = cls(made).resolve(params).config
                 provider = find_config_provider(props.get(key, "").strip() or name)()
                 provider.configure(params)
             except ConfigError as e:
@@ -148,6 +150,18 @@ class Secrets:
     def redact(self, text: str) -> str:
         """The text without secrets."""
         return self.redactor.redact(text)
+
+    def redacted(self, value: Any) -> Any:
+        """A JSON value without secrets in its texts (names of keys stay)."""
+        match value:
+            case str():
+                return self.redact(value)
+            case list():
+                return [self.redacted(item) for item in value]
+            case dict():
+                return {key: self.redacted(item) for key, item in value.items()}
+            case _:
+                return value
 
     def close(self) -> None:
         for name, provider in self._providers.items():

@@ -324,7 +324,9 @@ class Supervisor:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         def on_message(message: Message) -> None:
-            if message["event"] in {"result", "failed"} and not answer.done():
+            if message["event"] == "secrets":
+                self._secrets.redactor.add(message["values"])
+            elif message["event"] in {"result", "failed"} and not answer.done():
                 answer.set_result(message)
 
         label = f"call {method}"
@@ -354,7 +356,7 @@ class Supervisor:
         result = message["result"]
         if method == "validate":
             conceal(result["values"], resolved, self._secrets)
-        return result
+        return self._secrets.redacted(result) if method == "dry_run" else result
 
     async def _placement_of_call(self, method: str, params: dict[str, Any]) -> Placement:
         """Where the plugins are that a call is about."""

@@ -35,6 +35,9 @@ _KILL_TIMEOUT_S: Final = 5.0
 # How long a hung process may take to say where it hangs, before it is killed.
 _STACKS_S: Final = 2.0
 
+# However short a value is said to live: a process has to do something between two starts.
+_RELOAD_MIN_S: Final = 1.0
+
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 """What answers a child's request: (method, params) -> result; raises KlammError."""
 
@@ -299,7 +302,7 @@ class Unit:
             yield
             return
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(ttl_ms / 1000, self._around.on_expired, self.key)
+        timer = loop.call_later(max(ttl_ms / 1000, _RELOAD_MIN_S), self._around.on_expired, self.key)
         try:
             yield
         finally:

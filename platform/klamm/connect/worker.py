@@ -56,6 +56,17 @@ def make_supervisor(runtime: Runtime) -> Children:
     )
 
 
+def client_settings(config: WorkerConfig) -> dict[str, Any]:
+    """librdkafka's, for the worker's own clients; tells what of the file has no effect. Raises ConfigError with its place."""
+    try:
+        client = translate(config.client, "admin")
+        warn_once(client.ignored)
+        warn_of_worker(config.raw)
+    except ConfigError as e:
+        raise ConfigError(str(e), key=e.key, source=config.source(e.key or "")) from None
+    return client.config
+
+
 class Worker:
     """One worker. `start` returns when it serves; `wait` when it cannot go on; `stop` drains."""
 
@@ -63,10 +74,7 @@ class Worker:
         self.config = config
         self._make_children = make_children
         guard_logging(config.secrets.redactor)
-        client = translate(config.client, "admin")
-        warn_once(client.ignored)
-        warn_of_worker(config.raw)
-        self._client: dict[str, Any] = client.config
+        self._client: dict[str, Any] = client_settings(config)
         self._rest: RestServer | None = None
         self._membership: GroupMembership | None = None
         self.runtime: Runtime | None = None

@@ -13,7 +13,7 @@ from klamm.connect.channel import Message
 from klamm.connect.child.control import Control
 from klamm.connect.child.dry_run import dry_run
 from klamm.connect.child.plugins import connector_class
-from klamm.connect.child.setup import secret_values
+from klamm.connect.child.setup import keep_secret, secret_values
 from klamm.connect.child.stage_keys import stage_answers
 from klamm.environments.inspect_site import row
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
@@ -37,7 +37,10 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
         case "plugin_config":
             result = [definition(key) for key in plugins.find_plugin(params["plugin"]).cls.config()]
         case "validate":
-            result = _validate(plugins, params["config"], secrets)
+            cls = connector_class(plugins, params["config"])
+            secrets += secret_values(cls, params["config"])
+            keep_secret(control, secrets)
+            result = _validate(plugins, cls, params["config"])
         case "dry_run":
             result = dry_run(plugins, params)
         case "alter_offsets":
@@ -47,10 +50,8 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
     control.notify("result", result=result)
 
 
-def _validate(plugins: PluginManager, config: dict[str, str], secrets: list[str]) -> dict[str, Any]:
+def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) -> dict[str, Any]:
     """The connector's own keys only: those of every connector and of converters are the worker's to add."""
-    cls = connector_class(plugins, config)
-    secrets += secret_values(cls, config)
     keys = cls.config()
     values = cls.validate(config)
     rows = [
