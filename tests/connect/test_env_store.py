@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from klamm.environments.lock import Lock
 from klamm.environments.names import requirement
 from klamm.environments.shown import InstalledPlugin
 from klamm.environments.store import Store
-from klamm.environments.tools import Pip, Sources, redacted
+from klamm.environments.tools import Pip, Sources, Uv, redacted
 
 BACKEND = """
 import zipfile, os
@@ -315,6 +316,21 @@ def test_an_environment_in_use_stays_until_it_is_not(store, tmp_path):
         held.kill()
     store.collect()
     assert not environment.site.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on the PATH")
+def test_uv_and_pip_make_the_same_lock_and_the_same_environment(index, tmp_path):
+    sources = Sources(find_links=(str(index),), offline=True)
+    stores = [Store(tmp_path / t.name, sources=sources, tool=t) for t in (Pip(), Uv(shutil.which("uv")))]
+    (one, built), (other, built_too) = [s.install("acme-new") for s in stores]
+    assert one.lock == other.lock
+    assert (built.id, built.contents) == (built_too.id, built_too.contents)
+    with pytest.raises(Unresolvable, match="acme-nowhere"):
+        stores[1].install("acme-nowhere")
+    stores[1].install("acme-old")
+    with pytest.raises(Unresolvable, match=r"acme-old==1\.0 depends on acme-lib<2"):
+        stores[1].lock_of(["acme-old==1.0", "acme-new==2.0"])
 
 
 @pytest.mark.slow

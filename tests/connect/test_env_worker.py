@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import uuid
 from pathlib import Path
 
@@ -225,14 +226,16 @@ def test_an_uploaded_wheel_is_built_by_every_worker_of_the_group_and_removed_fro
         def packages(worker):
             return {p["name"]: p for p in worker.get("/connector-plugins/packages")}
 
-        wait_for(
-            lambda: packages(second).get("acme-team", {}).get("state") == "ready", lambda: second.log, 30
-        )
+        def state(worker):
+            return packages(worker).get("acme-team", {}).get("state")
+
+        for each in (first, second):
+            wait_for(lambda w=each: state(w) == "ready", lambda w=each: w.log, 30)
         assert packages(second)["acme-team"] == packages(first)["acme-team"]
         # One that comes later has it, too; without an index: the config topic has all wheels that came from files.
         late = start(bootstrap, tmp_path / "late", empty, group)
         late.wait_ready()
-        wait_for(lambda: packages(late).get("acme-team", {}).get("state") == "ready", lambda: late.log, 30)
+        wait_for(lambda: state(late) == "ready", lambda: late.log, 30)
         make(second, "team", tmp_path / "out", "Team")
         assert (tmp_path / "out").read_text() == "Team 1.0 with lib 2.0"
         first.request("DELETE", "/connectors/team")
@@ -243,6 +246,25 @@ def test_an_uploaded_wheel_is_built_by_every_worker_of_the_group_and_removed_fro
         for worker in (first, second, late):
             if worker is not None:
                 worker.end()
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_lost_its_disk_builds_the_groups_packages_and_goes_on(bootstrap, index, tmp_path):
+    group, out = f"env-{uuid.uuid4().hex[:8]}", tmp_path / "out"
+    worker = start(bootstrap, tmp_path / "w", index, group)
+    try:
+        worker.wait_ready()
+        assert worker.request("POST", "/connector-plugins", {"package": "acme-old"}).status == 201
+        make(worker, "old", out, "Old")
+        assert worker.stop() == 0
+        shutil.rmtree(tmp_path / "w/plugins")
+        out.unlink()
+        worker = start(bootstrap, tmp_path / "w", index, group)
+        worker.wait_ready()
+        worker.wait_state("old", R, R, timeout_s=40)
+        assert out.read_text() == "Old 1.0 with lib 1.0"
+    finally:
+        worker.end()
 
 
 @pytest.mark.slow

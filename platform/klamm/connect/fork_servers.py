@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from klamm.connect.channel import Message
@@ -66,6 +67,8 @@ class ForkServers:
             return self._base
         if self._stopped:
             raise LaunchError("The worker is stopping")
+        if not Path(site).is_dir():
+            raise LaunchError(f"The environment {site} is gone; a restart of the connector finds another one")
         launcher = self._of_sites.get(site)
         if launcher is None:
             launcher = self._of_sites[site] = Launcher(site)

@@ -41,10 +41,13 @@ class Placement:
 
 
 class Needs(NamedTuple):
-    """Installed packages (`name==version`, sorted) and entry points that a configuration needs."""
+    """Installed packages (`name==version`, sorted) and entry points that a configuration needs. `unknown`: there is
+    something among its plugins that the worker does not know.
+    """
 
     packages: tuple[str, ...]
     entry_points: tuple[tuple[str, str], ...]
+    unknown: bool = False
 
 
 class Reference(NamedTuple):
@@ -66,6 +69,7 @@ def needs(
     packages: set[str] = set()
     entry_points: dict[tuple[str, str], None] = {}
     home: str | None = None
+    unknown = False
     for reference in references(config, worker):
         try:
             plugin = registry.choose(
@@ -80,7 +84,8 @@ def needs(
                 f"Invalid value {reference.version} for configuration {reference.key}: {e}", key=reference.key
             ) from None
         if plugin is None:
-            continue  # a Python path, or an error that the child reports with what there is
+            unknown = True  # a Python path, or an error that the child reports with what there is
+            continue
         if reference.types == CONNECTOR_TYPES:
             home = plugin.package
         if plugin.package:
@@ -88,7 +93,7 @@ def needs(
         if plugin.entry_point:
             name, module = plugin.entry_point
             entry_points[name, module] = None
-    return Needs(tuple(sorted(packages)), tuple(entry_points))
+    return Needs(tuple(sorted(packages)), tuple(entry_points), unknown)
 
 
 def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Reference]:

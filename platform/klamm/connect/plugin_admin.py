@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from klamm.connect.errors import BadRequest, Conflict, NotFound
 from klamm.connect.model import PluginInfo
-from klamm.connect.placement import Placement, needs
+from klamm.connect.placement import Needs, Placement, needs
 from klamm.connect.plugin_records import (
     WHEEL_BYTES_MAX,
     LogRecord,
@@ -53,11 +53,12 @@ class _Group:
     records: PluginRecords = field(default_factory=PluginRecords)
     errors: dict[str, str] = field(default_factory=dict)  # by `name==version`
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    caught_up: asyncio.Event = field(default_factory=asyncio.Event)  # all that can be built here is built
 
 
 class PluginAdmin:
     """See the module. `list_beside` asks a child for the plugins beside the worker (the call `list_plugins`);
-    `configs` are the configurations of all connectors.
+    `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class PluginAdmin:
         configs: Callable[[], Iterable[tuple[str, Mapping[str, str]]]],
         worker: Mapping[str, str],
         publish: Publish,
+        on_built: Callable[[], None] = lambda: None,
     ) -> None:
         self.registry = PluginRegistry()
         self._store = store
@@ -77,11 +79,13 @@ class PluginAdmin:
         self._configs = configs
         self._worker = worker
         self._publish = publish
+        self._on_built = on_built
         self._beside: list[PluginInfo] = []
         self._broken_beside: list[Broken] = []
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: tuple[int, int] | None = None
         self._group = _Group()
+        self._group.caught_up.set()
         self._changing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
@@ -141,8 +145,7 @@ class PluginAdmin:
         Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
         environment cannot be built here.
         """
-        await self.look()
-        wanted = needs(self.registry, config, worker or self._worker, strict=strict)
+        wanted = await self._needs(config, worker or self._worker, strict=strict)
         if not wanted.packages:
             return Placement(entry_points=wanted.entry_points)
         environment = None
@@ -151,6 +154,17 @@ class PluginAdmin:
         if environment is None:
             environment = await asyncio.to_thread(self._joint, wanted.packages)
         return Placement(site=str(environment.site), entry_points=wanted.entry_points)
+
+    async def _needs(self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool) -> Needs:
+        """What is not known may be in a package of the group that is being built here: a start waits for that."""
+        await self.look()
+        if strict and not self._group.caught_up.is_set():
+            with contextlib.suppress(ConfigError):
+                if not needs(self.registry, config, worker).unknown:
+                    return needs(self.registry, config, worker)
+            await self._group.caught_up.wait()
+            await self.look()
+        return needs(self.registry, config, worker, strict=strict)
 
     def _joint(self, packages: Sequence[str]) -> Environment:
         try:
@@ -246,6 +260,7 @@ class PluginAdmin:
                 self._store.keep_wheel(wheel.file, wheel.data)
             except OSError as e:
                 log.error("the wheel %s cannot be kept in %s: %s", wheel.file, self._store.directory, e)  # noqa: TRY400
+        self._group.caught_up.clear()
         self._group.changed.set()
 
     async def start(self) -> None:
@@ -266,6 +281,8 @@ class PluginAdmin:
                     await asyncio.to_thread(self._store.collect, set(self._group.records.parts))
                 except Exception:
                     log.exception("the plugin packages of the group")
+            if not self._group.changed.is_set():
+                self._group.caught_up.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
                     self._group.changed.wait(), RETRY_S if self._group.errors else COLLECT_S
@@ -276,6 +293,7 @@ class PluginAdmin:
         wanted = {p.root: p for p in self._group.records.packages.values()}
         await self.look()
         self._group.errors = {root: e for root, e in self._group.errors.items() if root in wanted}
+        built = False
         for root, package in wanted.items():
             here, environment = self._installed.get(root, (None, None))
             if here is not None and here.lock == package.lock and environment is not None:
@@ -289,11 +307,14 @@ class PluginAdmin:
             else:
                 log.info("plugin package %s of the group is installed", root)
                 self._group.errors.pop(root, None)
+                built = True
         for root, (record, _) in list(self._installed.items()):
             if record.group == self._group_id and root not in wanted:
                 await asyncio.to_thread(self._take_back, record)
                 log.info("plugin package %s is removed, as the group has it no more", root)
         await self.look()
+        if built:
+            self._on_built()
 
 
 def _infos(record: Record, environment: Environment) -> list[PluginInfo]:

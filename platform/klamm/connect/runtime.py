@@ -189,6 +189,7 @@ class Runtime:
             configs=self._connector_configs,
             worker=self.config.for_tasks(),
             publish=self._publish,
+            on_built=self.reconcile,
         )
 
     def _connector_configs(self) -> list[tuple[str, Mapping[str, str]]]:
