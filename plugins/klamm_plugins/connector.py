@@ -399,7 +399,8 @@ class SinkTask(ABC):
     Life: constructor, `initialize`, `start`, `open` with the first partitions, `put` again and again, now and
     then `pre_commit`; on a rebalance `pre_commit`, `close` (those that go), `open` (those that come); at the end
     `pre_commit`, `close`, `stop`. Delivery is at least once: after a crash, records since the last commit come
-    again.
+    again. It is exactly once where the task keeps offsets itself, in the transaction that writes the records: `open` then
+    rewinds to them, `put` leaves out what is written and compares before it sets (docs/writing-plugins.md).
     """
 
     context: SinkTaskContext

@@ -267,6 +267,17 @@ def test_rest_secrets_are_shown_to_nobody(worker: WorkerProcess) -> None:
     assert worker.request("DELETE", "/connectors/sec").status == 204
 
 
+def test_rest_status_says_what_the_restart_policy_decided(worker: WorkerProcess) -> None:
+    config = counting(behaviour="connect", where="poll") | {"task.restart.max": "1"}
+    assert worker.request("POST", "/connectors", {"name": "rp", "config": config}).status == 201
+    wait_for(lambda: "FAILED" in worker.state("rp")[1:], lambda: worker.log, 30)
+    said = worker.get("/connectors/rp/status")["tasks"][0]["restart"]
+    assert (said["error"], said["budget"], said["left"], said["attempt"]) == ("connect", 1, 0, 0)
+    assert said["why"] == "task.restart.max=1 within 3600 s is used up"
+    assert "restart" not in worker.get("/connectors/rp/status")["connector"], "it has not failed"
+    assert worker.request("DELETE", "/connectors/rp").status == 204
+
+
 def test_rest_status_says_progress(worker: WorkerProcess, tmp_path: Path) -> None:
     config = counting(limit="250", idle="") | {"topic": "progress"}
     assert worker.request("POST", "/connectors", {"name": "p", "config": config}).status == 201

@@ -28,7 +28,7 @@ def test_transient_errors_are_retried_with_growing_waits_until_the_budget_is_use
         Restart(attempt=2, delay_ms=2_000),
         Restart(attempt=3, delay_ms=3_000),
     ]
-    assert decisions[3] == GiveUp(why="3 restarts within 60 s are used up")
+    assert decisions[3] == GiveUp(why="task.restart.max=3 within 60 s is used up")
 
 
 def test_losses_of_the_fork_server_use_up_nothing_and_pause_longer_each_time():

@@ -1,12 +1,14 @@
 """`klamm dlq`: dead letters of our tasks (and Kafka's, whose headers are the same), shown and sent again, each once."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from support.broker import broker, new_topic  # noqa: F401
+from support.kafka_broker import KafkaBroker
 from support.runtime_broker import fill, read_all
 from typer.testing import CliRunner
 
@@ -179,3 +181,16 @@ def test_the_topics_are_those_of_a_workers_connectors(broker, topics, monkeypatc
         ["gone", "c", "-", "-"],
         [dead, "a", "2", "2"],
     ]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as found:
+        yield SimpleNamespace(bootstrap=found.address)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_on_apache_kafka_it_is_the_same(kafka):
+    topics = new_topic(kafka), new_topic(kafka)
+    test_replay_sends_each_record_once_as_it_was(kafka, topics)

@@ -78,7 +78,7 @@ async def test_what_the_restart_policy_decides_can_be_seen():
         assert [(n.attempt, n.left) for n in notes] == [(1, 2), (2, 1), (3, 0), (0, 0)]
         assert all(n.error == "connect" and n.budget == 3 for n in notes)
         assert all(n.next_try_ms >= n.failed_ms for n in notes[:3])
-        assert (notes[3].next_try_ms, notes[3].why) == (None, "3 restarts within 3600 s are used up")
+        assert (notes[3].next_try_ms, notes[3].why) == (None, "task.restart.max=3 within 3600 s is used up")
         assert w.supervisor.restarts(TASK) == notes[3]
 
 

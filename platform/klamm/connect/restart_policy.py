@@ -136,7 +136,9 @@ class RestartPolicy:
             wait_ms = self._wait_ms(LOSS_BACKOFF_MS, LOSS_BACKOFF_MAX_MS, attempt, random)
             return Restart(attempt=attempt, delay_ms=wait_ms)
         if len(history.restarts_ms) >= self.max_restarts:
-            return GiveUp(why=f"{self.max_restarts} restarts within {self.window_ms / 1000:g} s are used up")
+            return GiveUp(
+                why=f"task.restart.max={self.max_restarts} within {self.window_ms / 1000:g} s is used up"
+            )
         history.restarts_ms.append(now_ms)
         attempt = len(history.restarts_ms)
         return Restart(attempt=attempt, delay_ms=self.delay_ms(attempt, random))
