@@ -6,94 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.connect_worker import worker_properties
+from support.hand_children import make
 from support.runtime import NO_BROKER, install_plugins, task_spec, wait_for
 
 from klamm.connect import herder as do
-from klamm.connect.config import WorkerConfig
 from klamm.connect.kafka_log import LogError
-from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.model import State, TaskId
 from klamm.connect.place import SoleMember
-from klamm.connect.runtime import Runtime
 from klamm.connect.stores import connector_record, delete_records
 from klamm.connect.worker import make_supervisor
-
-CONVERTERS = "org.apache.kafka.connect"
-
-
-class HandChildren:
-    """Children that do at once what is asked, but for stops of tasks in `slow`: those wait to be let go."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        self.tasks: dict[TaskId, TaskSpec] = {}
-        self.slow: dict[TaskId, asyncio.Event] = {}
-        self.log: list[str] = []
-
-    async def start(self) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
-
-    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
-        assert method == "list_plugins"
-        json, headers = f"{CONVERTERS}.json.JsonConverter", f"{CONVERTERS}.storage.SimpleHeaderConverter"
-        rows = [["Src", "source", "1"], [json, "converter", "1"], [headers, "header_converter", "1"]]
-        return {"plugins": rows, "broken": []}
-
-    async def start_connector(self, spec: ConnectorSpec) -> None:
-        self.runtime.on_event(StateEvent(connector=spec.name, task=None, state=State.RUNNING))
-
-    async def stop_connector(self, name: str) -> None:
-        pass
-
-    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
-        return [{"n": str(i)} for i in range(max_tasks)]
-
-    async def start_task(self, spec: TaskSpec) -> None:
-        self.tasks[spec.id] = spec
-        self.log.append(f"start {spec.id}")
-
-    async def stop_task(self, task: TaskId) -> None:
-        if task in self.slow:
-            await self.slow[task].wait()
-        self.tasks.pop(task, None)
-        self.log.append(f"stop {task}")
-
-    async def kill_all(self) -> None:
-        self.tasks.clear()
-
-    def pid(self, target: TaskId | str) -> int | None:
-        return None
-
-    async def set_paused(self, target: TaskId | str, paused: bool) -> None:
-        pass
-
-    def restarts(self, target: TaskId | str) -> None:
-        return None
-
-    def usage(self, target: TaskId | str) -> None:
-        return None
-
-    def progress(self, task: TaskId) -> Progress | None:
-        return None
-
-
-def make(bootstrap: str, **properties: str) -> tuple[Runtime, HandChildren]:
-    group = f"lanes-{time.monotonic_ns()}"
-    config = WorkerConfig.from_properties(worker_properties(bootstrap, group, **properties))
-    made: list[HandChildren] = []
-
-    def children(runtime: Runtime) -> HandChildren:
-        made.append(HandChildren(runtime))
-        return made[0]
-
-    client = {"bootstrap.servers": bootstrap}
-    return Runtime(config, client=client, worker_id="w:1", make_children=children), made[0]
 
 
 async def test_tasks_of_a_connector_start_when_all_that_were_stopped_have_ended() -> None:

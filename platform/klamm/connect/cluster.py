@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
+from klamm.connect.assignment import everything
 from klamm.connect.errors import Conflict, NotAssigned, NotTheLeader
 from klamm.connect.kafka_log import LogError
 from klamm.connect.model import TaskId
@@ -76,9 +77,14 @@ class Cluster:
     def leader_url(self) -> str:
         return self.group.leader_url if self.group is not None else ""
 
+    @property
+    def alive(self) -> bool:
+        """Whether nobody can have taken over what runs here."""
+        return self.group is None or self.group.alive
+
     def check_alive(self) -> None:
         """Raises Conflict when others may have taken over by now and this worker does not know yet."""
-        if self.group is not None and not self.group.alive:
+        if not self.alive:
             raise Conflict("This worker has lost contact with its group; try again, or ask another worker")
 
     async def require_leader(self) -> None:
@@ -98,6 +104,15 @@ class Cluster:
         await self.require_leader()
         url = self.group.owner_url(item) if self.group is not None else None
         raise NotAssigned(f"{item} does not run on this worker", self._other(url))
+
+    def orphans(self) -> list[str | TaskId]:
+        """By the leader: connectors and tasks that nobody runs, as they wait for their worker to come back."""
+        group = self.group
+        if group is None or isinstance(group, SoleMember):
+            return []
+        there = everything(self._runtime.configs)
+        items: list[str | TaskId] = [*there.connectors, *there.tasks]
+        return [item for item in items if group.owner_url(item) is None]
 
     def _other(self, url: str | None) -> str | None:
         return None if url == self._runtime.url else url

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final
 
 from klamm.connect.actions import (
@@ -40,6 +38,7 @@ from klamm.connect.actions import (
 )
 from klamm.connect.assignment import Assignment, view
 from klamm.connect.definitions import enforce_tasks_max, tasks_max
+from klamm.connect.herded import HerdedConnector, HerdedTask, Hold, made_of
 from klamm.connect.model import ConnectorSpec, Kind, PluginInfo, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.stores import ConfigState, StatusState, TargetState
 
@@ -57,47 +56,6 @@ RETRY_MAX_MS: Final = 60_000  # then twice as long each time, at most a minute
 _OLD_PROCESS_GONE: Final = (State.UNASSIGNED, State.RESTARTING)
 
 
-class Hold(Enum):
-    """A task that was stopped because its config has changed waits until the group has met."""
-
-    NO = auto()
-    NEW = auto()  # the group was not called yet
-    CALLED = auto()
-    MET = auto()  # this worker went to the group when it had stopped already, as all others do
-    OVER = auto()  # it may start
-
-
-@dataclass(slots=True)
-class _Task:
-    spec: TaskSpec
-    hold: Hold = Hold.NO
-    state: State = State.UNASSIGNED
-    trace: str | None = None
-    version: str | None = None
-    shown_version: str | None = None
-
-
-@dataclass(slots=True)
-class _Connector:
-    """What was last asked of the supervisor for one connector, and what it last said."""
-
-    config: dict[str, str]
-    plugin: PluginInfo | None
-    runs: bool = False
-    state: State | None = None  # as shown; None: nothing was shown yet
-    trace: str | None = None
-    epoch: int = 0  # of the question for task configs: an answer to an older question does not count
-    retry_at_ms: int | None = None
-    retries: int = 0
-    answer: list[dict[str, str]] | None = None  # the newest; None: a question is open, or nobody can be asked
-    committed: list[dict[str, str]] = field(default_factory=list)  # as of the last look
-    tasks: dict[int, _Task] = field(default_factory=dict)
-
-    @property
-    def version(self) -> str | None:
-        return self.plugin.version if self.plugin else None
-
-
 class Herder:
     """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed; `current` a
     configuration with the last known values of its references.
@@ -113,7 +71,7 @@ class Herder:
         self._current = current
         self._worker = dict(worker)
         self._find_plugin = find_plugin
-        self._connectors: dict[str, _Connector] = {}
+        self._connectors: dict[str, HerdedConnector] = {}
         self._assigned = Assignment()
         self._view: dict[str, int] | None = None  # as the group was last asked to look at
         # Of questions, over all connectors: one that was deleted and made again must not get the old one's answer.
@@ -151,7 +109,7 @@ class Herder:
             if task.hold in {Hold.NEW, Hold.CALLED}:
                 task.hold = Hold.MET
 
-    def _tasks(self) -> Iterator[_Task]:
+    def _tasks(self) -> Iterator[HerdedTask]:
         for found in self._connectors.values():
             yield from found.tasks.values()
 
@@ -214,7 +172,7 @@ class Herder:
         assert wanted is not None, "only existing connectors are settled"
         if name not in self._connectors:
             plugin = self._find_plugin(wanted.get("connector.class", ""))
-            self._connectors[name] = _Connector(config=wanted, plugin=plugin)
+            self._connectors[name] = HerdedConnector(config=wanted, plugin=plugin)
         elif name not in self._assigned.connectors:
             found = self._connectors[name]
             found.config, found.plugin = wanted, self._find_plugin(wanted.get("connector.class", ""))
@@ -282,9 +240,9 @@ class Herder:
         for i, spec in wanted.items():
             task = found.tasks.get(i)
             if task is None:
-                found.tasks[i] = _Task(spec)
+                found.tasks[i] = HerdedTask(spec)
                 starts += [PutStatus(spec.id, State.UNASSIGNED, None, found.version), StartTask(spec)]
-            elif _made_of(task.spec) != _made_of(spec):
+            elif made_of(task.spec) != made_of(spec):
                 if task.hold is Hold.NO:
                     out.append(StopTask(spec.id))
                 task.spec, task.hold = spec, Hold.NEW
@@ -353,7 +311,7 @@ class Herder:
         task.state, task.trace, task.shown_version = event.state, event.trace, task.version
         return [PutStatus(target, event.state, event.trace, task.version), *topics]
 
-    def _on_connector_event(self, event: StateEvent, found: _Connector) -> list[Action]:
+    def _on_connector_event(self, event: StateEvent, found: HerdedConnector) -> list[Action]:
         # Not wanted any more: its last words; what is shown since is newer.
         if not found.runs or (event.state, found.state) == _OLD_PROCESS_GONE:
             return []
@@ -373,11 +331,11 @@ class Herder:
         found = self._connectors.get(name)
         return self._ask(name, found) if found is not None and found.runs else []
 
-    def _ask(self, name: str, found: _Connector) -> list[Action]:
+    def _ask(self, name: str, found: HerdedConnector) -> list[Action]:
         self._forget_question(found)
         return [ComputeTasks(name, tasks_max(self._current(found.config)), found.epoch)]
 
-    def _forget_question(self, found: _Connector) -> None:
+    def _forget_question(self, found: HerdedConnector) -> None:
         self._epoch += 1
         found.epoch = self._epoch
         found.retry_at_ms = None
@@ -412,7 +370,7 @@ class Herder:
         if found is not None and found.epoch == epoch:
             self._retry(found, now_ms)
 
-    def _retry(self, found: _Connector, now_ms: int) -> int:
+    def _retry(self, found: HerdedConnector, now_ms: int) -> int:
         """Ask again, each time later; the wait in ms."""
         wait_ms = min(RETRY_MS << min(found.retries, 16), RETRY_MAX_MS)
         found.retries += 1
@@ -478,6 +436,19 @@ class Herder:
         spec = ConnectorSpec(name=target, config=found.config, worker=self._worker)
         return [PutStatus(target, State.RESTARTING, found.trace, found.version), StartConnector(spec)]
 
+    def shown(self, target: Target) -> PutStatus | None:
+        """What this worker says of something that it runs; None of what it does not run, or has said nothing of."""
+        if isinstance(target, TaskId):
+            found = self._connectors.get(target.connector)
+            task = found.tasks.get(target.task) if found is not None else None
+            return None if task is None else PutStatus(target, task.state, task.trace, task.version)
+        here = self._connectors.get(target) if target in self._assigned.connectors else None
+        return (
+            None
+            if here is None or here.state is None
+            else PutStatus(target, here.state, here.trace, here.version)
+        )
+
     def shut_down(self) -> list[Action]:
         """The last words, after everything was stopped: nobody runs it now."""
         out: list[Action] = []
@@ -489,8 +460,3 @@ class Herder:
             ]
         self._connectors.clear()
         return out
-
-
-def _made_of(spec: TaskSpec) -> tuple[dict[str, str], dict[str, str], int]:
-    """What a task is started anew for. A new generation of an exactly-once source fences all tasks of the last one."""
-    return spec.task_config, spec.connector_config, spec.generation

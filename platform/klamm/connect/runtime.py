@@ -259,6 +259,8 @@ class Runtime:
             self.perform(self.herder.clean_up(self.configs, self.statuses))
         self.perform(self.herder.assign(assignment, self.configs))
         self._announce()
+        if self.cluster.is_leader:
+            self.status_board.unassign(self.cluster.orphans())
         self.config_writer.assigned(leads=self.cluster.is_leader)
         self.cluster.assigned()
         told = {"connectors": sorted(assignment.connectors), "tasks": sorted(map(str, assignment.tasks))}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klamm.connect.actions import PutStatus, SeeTopic, Target
+from klamm.connect.model import State
 from klamm.connect.status_state import ActiveTopic, Status, status_target
 from klamm.connect.status_writer import StatusWriter
 
@@ -22,17 +24,44 @@ class StatusBoard:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._statuses = runtime.statuses
-        self.writer = StatusWriter(runtime.producer, lambda: runtime.status_log.topic)
+        self.writer = StatusWriter(
+            runtime.producer, lambda: runtime.status_log.topic, lambda: runtime.cluster.alive
+        )
 
     def read(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         """The next record of the topic."""
-        self._statuses.apply(key, value)
+        foreign = self._statuses.apply(key, value)
         target = status_target(key)
-        if target is not None:
-            self._runtime.announcer.status(target)
+        if target is None:
+            return
+        if foreign is not None:
+            self._heal(target, foreign)
+        self._runtime.announcer.status(target)
+
+    def _heal(self, target: Target, foreign: Status) -> None:
+        """Another worker has spoken about what runs here: one that does not know yet that it is not its any more."""
+        runtime = self._runtime
+        mine = runtime.herder.shown(target)
+        if mine is None or foreign.generation > runtime.generation or not runtime.cluster.alive:
+            return
+        log.info(
+            "%s runs here; %s of generation %d said %s: corrected",
+            target, foreign.worker_id, foreign.generation, foreign.state,
+        )  # fmt: skip
+        self.put(mine)
+
+    def unassign(self, targets: Iterable[Target]) -> None:
+        """By the leader: nobody runs these, whatever their last worker said."""
+        for target in targets:
+            found = self._statuses.get(target)
+            if found is not None and found.state in {State.RUNNING, State.PAUSED, State.RESTARTING}:
+                self.put(PutStatus(target, State.UNASSIGNED, None, found.version))
 
     def put(self, said: PutStatus) -> None:
-        """Show a state, unless a later owner has spoken."""
+        """Show a state, unless a later owner has spoken, or may have: a worker that slept does not know yet."""
+        if not self._runtime.cluster.alive:
+            log.info("%s is not shown as %s: contact with the group is lost", said.target, said.state)
+            return
         status = Status(
             state=said.state,
             trace=said.trace,

@@ -89,6 +89,11 @@ class StatusState:
         self._said: dict[str, bytes | None] = {}  # our last word on a key, not read back yet
         self._later_owner: set[str | TaskId] = set()
 
+    @property
+    def unread(self) -> int:
+        """How many of this worker's words the topic has not shown yet."""
+        return len(self._said)
+
     def begin_tenure(self, generation: int) -> None:
         """The group has met: this worker speaks for what it is to run."""
         self._generation = generation

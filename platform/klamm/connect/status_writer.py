@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from klamm.connect.storage import RecordWriter
@@ -16,14 +16,22 @@ RETRY_S: Final = 1.0
 
 
 class StatusWriter:
-    """See the module. `run` writes until it is cancelled."""
+    """See the module. `run` writes until it is cancelled. Nothing is sent while `may_speak` says no."""
 
-    def __init__(self, producer: RecordWriter, topic: Callable[[], str]) -> None:
+    def __init__(
+        self, producer: RecordWriter, topic: Callable[[], str], may_speak: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._may_speak = may_speak
         self._producer = producer
         self._topic = topic
         self._waiting: dict[str, bytes | None] = {}
         self._news = asyncio.Event()
         self._writing = asyncio.Lock()
+
+    @property
+    def waiting(self) -> Mapping[str, bytes | None]:
+        """What is not sent yet."""
+        return self._waiting
 
     def write(self, record: Record) -> None:
         key, value = record
@@ -54,9 +62,11 @@ class StatusWriter:
 
     async def _once(self) -> bool:
         async with self._writing:  # one batch after the other: the order per key
-            batch, self._waiting = self._waiting, {}
-            if not batch:
+            if not self._waiting:
                 return True
+            if not self._may_speak():
+                return False
+            batch, self._waiting = self._waiting, {}
             sent = [self._producer.send(self._topic(), key, value) for key, value in batch.items()]
             results = await asyncio.gather(*sent, return_exceptions=True)
             failed = [(k, r) for k, r in zip(batch, results, strict=True) if isinstance(r, BaseException)]

@@ -1,0 +1,54 @@
+"""What the herder remembers of each connector and task: what it last asked for, and what was last said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from klamm.connect.model import PluginInfo, State, TaskSpec
+
+
+class Hold(Enum):
+    """A task that was stopped because its config has changed waits until the group has met."""
+
+    NO = auto()
+    NEW = auto()  # the group was not called yet
+    CALLED = auto()
+    MET = auto()  # this worker went to the group when it had stopped already, as all others do
+    OVER = auto()  # it may start
+
+
+@dataclass(slots=True)
+class HerdedTask:
+    spec: TaskSpec
+    hold: Hold = Hold.NO
+    state: State = State.UNASSIGNED
+    trace: str | None = None
+    version: str | None = None
+    shown_version: str | None = None
+
+
+@dataclass(slots=True)
+class HerdedConnector:
+    """What was last asked of the supervisor for one connector, and what it last said."""
+
+    config: dict[str, str]
+    plugin: PluginInfo | None
+    runs: bool = False
+    state: State | None = None  # as shown; None: nothing was shown yet
+    trace: str | None = None
+    epoch: int = 0  # of the question for task configs: an answer to an older question does not count
+    retry_at_ms: int | None = None
+    retries: int = 0
+    answer: list[dict[str, str]] | None = None  # the newest; None: a question is open, or nobody can be asked
+    committed: list[dict[str, str]] = field(default_factory=list)  # as of the last look
+    tasks: dict[int, HerdedTask] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str | None:
+        return self.plugin.version if self.plugin else None
+
+
+def made_of(spec: TaskSpec) -> tuple[dict[str, str], dict[str, str], int]:
+    """What a task is started anew for. A new generation of an exactly-once source fences all tasks of the last one."""
+    return spec.task_config, spec.connector_config, spec.generation
