@@ -15,6 +15,7 @@ from support.runtime_fakes import FakeProducer, RecordingControl, string_convert
 
 from klamm.connect.child.exactly_once import ExactlyOnceRunner
 from klamm.connect.child.offset_writer import OffsetCopy, encode_key
+from klamm.connect.child.plugins import Converters
 from klamm.connect.child.transactions import (
     Boundaries,
     ConnectorBoundaries,
@@ -26,9 +27,11 @@ from klamm.connect.child.transactions import (
     WorkerTransactionContext,
     boundaries,
 )
+from klamm.connect.child.transform_chain import TransformChain
 from klamm.connect.model import Kind
 from klamm_plugins.batch import SourceBatch
 from klamm_plugins.connector import SourceTask
+from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.errors import ConnectError, RetriableError
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import STRING
@@ -157,13 +160,14 @@ def runner(
     producer: TransactionalFake,
     ends: Boundaries | None = None,
     config: dict[str, str] | None = None,
+    converters: Converters | None = None,
     **more: Any,
 ) -> ExactlyOnceRunner:
     return ExactlyOnceRunner(
         control=control,
         spec=task_spec("src", config or {}, kind=Kind.SOURCE),
         task=task,
-        converters=string_converters(),
+        converters=converters or string_converters(),
         producer=producer,
         transactions=Transactions(producer, control, id="g-src-0", timeout_s=60),
         boundaries=ends or PollBoundaries(),
@@ -370,3 +374,42 @@ def test_boundaries_by_config(config: dict[str, str], kind: type, interval_s: fl
     assert type(found) is kind
     if isinstance(found, IntervalBoundaries):
         assert found.interval_s == interval_s
+
+
+def test_a_bad_record_is_left_out_and_its_offset_is_committed(control: Any) -> None:
+    producer = TransactionalFake()
+
+    class Odd(Lines):
+        def polled(self, records: list[SourceRecord]) -> None:
+            records[-1].value = object()
+
+    converters = Converters(json_converter(), json_converter(), string_converters().header)
+    run = runner(
+        control, Odd(control, 0, 2, 2), producer, config={"errors.tolerance": "all"}, converters=converters
+    )
+    run.run()
+    assert producer.broker.values == [b'"0"']
+    assert producer.broker.position == 2
+    assert control.vitals.errors.skipped == 1
+
+
+def test_polls_of_which_nothing_is_sent_are_no_transactions_of_their_own(control: Any) -> None:
+    """What transforms drop need not be read again, but is not worth two round trips each time."""
+    producer = TransactionalFake()
+
+    class DropAll(TransformChain):
+        def __bool__(self) -> bool:
+            return True
+
+        def apply(self, records: Any, tolerance: Any) -> Any:
+            return [(record, None) for record in records]
+
+    runner(control, Lines(control, 0, 10, 1), producer, chain=DropAll()).run()
+    assert producer.log == ["begin", f"send {OFFSETS}", "commit"]
+    assert producer.broker.position == 10
+
+
+def json_converter() -> JsonConverter:
+    made = JsonConverter()
+    made.configure({"schemas.enable": False}, is_key=False)
+    return made
