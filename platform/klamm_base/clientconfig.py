@@ -2,7 +2,7 @@
 
 Worker files, connector overrides and `--command-config` files are written for the Java clients; our tasks and
 the CLI use librdkafka. Every name is the same there, renamed, translated by value, or named in `ignored` with
-the reason: nothing vanishes. Names that only librdkafka knows pass through; what neither knows is ignored and named.
+the reason: nothing vanishes. Names that only librdkafka knows pass through.
 Reads the key stores that it is told of, nothing else.
 """
 
@@ -44,10 +44,11 @@ _PROBE: Final = "klamm.is.not.a.property"
 _warned: set[str] = set()
 
 
-def translate(props: Mapping[str, str], kind: Kind) -> Translated:
+def translate(props: Mapping[str, str], kind: Kind, *, lenient: bool = False) -> Translated:
     """Librdkafka's configuration for a `kind` of client from Java's property names.
 
-    Where the defaults differ, Java's count: producers get its partitioner (`murmur2_random`), so that keys land where
+    A name that neither Java's clients nor librdkafka know is ignored where `lenient` (files written for Java, whose
+    clients only warn), else left for librdkafka to refuse. Where the defaults differ, Java's count: producers get its partitioner (`murmur2_random`), so that keys land where
     Java puts them, consumers its isolation level. Raises ConfigError for a value that cannot work in librdkafka (an
     unknown login module, a store that cannot be opened).
     """
@@ -62,7 +63,7 @@ def translate(props: Mapping[str, str], kind: Kind) -> Translated:
     result.ignored.extend(ignored)
     for name, value in props.items():
         if name not in SECURITY and name not in SECURITY_NO_EFFECT:
-            _one(name, value, kind, result)
+            _one(name, value, kind, result, lenient=lenient)
     if kind == "producer":
         _compression_level(props, result)
     return result
@@ -86,7 +87,7 @@ def _compression_level(props: Mapping[str, str], result: Translated) -> None:
             result.ignored.append((name, f"compression.type is {codec}"))
 
 
-def _one(name: str, value: str, kind: Kind, result: Translated) -> None:
+def _one(name: str, value: str, kind: Kind, result: Translated, *, lenient: bool) -> None:
     if kind == "producer" and name in _LEVELS:
         return  # depends on compression.type
     if name in NO_EFFECT:
@@ -97,7 +98,7 @@ def _one(name: str, value: str, kind: Kind, result: Translated) -> None:
         _put(name, _VALUES[name](name, value), result)
     elif name == "request.timeout.ms":
         _put(name, {name if kind == "producer" else "socket.timeout.ms": value}, result)
-    elif name in SAME or name in RENAMED or _librdkafka_has(name):
+    elif name in SAME or name in RENAMED or not lenient or _librdkafka_has(name):
         _put(name, {RENAMED.get(name, name): value}, result)
     else:
         result.ignored.append((name, "neither Java's clients nor librdkafka know it"))

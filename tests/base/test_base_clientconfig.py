@@ -123,7 +123,7 @@ def test_names_and_values(kind, java, rdkafka):
     ],
 )
 def test_what_has_no_effect_is_named_with_a_reason(kind, name):
-    result = translate({name: "x"}, kind)
+    result = translate({name: "x"}, kind, lenient=True)
     assert [n for n, _why in result.ignored] == [name]
     assert name not in result.config
 
@@ -224,3 +224,11 @@ def test_librdkafka_takes_the_keys_of_javas_stores(store):
     config = translate(props, "producer").config
     assert config["ssl.certificate.pem"].count("BEGIN CERTIFICATE") == 3
     confluent_kafka.Producer(config | {"log_level": 0})
+
+
+def test_a_name_that_nobody_knows_is_left_for_librdkafka_to_refuse_unless_java_would_only_warn():
+    strict = translate({"no.such": "x"}, "producer")
+    assert strict.config["no.such"] == "x"
+    lenient = translate({"no.such": "x", "queued.min.messages": "7"}, "consumer", lenient=True)
+    assert lenient.ignored == [("no.such", "neither Java's clients nor librdkafka know it")]
+    assert lenient.config["queued.min.messages"] == "7"

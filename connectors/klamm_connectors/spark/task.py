@@ -96,7 +96,7 @@ class SparkSinkTask(DriverTask):
         self, props: Mapping[str, str], client: Mapping[str, str]
     ) -> tuple[dict[str, list[int]], str]:
         """The topics that the configuration names, with their partitions, and the cluster's id."""
-        admin = AdminClient({"log_level": 3, **translate(client, "admin").config})
+        admin = AdminClient({"log_level": 3, **translate(client, "admin", lenient=True).config})
         try:
             found = admin.list_topics(timeout=30)
         except KafkaException as e:

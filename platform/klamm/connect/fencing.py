@@ -67,7 +67,7 @@ def fence(client: Mapping[str, str], ids: Sequence[str], *, timeout_s: float = T
     """
     if not ids:
         return
-    config = translate(client, "producer").config
+    config = translate(client, "producer", lenient=True).config
     deadline = time.monotonic() + timeout_s
     with ThreadPoolExecutor(min(len(ids), _AT_A_TIME), "fence") as pool:
         for _ in pool.map(lambda each: _take_over(config, each, deadline), ids):

@@ -117,7 +117,7 @@ def unusable_overrides(given: Mapping[str, str], worker: Mapping[str, str], kind
     if not literal:
         return {}
     try:
-        config = translate({**client_settings(worker, kind), **literal}, kind).config
+        config = translate({**client_settings(worker, kind), **literal}, kind, lenient=True).config
     except ConfigError as e:
         return {e.key: str(e)} if e.key in literal else {}
     own = {name: config[name] for name in literal if isinstance(config.get(name), str)}
@@ -138,7 +138,8 @@ def client_settings(worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
         or k in {"bootstrap.servers", "client.dns.lookup", "client.rack"}
     }
     prefix = f"{kind}."
-    return connection | {k[len(prefix) :]: v for k, v in worker.items() if k.startswith(prefix)}
+    given = {k for k in worker if k.startswith(prefix) and not k.startswith("admin.listeners")}  # REST's
+    return connection | {k[len(prefix) :]: worker[k] for k in worker if k in given}
 
 
 def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str, str]) -> None:
@@ -148,7 +149,7 @@ def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str,
         if not given:
             continue
         try:
-            ignored = translate({**client_settings(worker, kind), **given}, kind).ignored
+            ignored = translate({**client_settings(worker, kind), **given}, kind, lenient=True).ignored
         except ConfigError:
             continue  # its tasks fail with this sentence
         warn_once([i for i in ignored if i[0] in given], prefix=f"connector {name}: {kind}.override.")
@@ -160,7 +161,7 @@ def warn_of_worker(worker: Mapping[str, str]) -> None:
         settings = client_settings(worker, kind)
         prefixed = {k for k in settings if f"{kind}.{k}" in worker}
         try:
-            ignored = translate(settings, kind).ignored
+            ignored = translate(settings, kind, lenient=True).ignored
         except ConfigError as e:
             if e.key not in prefixed:
                 raise

@@ -59,7 +59,7 @@ def make_supervisor(runtime: Runtime) -> Children:
 def client_settings(config: WorkerConfig) -> dict[str, Any]:
     """librdkafka's, for the worker's own clients; tells what of the file has no effect. Raises ConfigError with its place."""
     try:
-        client = translate(config.client, "admin")
+        client = translate(config.client, "admin", lenient=True)
         warn_once(client.ignored)
         warn_of_worker(config.raw)
     except ConfigError as e:

@@ -55,7 +55,7 @@ def _read(flow: Flow) -> StatusState:
         k: v for k, v in flow.worker.items() if k.startswith(("bootstrap.", "security.", "sasl.", "ssl."))
     }
     client = Secrets.from_properties(flow.worker).resolve(client).config
-    config = translate(client, "consumer").config | {
+    config = translate(client, "consumer", lenient=True).config | {
         "group.id": "klamm-mirror-status",
         "enable.auto.commit": False,
         "log_level": 0,

@@ -185,7 +185,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _translated(props: Mapping[str, str], kind: Kind) -> dict[str, Any]:
-    found = translate(props, kind)
+    found = translate(props, kind, lenient=True)
     for name, why in found.ignored:
         log.debug("%s setting %s has no effect: %s", kind, name, why)  # the worker has told it once
     return found.config

@@ -77,7 +77,7 @@ def open_topic(spec: TaskSpec, name: str, wait: Callable[[], None]) -> OffsetTop
     """The connector's own topic, with clients of its settings."""
     props = {**clients.properties(spec, "admin"), **_cluster(spec, "admin")}
     admin = clients.make_admin(
-        translate({"client.id": f"connector-adminclient-{spec.id}", **props}, "admin").config
+        translate({"client.id": f"connector-adminclient-{spec.id}", **props}, "admin", lenient=True).config
     )
 
     def make_consumer(fixed: Mapping[str, Any]) -> Consumer:
@@ -88,7 +88,7 @@ def open_topic(spec: TaskSpec, name: str, wait: Callable[[], None]) -> OffsetTop
             **clients.properties(spec, "consumer"),
             **_cluster(spec, "consumer"),
         }
-        return clients.make_consumer({**translate(props, "consumer").config, **fixed})
+        return clients.make_consumer({**translate(props, "consumer", lenient=True).config, **fixed})
 
     return OffsetTopic(
         storage_settings(spec.worker, name), admin=admin, make_consumer=make_consumer, wait=wait
