@@ -190,20 +190,14 @@ def test_rest_accept(worker: WorkerProcess, accept: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("transforms", "t", "Klamm does not run transforms yet"),
-        (
-            "connector.plugin.version",
-            "9.9",
-            "not found that matches the version range [9.9,9.9], available versions: [",
-        ),
+        ("transforms", "t", 'Missing required configuration "transforms.t.type" which has no default value.'),
+        ("connector.plugin.version", "9.9", "not found that matches the version range [9.9,9.9]"),
     ],
 )
-def test_rest_what_is_not_there_yet_is_refused_by_name(
-    worker: WorkerProcess, key: str, value: str, why: str
-) -> None:
+def test_rest_what_cannot_be_had_is_named(worker: WorkerProcess, key: str, value: str, why: str) -> None:
     answer = worker.request("POST", "/connectors", {"name": "later", "config": FILE_SOURCE | {key: value}})
     assert answer.status == 400
-    assert f"Invalid value {value} for configuration {key}: {why}" in answer.message
+    assert why in answer.message
 
 
 @pytest.mark.parametrize(("key", "given"), [("topics", "a,dead"), ("topics.regex", "de.*")])
@@ -262,8 +256,7 @@ def test_rest_secrets_are_shown_to_nobody(worker: WorkerProcess) -> None:
     for text in (json.dumps(status), validated.body.decode(), no_class.message, bad.message, worker.log):
         assert SECRET not in text
     assert "[hidden]" in validated.body.decode()
-    # The one exception: the config itself, as Kafka has it, because clients PUT back what they GET.
-    assert worker.get("/connectors/sec/config")["db.password"] == SECRET
+    assert worker.get("/connectors/sec/config")["db.password"] == "[hidden]"
     assert worker.request("DELETE", "/connectors/sec").status == 204
 
 

@@ -33,7 +33,7 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
     plugins = PluginManager.load(None if everything else order["entry_points"])
     match order["method"]:
         case "list_plugins":
-            result: Any = {"plugins": [row(d) for d in plugins.plugins()], "broken": plugins.broken}
+            result: Any = {"plugins": [row(d) for d in plugins.plugins()], "broken": [tuple(b) for b in plugins.broken]}
         case "plugin_config":
             result = [definition(key) for key in plugins.find_plugin(params["plugin"]).cls.config()]
         case "validate":
