@@ -47,6 +47,8 @@ POLL_RECORDS: Final = 1000
 RETRY_S: Final = 0.1
 # Errors of librdkafka itself (no connection, no leader known) are below zero.
 _LOCAL_BELOW: Final = 0
+_FETCH_MS: Final = 500  # librdkafka's default
+_SHORT_FETCH_MS: Final = 50
 CLIENT_RECORD_MAX: Final = 1_000_000  # librdkafka's default of message.max.bytes
 # A leader has changed (a broker that starts again has a new epoch) and the client asks by what it knew before. librdkafka
 # calls none of these retriable, and does not look for the new one by itself.
@@ -243,11 +245,23 @@ OnRecord = Callable[[str, bytes | None, int], None]
 
 
 class KafkaBasedLog:
-    """One topic, read whole. `start` returns when everything that is in it has been handed over."""
+    """One topic, read whole. `start` returns when everything that is in it has been handed over.
 
-    def __init__(self, topic: str, client_config: Mapping[str, Any], on_record: OnRecord) -> None:
+    `transactions`: others write to it in transactions. Behind the last marker nothing says that the end is reached but a fetch
+    that finds nothing, so such fetches must not wait long.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        client_config: Mapping[str, Any],
+        on_record: OnRecord,
+        *,
+        transactions: bool = False,
+    ) -> None:
         self.topic = topic
         self._client_config = dict(client_config)
+        self._fetch_wait_ms = _SHORT_FETCH_MS if transactions else _FETCH_MS
         self._on_record = on_record
         self._reached: dict[int, int] = {}
         self.consumed = -1
@@ -353,6 +367,7 @@ class KafkaBasedLog:
                 "enable.partition.eof": True,  # tells that trailing transaction markers were passed
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
+                "fetch.wait.max.ms": self._fetch_wait_ms,
                 "error_cb": self._on_error,
                 **_QUIET,
             }

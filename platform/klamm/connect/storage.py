@@ -56,7 +56,12 @@ class TopicStorage:
         self._config_log: KafkaBasedLog | None = None
 
     def log(self, which: Which, on_record: OnRecord) -> RecordLog:
-        made = KafkaBasedLog(self._config[f"{which}.storage.topic"], self._client, on_record)
+        made = KafkaBasedLog(
+            self._config[f"{which}.storage.topic"],
+            self._client,
+            on_record,
+            transactions=which != "status" and self._config.transactional_leader,
+        )
         if which == "config":
             self._config_log = made
         return made
