@@ -12,52 +12,32 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from klamm.connect.errors import BadRequest, Conflict, NotFound
 from klamm.connect.model import PluginInfo
 from klamm.connect.placement import Needs, Placement, needs
-from klamm.connect.plugin_records import (
-    WHEEL_BYTES_MAX,
-    LogRecord,
-    PluginRecords,
-    decoded_wheel,
-    package_record,
-    removal_record,
-    wheel_records,
-)
+from klamm.connect.plugin_group import GroupPackages
+from klamm.connect.plugin_records import LogRecord, decoded_wheel
 from klamm.connect.plugins import PluginRegistry
 from klamm.environments.errors import EnvironmentFailure, NotInstalled
 from klamm.environments.inspection import Broken
-from klamm.environments.lock import wheel_path
 from klamm.environments.shown import InstalledPlugin
 from klamm.environments.store import Environment, Record, Store
 from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final = 30.0  # a package that could not be built here (an index that is away) is tried again
-COLLECT_S: Final = 600.0  # environments that no process uses any more go so much later
 _FIELDS: Final = ("package", "file", "wheel")
 
 Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 """Writes records to the config topic, in order, and reads them back."""
 
 
-@dataclass(slots=True)
-class _Group:
-    """The packages of the group and how far this worker is with them."""
-
-    records: PluginRecords = field(default_factory=PluginRecords)
-    errors: dict[str, str] = field(default_factory=dict)  # by `name==version`
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    caught_up: asyncio.Event = field(default_factory=asyncio.Event)  # all that can be built here is built
-
-
 class PluginAdmin:
     """See the module. `list_beside` asks a child for the plugins beside the worker (the call `list_plugins`);
+    `group` is the worker group for which packages are installed; None: for this machine alone (a standalone worker).
     `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable.
     """
 
@@ -65,7 +45,7 @@ class PluginAdmin:
         self,
         store: Store,
         *,
-        group: str,
+        group: str | None,
         list_beside: Callable[[float], Awaitable[Mapping[str, Any]]],
         configs: Callable[[], Iterable[tuple[str, Mapping[str, str]]]],
         worker: Mapping[str, str],
@@ -74,7 +54,6 @@ class PluginAdmin:
     ) -> None:
         self.registry = PluginRegistry()
         self._store = store
-        self._group_id = group
         self._list_beside = list_beside
         self._configs = configs
         self._worker = worker
@@ -84,8 +63,7 @@ class PluginAdmin:
         self._broken_beside: list[Broken] = []
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: tuple[int, int] | None = None
-        self._group = _Group()
-        self._group.caught_up.set()
+        self._group = GroupPackages(store, group)
         self._changing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
@@ -184,24 +162,23 @@ class PluginAdmin:
         request, wheel = _read_spec(spec)
         async with self._changing:
             try:
-                if wheel is not None:
+                if wheel is None:
+                    path = None
+                else:
                     digest = await asyncio.to_thread(self._store.keep_wheel, request, wheel)
-                    request = str(self._store.wheels / digest / request)
+                    path = self._store.wheels / digest / request
                 record, environment = await asyncio.to_thread(
-                    self._store.install, request, None, group=self._group_id
+                    self._store.install, request, path=path, group=self._group.id
                 )
             except KlammError as e:
-                raise BadRequest(
-                    f"{spec if isinstance(spec, str) else spec.get('package') or request}: {e}"
-                ) from e
-            try:
-                await self._publish(
-                    [*await asyncio.to_thread(self._wheel_records, record), package_record(record)]
-                )
-            except BaseException:
-                # What the others do not know of is not installed here either.
-                await asyncio.to_thread(self._take_back, record)
-                raise
+                raise BadRequest(f"{request}: {e}") from e
+            if record.group is not None:
+                try:
+                    await self._publish(await asyncio.to_thread(self._group.installation, record))
+                except BaseException:
+                    # What the others do not know of is not installed here either.
+                    await asyncio.to_thread(self._group.take_back, record)
+                    raise
             await self.look()
         log.info("plugin package %s is installed in the environment %s", record.root, environment.id)
         return self._shown(record, environment)
@@ -220,9 +197,9 @@ class PluginAdmin:
             if users:
                 raise Conflict(f"Plugin package {record.root} is used by {', '.join(sorted(users))}")
             shown = self._shown(*self._installed.get(record.root, (record, None)))
-            if record.group is not None:
-                await self._publish([removal_record(record), *self._group.records.orphans(record)])
-            await asyncio.to_thread(self._take_back, record)
+            if record.group is not None and self._group.id is not None:
+                await self._publish(self._group.removal(record))
+            await asyncio.to_thread(self._group.take_back, record)
             await self.look()
         log.info("plugin package %s is removed", record.root)
         return shown
@@ -233,35 +210,11 @@ class PluginAdmin:
         except ConfigError:
             return ()
 
-    def _take_back(self, record: Record) -> None:
-        with contextlib.suppress(NotInstalled):
-            self._store.remove(record.name, record.version)
-
-    def _wheel_records(self, record: Record) -> list[LogRecord]:
-        found: list[LogRecord] = []
-        for package in record.lock.packages:
-            if package.file is not None and package.hashes[0] not in self._group.records.parts:
-                data = wheel_path(self._store.wheels, package).read_bytes()
-                if len(data) > WHEEL_BYTES_MAX:
-                    raise BadRequest(
-                        f"The wheel {package.file} has {len(data)} bytes; up to {WHEEL_BYTES_MAX} can be given to the "
-                        "other workers of the group: put it into a package index and install it from there"
-                    )
-                found += wheel_records(package.file, data)
-        return found
-
     # The group
 
     def apply(self, key: str, value: bytes | None) -> None:
         """A record of the config topic under `plugin_records.PLUGINS`."""
-        wheel = self._group.records.apply(key, value)
-        if wheel is not None:
-            try:
-                self._store.keep_wheel(wheel.file, wheel.data)
-            except OSError as e:
-                log.error("the wheel %s cannot be kept in %s: %s", wheel.file, self._store.directory, e)  # noqa: TRY400
-        self._group.caught_up.clear()
-        self._group.changed.set()
+        self._group.apply(key, value)
 
     async def start(self) -> None:
         """Once the config topic is read: have what the group has, now and from now on."""
@@ -273,48 +226,23 @@ class PluginAdmin:
             await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
+        group = self._group
         while True:
-            self._group.changed.clear()
+            group.changed.clear()
             async with self._changing:
                 try:
-                    await self._catch_up()
-                    await asyncio.to_thread(self._store.collect, set(self._group.records.parts))
+                    await self.look()
+                    built = await group.catch_up(dict(self._installed))
+                    await self.look()
                 except Exception:
                     log.exception("the plugin packages of the group")
-            if not self._group.changed.is_set():
-                self._group.caught_up.set()
+                    built = False
+            if built:
+                self._on_built()
+            if not group.changed.is_set():
+                group.caught_up.set()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._group.changed.wait(), RETRY_S if self._group.errors else COLLECT_S
-                )
-
-    async def _catch_up(self) -> None:
-        """Build what the group has and this worker has not; remove what the group has removed."""
-        wanted = {p.root: p for p in self._group.records.packages.values()}
-        await self.look()
-        self._group.errors = {root: e for root, e in self._group.errors.items() if root in wanted}
-        built = False
-        for root, package in wanted.items():
-            here, environment = self._installed.get(root, (None, None))
-            if here is not None and here.lock == package.lock and environment is not None:
-                self._group.errors.pop(root, None)
-                continue
-            try:
-                await asyncio.to_thread(self._store.adopt, package)
-            except (KlammError, OSError) as e:
-                log.error("plugin package %s cannot be built here: %s", root, e)  # noqa: TRY400
-                self._group.errors[root] = str(e)
-            else:
-                log.info("plugin package %s of the group is installed", root)
-                self._group.errors.pop(root, None)
-                built = True
-        for root, (record, _) in list(self._installed.items()):
-            if record.group == self._group_id and root not in wanted:
-                await asyncio.to_thread(self._take_back, record)
-                log.info("plugin package %s is removed, as the group has it no more", root)
-        await self.look()
-        if built:
-            self._on_built()
+                await asyncio.wait_for(group.changed.wait(), group.wait_s)
 
 
 def _infos(record: Record, environment: Environment) -> list[PluginInfo]:

@@ -113,7 +113,7 @@ class Runtime:
         self.offsets = OffsetState()
         self.statuses = StatusState(worker_id)
         self.announcer = Announcer(self.events, self.configs, self.statuses)
-        self.plugin_admin = self._make_plugin_admin()
+        self.plugin_admin = self._make_plugin_admin(alone=storage is not None)
         self.task_requests = TaskRequests(self)
         self.children = make_children(self)
         self.admin = make_admin(client)
@@ -180,11 +180,11 @@ class Runtime:
         """The plugins that are there now."""
         return self.plugin_admin.registry
 
-    def _make_plugin_admin(self) -> PluginAdmin:
+    def _make_plugin_admin(self, *, alone: bool) -> PluginAdmin:
         values = self.config.values
         return PluginAdmin(
             Store(directory_of(values), sources=sources_of(values)),
-            group=self.config["group.id"],
+            group=None if alone else self.config["group.id"],
             list_beside=lambda timeout_s: self.children.call("list_plugins", {}, timeout_s=timeout_s),
             configs=self._connector_configs,
             worker=self.config.for_tasks(),

@@ -164,15 +164,20 @@ class Store:
     # Changes
 
     def install(
-        self, request: str, sources: Sources | None = None, *, group: str | None = None
+        self,
+        request: str,
+        sources: Sources | None = None,
+        *,
+        path: Path | None = None,
+        group: str | None = None,
     ) -> tuple[Record, Environment]:
         """Install a package by requirement, wheel or folder; what is there in that version already is replaced.
 
-        Raises EnvironmentFailure: nothing has changed then.
+        `path` is the wheel when `request` is no more than its name. Raises EnvironmentFailure: nothing has changed then.
         """
         sources = sources or self._sources
         with self._changing(), self._work() as work:
-            name, wanted = self._root(request, sources, work)
+            name, wanted = self._root(request if path is None else str(path), sources, work)
             lock = self._resolve([name], [wanted], sources, work)
             environment = self._build(lock, sources, work)
             if not environment.contents.entry_points:
