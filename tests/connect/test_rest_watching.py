@@ -88,6 +88,7 @@ def test_progress_of_a_connector(worker: WorkerProcess) -> None:
     assert (task["id"], task["state"], task["records"]) == (0, "RUNNING", LINES)
     assert 0 <= task["idle_ms"] <= answer["at_ms"] - task["last_ack_ms"] + 1
     assert answer["total"]["last_ack_ms"] == task["last_ack_ms"]
+    assert task["bytes"] == answer["total"]["bytes"] == sum(len(f"line {i}") for i in range(LINES))
     assert worker.request("GET", "/connectors/nobody/progress").status == 404
 
 

@@ -10,19 +10,19 @@ from klamm.connect.errors import Forbidden
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.roles import Caller
 
-CALLER: Final = web.RequestKey("caller", Caller)
-"""Set by the access check; without one everybody may do everything."""
+CALLER: Final = "klamm.caller"
+"""Where the access check leaves the Caller in a request; without one everybody may do everything."""
 
 
 def may_view(request: web.Request, connector: str) -> bool:
     """Whether the caller may see a connector."""
-    caller = request.get(CALLER)
+    caller: Caller | None = request.get(CALLER)
     return caller is None or caller.may(Access.VIEW, connector)
 
 
 def demand(request: web.Request, access: Access, connector: str | None) -> None:
     """Raise Forbidden unless the caller may do this to a connector (None: the worker)."""
-    caller = request.get(CALLER)
+    caller: Caller | None = request.get(CALLER)
     if caller is not None and not caller.may(access, connector):
         what = f"connector {connector}" if connector is not None else "the worker"
         raise Forbidden(f"{caller.name} may not {access.value} {what}")

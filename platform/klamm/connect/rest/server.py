@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SHUTDOWN_S: Final = 2.0
 BACKLOG: Final = 128
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 ADMIN_PREFIX: Final = "admin.listeners.https."
 
 
@@ -46,6 +47,8 @@ class RestServer:
         given = config["admin.listeners"]
         self._admin = None if given is None else parse_listeners("admin.listeners", given)
         self._asks = authenticator(config)
+        if self._asks is not None:
+            self._warn_of_clear_text()
         self._tls = _context(config, self._listeners, HTTPS_PREFIX)
         self._admin_tls = _context(config, self._admin or [], ADMIN_PREFIX)
         self._sockets: list[tuple[Listener, socket.socket]] = []
@@ -53,6 +56,11 @@ class RestServer:
         self._runners: list[web.AppRunner] = []
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
+
+    def _warn_of_clear_text(self) -> None:
+        for each in (*self._listeners, *(self._admin or ())):
+            if each.scheme == "http" and each.host not in LOOPBACK:
+                log.warning("%s: passwords and tokens travel in clear text; use https", each)
 
     def bind(self) -> None:
         """Take the ports; nothing is answered before `start`."""
