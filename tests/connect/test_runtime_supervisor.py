@@ -306,9 +306,13 @@ async def test_an_unknown_class_is_a_permanent_failure_in_kafkas_words():
 @pytest.mark.parametrize(
     ("config", "worker", "said"),
     [
-        ({"transforms": "a"}, {}, "Invalid value a for configuration transforms: not supported"),
+        ({"transforms": "a"}, {}, 'Missing required configuration "transforms.a.type"'),
         ({"value.converter": "Nope"}, {}, "Class Nope could not be found"),
-        ({"producer.override.no.such.thing": "1"}, {}, 'No such configuration property: "no.such.thing"'),
+        (
+            {"producer.override.linger.ms": "soon"},
+            {},
+            "The client cannot be made of its settings: Invalid value",
+        ),
         ({"task.heartbeat.timeout.ms": "0"}, {}, "task.heartbeat.timeout.ms: Value must be at least 1000"),
         ({"errors.tolerance": "some"}, {}, "String must be one of: none, all"),
     ],
