@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from confluent_kafka import KafkaException, Producer
 from support.broker import broker, new_name, new_topic  # noqa: F401
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
 from support.exactly_once import committed_values
+from support.runtime import SOURCE, install_plugins
+from support.runtime_broker import read_all
 
 from klamm.connect.fenced_writer import Fenced, FencedWriter, leader_transactional_id
 from klamm.connect.fencing import Plan, fence, plan, transactional_id
@@ -98,7 +101,8 @@ async def test_a_new_leader_fences_the_one_before_it(broker: EmbeddedBroker) -> 
 @pytest.fixture(scope="module")
 def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     properties = worker_properties(bootstrap, new_name("eos"), **{"exactly.once.source.support": "enabled"})
-    started = WorkerProcess(properties, tmp_path_factory.mktemp("worker"))
+    directory = tmp_path_factory.mktemp("worker")
+    started = WorkerProcess(properties, directory, python_path=install_plugins(directory / "plugins"))
     try:
         yield started.wait_ready()
     finally:
@@ -127,10 +131,39 @@ def test_a_task_count_record_follows_each_set_of_tasks(
     worker.wait_state(name, "RUNNING", "RUNNING")
 
 
+def test_fewer_tasks_fence_those_that_are_no_more(worker: WorkerProcess, bootstrap: str) -> None:
+    name = new_name("src")
+    config = {
+        "connector.class": SOURCE,
+        "topic": name,
+        "limit": "300",
+        "tasks.max": "3",
+        "value.converter": STRING,
+    }
+    assert worker.request("POST", "/connectors", {"name": name, "config": config}).status == 201
+    worker.wait_state(name, "RUNNING", "RUNNING", "RUNNING", "RUNNING")
+    wait_for(lambda: len(committed_values(bootstrap, name)) == 900, lambda: worker.log[-3000:])
+    assert worker.request("PUT", f"/connectors/{name}/config", config | {"tasks.max": "1"}).status == 200
+    worker.wait_state(name, "RUNNING", "RUNNING")
+    wait_for(lambda: task_counts(bootstrap, worker, name) == [3, 1], lambda: worker.log[-3000:])
+    assert f"connector {name}: fencing the producers of its 3 former tasks" in worker.log
+    assert len(committed_values(bootstrap, name)) == 900
+
+
+def task_counts(bootstrap: str, worker: WorkerProcess, name: str) -> list[int]:
+    """The task count records of a connector, in order."""
+    found = read_all(bootstrap, worker.topic("config"))
+    return [json.loads(m.value())["task-count"] for m in found if m.key() == f"tasks-fencing-{name}".encode()]
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
         ({"connector.class": "FileStreamSource", "exactly.once.support": "Required"}, None),
+        (
+            {"connector.class": SOURCE, "exactly.once.support": "required"},
+            "The connector does not implement the API required for preflight validation of exactly-once source support",
+        ),
         (
             {"connector.class": "FileStreamSource", "transaction.boundary": "connector"},
             "does not support connector-defined transaction boundaries",
@@ -153,7 +186,8 @@ def test_what_a_source_asks_for_is_checked(
     worker: WorkerProcess, more: dict[str, str], why: str | None
 ) -> None:
     config = {"name": "checked", "file": "/x", "topic": "t", **more}
-    answer = worker.request("PUT", "/connector-plugins/FileStreamSource/config/validate", config)
+    plugin = config["connector.class"]
+    answer = worker.request("PUT", f"/connector-plugins/{plugin}/config/validate", config)
     assert answer.status == 200, answer.body
     errors = [e for row in answer.json["configs"] for e in row["value"]["errors"]]
     assert (errors == []) if why is None else any(why in e for e in errors), errors
