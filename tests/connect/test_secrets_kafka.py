@@ -24,6 +24,7 @@ from support.secure_kafka import MECHANISMS, PASSWORD, STORE_PASSWORD, SecureKaf
 from klamm.kafka_tools import run as kafka_tools
 from klamm.testing import EmbeddedBroker
 from klamm_base.clientconfig import translate
+from klamm_base.oauth import unsecured_token
 from klamm_base.security import ClientSecurity
 from klamm_broker.client import AuthenticationFailed, Cluster
 from klamm_broker.wire.messages.metadata import MetadataRequest
@@ -82,6 +83,21 @@ async def test_a_connection_outlives_its_sessions(kafka, mechanism):
             await asyncio.sleep(0.1)
         assert not connection.closed
         assert await asking.any_broker() is connection
+
+
+async def test_tokens_from_a_file_and_ones_that_are_too_old(kafka, tmp_path):
+    file = tmp_path / "token"
+    java = kafka.connection("SASL_SSL", "OAUTHBEARER")
+    java["sasl.oauthbearer.token.endpoint.url"] = file.as_uri()
+    file.write_text(unsecured_token("ann", time.time(), 3600))
+    async with cluster(java) as asking:
+        await asking.refresh([])
+    admin = AdminClient(translate(java, "admin").config)
+    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=10).brokers)
+    file.write_text(unsecured_token("ann", time.time() - 7200, 3600))
+    async with cluster(java) as asking:
+        with pytest.raises(AuthenticationFailed, match=r"OAUTHBEARER as file:///.*: .*invalid_token"):
+            await asking.refresh([])
 
 
 async def test_a_wrong_password_is_told_at_once(kafka):

@@ -54,6 +54,7 @@ class Guarded(Watched):
             policy=old._around.policy,
             clock=old._clock,
             secrets=self.secrets,
+            graceful_s=0.2,
         )
 
 

@@ -87,7 +87,9 @@ class Authenticator:
     @property
     def _who(self) -> str:
         oauth = self._settings.oauth
-        return repr(self._settings.username if oauth is None else oauth.client_id or oauth.subject)
+        if oauth is None:
+            return repr(self._settings.username)
+        return repr(oauth.client_id or oauth.subject) if oauth.client_id or oauth.subject else oauth.endpoint
 
 
 def _name(code: int) -> str:
