@@ -9,6 +9,8 @@ import sqlite3
 import pytest
 from confluent_kafka import Producer
 from support.broker import broker, new_name, new_topic  # noqa: F401
+from support.connect_worker import WorkerProcess, worker_properties
+from support.connect_worker import wait_for as until
 from support.runtime import Watched, task_spec, wait_for, worker_props
 
 from klamm.connect.model import Kind, TaskId
@@ -76,3 +78,39 @@ async def test_each_record_is_in_the_database_once_whoever_is_killed_when(broker
         for task in tasks:
             await w.supervisor.stop_task(task)
     assert numbers(path) == list(range(done)), f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_offsets_that_rest_changes_are_those_of_the_database(bootstrap, tmp_path):
+    """PATCH and DELETE …/offsets move the table, and the connector begins there."""
+    path, topic = tmp_path / "x.db", new_name()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in range(5):
+        producer.produce(topic, b'{"n": %d}' % n)
+    assert producer.flush(20) == 0
+    worker = WorkerProcess(worker_properties(bootstrap, new_name("eo")), tmp_path)
+    try:
+        worker.wait_ready()
+        answer = worker.create(
+            "eo",
+            connector__class="SqlSink",
+            topics=topic,
+            connection__url=f"sqlite:///{path}",
+            auto__create="true",
+            exactly__once="true",
+            table__name__format="lines",
+            value__converter=JSON,
+            value__converter__schemas__enable="false",
+        )
+        assert answer.status == 201, answer.body
+        until(lambda: count(path) == 5, lambda: worker.log, 60)
+        place = {"kafka_topic": topic, "kafka_partition": 0}
+        for method, offsets, rows in (("PATCH", {"kafka_offset": 3}, 7), ("DELETE", None, 12)):
+            assert worker.request("PUT", "/connectors/eo/stop").status == 204
+            until(lambda: worker.get("/connectors/eo/status")["tasks"] == [], lambda: worker.log, 30)
+            body = None if offsets is None else {"offsets": [{"partition": place, "offset": offsets}]}
+            assert worker.request(method, "/connectors/eo/offsets", body).status == 200
+            assert worker.request("PUT", "/connectors/eo/resume").status == 202
+            until(lambda rows=rows: count(path) == rows, lambda: f"{count(path)} {worker.log}", 60)
+    finally:
+        worker.end()
