@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -24,6 +25,7 @@ from klamm.connect.rest.jaas_login import jaas_file, login_of
 from klamm.connect.rest.passwords import hash_password, token_digest, verify
 from klamm.connect.rest.roles import Caller, Grant, Role
 from klamm.connect.rest.users import parse_users
+from klamm.connect.supervisor import PluginCallError
 from klamm_base.errors import ConfigError
 
 PASSWORDS = {name: f"{name}'s secret" for name in ("ann", "ops", "vic")}
@@ -361,3 +363,23 @@ async def test_what_a_password_is_definitions_say_and_else_names() -> None:
     }
     assert unhide(shown | {"token.bucket": "8"}, config) == config | {"token.bucket": "8"}
     assert await Redaction(cast("Any", None), enabled=False).hide(config) == config
+
+
+async def test_a_plugin_that_cannot_be_asked_is_asked_once_and_names_decide() -> None:
+    asked: list[str] = []
+
+    class Children:
+        async def call(self, method: str, params: dict[str, str], *, timeout_s: float) -> Any:
+            asked.append(params["plugin"])
+            assert (method, timeout_s) == ("plugin_config", 2.0)
+            raise PluginCallError("The plugin did not answer", kind="timeout")
+
+    class Runtime:
+        children = Children()
+
+    redaction = Redaction(cast("Any", Runtime()), enabled=True)
+    config = {"connector.class": "Hangs", "db.password": "s3cret", "topic": "t"}
+    shown = await asyncio.gather(*(redaction.hide(config) for _ in range(3)))
+    assert shown == [config | {"db.password": "[hidden]"}] * 3
+    assert await redaction.hide(config) == shown[0]
+    assert asked == ["Hangs"]
