@@ -13,8 +13,7 @@ import time
 import pytest
 from support.wheels import make_index, make_lib, make_plugin, make_wheel
 
-from klamm.environments import inspection, runtime
-from klamm.environments import store as stores
+from klamm.environments import inspection, runtime, wheelhouse
 from klamm.environments.errors import (
     BadRequirement,
     EnvironmentFailure,
@@ -89,7 +88,7 @@ def test_a_lock_names_every_file_by_hash_and_builds_the_same_elsewhere(store, in
     with pytest.raises(ToolFailure, match=r"they are not here: acme_lib-2.0-py3-none-any.whl \(sha256 "):
         other.adopt(record)
     assert other.records() == []
-    other.find_wheels(lock, [index])
+    other.wheels.find(lock, [index])
     built = other.adopt(record)
     assert built.id == store.environment(lock).id
     assert other.records() == [record]
@@ -100,7 +99,7 @@ def test_a_wheel_that_is_not_what_the_lock_says_is_not_installed(store, tmp_path
     record = store.record("acme-new")
     other = make_store(tmp_path / "other")
     for package in record.lock.packages:
-        path = other.wheels / package.hashes[0] / package.file
+        path = other.wheels.path(package)
         path.parent.mkdir(parents=True)
         make_wheel(path.parent, package.name, package.version, {"evil.py": ""})
     with pytest.raises(ToolFailure, match="DO NOT MATCH THE HASHES"):
@@ -144,7 +143,7 @@ def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path, 
     (wheel,) = (tmp_path / "wheels").iterdir()
     store.collect()
     assert wheel.exists()  # it may just have come for a package that is on its way
-    monkeypatch.setattr(stores, "WHEEL_REST_S", -1)
+    monkeypatch.setattr(wheelhouse, "REST_S", -1)
     store.collect({wheel.name})
     assert wheel.exists()
     store.collect()
@@ -218,6 +217,8 @@ WRONG = [
     ("acme-old>=2", Unresolvable, "acme-old>=2"),
     ("acme=1", BadRequirement, "'=1' is no version specifier; write it like acme-plugin==1.2"),
     ("", BadRequirement, "no package requirement"),
+    ("--index-url=http://evil", BadRequirement, "no package requirement"),
+    ("acme @ https://me:pw@host/acme.whl", BadRequirement, "acme @ https://host/acme.whl: get the wheel"),
     ("./nowhere.whl", ToolFailure, "neither a folder with a Python project nor a wheel"),
     pytest.param("/", ToolFailure, "cannot be built", marks=SLOW),
     pytest.param("klamm", Unresolvable, "klamm is a part of Klamm's runtime", marks=SLOW),
@@ -365,3 +366,4 @@ def test_a_kill_in_the_middle_leaves_no_half_environment(index, tmp_path):
             assert store.environment(record.lock).contents.plugins
     record, environment = make_store(tmp_path, index).install("acme-killed")
     assert len(environment.contents.plugins) == 2
+    assert list((tmp_path / "work").iterdir()) == []

@@ -152,8 +152,6 @@ def lock(
 ) -> None:
     """Print what is installed, with the hash of every file, as `install --lock` takes it on another machine."""
     with reported():
-        from klamm.environments.lock import wheel_path
-
         store = _store(directory)
         records = store.records()
         if names:
@@ -163,7 +161,7 @@ def lock(
         for record in records:
             for package in record.lock.packages if wheels is not None else ():
                 if package.file is not None and wheels is not None:
-                    data = wheel_path(store.wheels, package).read_bytes()
+                    data = store.wheels.path(package).read_bytes()
                     (wheels / package.file).write_bytes(data)
         print(json.dumps({"packages": [r.to_json() | {"group": None} for r in records]}, indent=2))
 
@@ -180,7 +178,7 @@ def _install_here(
         done = []
         folders = [lock.parent, *(Path(each) for each in sources.find_links)]
         for record in _read_lock(lock):
-            store.find_wheels(record.lock, folders)
+            store.wheels.find(record.lock, folders)
             done.append((record, store.adopt(record, sources)))
     return [InstalledPlugin.of(*each, platform=store.platform).to_json() for each in done]
 

@@ -165,8 +165,8 @@ class PluginAdmin:
                 if wheel is None:
                     path = None
                 else:
-                    digest = await asyncio.to_thread(self._store.keep_wheel, request, wheel)
-                    path = self._store.wheels / digest / request
+                    digest = await asyncio.to_thread(self._store.wheels.keep, request, wheel)
+                    path = self._store.wheels.directory / digest / request
                 record, environment = await asyncio.to_thread(
                     self._store.install, request, path=path, group=self._group.id
                 )

@@ -22,7 +22,6 @@ from klamm.connect.plugin_records import (
     wheel_records,
 )
 from klamm.environments.errors import NotInstalled
-from klamm.environments.lock import wheel_path
 from klamm.environments.store import Environment, Record, Store
 from klamm_base.errors import KlammError
 
@@ -57,7 +56,7 @@ class GroupPackages:
         wheel = self.records.apply(key, value)
         if wheel is not None:
             try:
-                self._store.keep_wheel(wheel.file, wheel.data)
+                self._store.wheels.keep(wheel.file, wheel.data)
             except OSError as e:
                 log.error("the wheel %s cannot be kept in %s: %s", wheel.file, self._store.directory, e)  # noqa: TRY400
         self.caught_up.clear()
@@ -69,7 +68,7 @@ class GroupPackages:
         for package in record.lock.packages:
             if package.file is None or package.hashes[0] in self.records.parts:
                 continue
-            data = wheel_path(self._store.wheels, package).read_bytes()
+            data = self._store.wheels.path(package).read_bytes()
             if len(data) > WHEEL_BYTES_MAX:
                 raise BadRequest(
                     f"The wheel {package.file} has {len(data)} bytes; up to {WHEEL_BYTES_MAX} can be given to the other "

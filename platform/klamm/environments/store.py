@@ -22,25 +22,24 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from klamm.environments import inspection, runtime
-from klamm.environments.errors import EnvironmentFailure, NoPlugins, NotInstalled, ToolFailure, Unresolvable
+from klamm.environments.errors import EnvironmentFailure, NoPlugins, NotInstalled, ToolFailure
 from klamm.environments.inspection import Contents
-from klamm.environments.lock import Lock, LockedPackage, make_lock, merged, roots_of, wheel_path
-from klamm.environments.names import canonical, requirement, wheel_name
+from klamm.environments.lock import Lock, merged
+from klamm.environments.names import canonical
 from klamm.environments.overlay import IN_USE
-from klamm.environments.tools import Resolved, Sources, Tool, find_tool, redacted
+from klamm.environments.resolving import Resolver
+from klamm.environments.tools import Sources, Tool, find_tool, redacted
 from klamm.environments.versions import sort_key
+from klamm.environments.wheelhouse import WheelHouse
 from klamm_base.version import __version__
 
 log = logging.getLogger(__name__)
-
-# A wheel is there before the package that needs it is noted: another process must not take it for left over.
-WHEEL_REST_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +99,14 @@ class Store:
         self._sources = sources or Sources()
         self._tool = tool
         self.platform = runtime.platform_tag()
+        self.wheels = WheelHouse(self.directory / "wheels")
         self._loaded: dict[str, Environment] = {}
 
     @property
-    def wheels(self) -> Path:
-        return self.directory / "wheels"
+    def _resolver(self) -> Resolver:
+        if self._tool is None:
+            self._tool = find_tool()
+        return Resolver(self.wheels, self._tool)
 
     # What is there
 
@@ -177,8 +179,7 @@ class Store:
         """
         sources = sources or self._sources
         with self._changing(), self._work() as work:
-            name, wanted = self._root(request if path is None else str(path), sources, work)
-            lock = self._resolve([name], [wanted], sources, work)
+            name, lock = self._resolver.resolve_request(request if path is None else str(path), sources, work)
             environment = self._build(lock, sources, work)
             if not environment.contents.entry_points:
                 self._forget(environment)
@@ -198,7 +199,7 @@ class Store:
         return record, environment
 
     def adopt(self, record: Record, sources: Sources | None = None) -> Environment:
-        """Install what another worker has locked. The wheels that no index has must be there (`keep_wheel`)."""
+        """Install what another worker has locked. The wheels that no index has must be there (`wheels`)."""
         with self._changing(), self._work() as work:
             environment = self._build(record.lock, sources or self._sources, work)
             self._note(record)
@@ -227,7 +228,7 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             return Lock.from_json(json.loads(path.read_text(encoding="utf-8")))
         with self._changing(), self._work() as work:
-            lock = self._resolve_together(locks, sources or self._sources, work)
+            lock = self._resolver.resolve_together(locks, sources or self._sources, work)
             _write_json(path, lock.to_json())
         return lock
 
@@ -247,103 +248,22 @@ class Store:
             with self._changing():
                 self._collect(keep)
 
-    def keep_wheel(self, file: str, data: bytes) -> str:
-        """Keep a wheel; its sha256."""
-        digest = hashlib.sha256(data).hexdigest()
-        path = self.wheels / digest / Path(file).name
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.part")
-            part.write_bytes(data)
-            part.replace(path)
-        return digest
-
-    def find_wheels(self, lock: Lock, folders: Iterable[Path]) -> None:
-        """Keep those wheels of a lock that lie in one of these folders and are not here."""
-        for package in self.missing_wheels(lock):
-            for folder in folders:
-                path = folder / (package.file or "")
-                if path.is_file() and _sha256(path) == package.hashes[0]:
-                    self.keep_wheel(path.name, path.read_bytes())
-                    break
-
-    def missing_wheels(self, lock: Lock) -> list[LockedPackage]:
-        """Packages of a lock whose wheels are neither here nor in an index."""
-        return [p for p in lock.packages if p.file is not None and not wheel_path(self.wheels, p).exists()]
-
     # How
-
-    def _root(self, request: str, sources: Sources, work: Path) -> tuple[str, str]:
-        """Name and requirement of what was asked for; a folder is built, a wheel is kept."""
-        path = Path(request).expanduser()
-        if not _is_path(request):
-            need = requirement(request)
-            return need.name, request
-        if path.is_dir():
-            wheel = self._the_tool().build_wheel(path.absolute(), work / "built", sources)
-        elif path.suffix == ".whl" and path.is_file():
-            wheel = path
-        else:
-            raise ToolFailure(f"{path} is neither a folder with a Python project nor a wheel (.whl)")
-        name = wheel_name(wheel).name
-        kept = self.wheels / self.keep_wheel(wheel.name, wheel.read_bytes()) / wheel.name
-        return name, f"{name} @ {kept.as_uri()}"
-
-    def _resolve(
-        self, roots: Sequence[str], requirements: Sequence[str], sources: Sources, work: Path
-    ) -> Lock:
-        here = runtime.current()
-        stubs = work / "runtime"
-        here.write_stubs(stubs)
-        seen = Sources(
-            index_url=sources.index_url,
-            find_links=(*sources.find_links, str(stubs)),
-            offline=sources.offline,
-        )
-        tool = self._the_tool()
-        try:
-            found = tool.resolve(requirements, seen, constraints=here.exact(), work=work)
-        except Unresolvable:
-            found = tool.resolve(requirements, seen, constraints=here.allowed(), work=work)
-        return make_lock(roots, [self._locked(r) for r in found if not here.provides(r.version)])
-
-    def _resolve_together(self, locks: Sequence[Lock], sources: Sources, work: Path) -> Lock:
-        """A resolver's answer for packages whose own locks differ: of versions that are locked already, if that can be."""
-        wanted = roots_of(locks)
-        packages = {p.pin: p for lock in locks for p in lock.packages}
-        names = [root.partition("==")[0] for root in wanted]
-        requirements = [self._requirement(packages[root]) for root in wanted]
-        links = {str(wheel_path(self.wheels, p).parent) for p in packages.values() if p.file is not None}
-        seen = Sources(
-            index_url=sources.index_url,
-            find_links=(*sources.find_links, *sorted(links)),
-            offline=sources.offline,
-        )
-        return self._resolve(names, requirements, seen, work)
-
-    def _requirement(self, package: LockedPackage) -> str:
-        if package.file is None:
-            return package.pin
-        return f"{package.name} @ {wheel_path(self.wheels, package).as_uri()}"
-
-    def _locked(self, found: Resolved) -> LockedPackage:
-        if found.path is None:
-            return LockedPackage(name=found.name, version=found.version, hashes=found.hashes)
-        digest = self.keep_wheel(found.path.name, found.path.read_bytes())
-        return LockedPackage(name=found.name, version=found.version, hashes=(digest,), file=found.path.name)
 
     def _build(self, lock: Lock, sources: Sources, work: Path) -> Environment:
         known = self.environment(lock)
         if known is not None:
             return known
-        missing = self.missing_wheels(lock)
+        missing = self.wheels.missing(lock)
         if missing:
             names = ", ".join(f"{p.file} (sha256 {p.hashes[0]})" for p in missing)
             raise ToolFailure(f"No package index has these wheels, and they are not here: {names}")
         number = lock.id(self.platform)
         folder = work / number
         (folder / "site").mkdir(parents=True)
-        self._the_tool().install(lock.requirements(self.wheels), folder / "site", sources, work=work)
+        self._resolver.tool.install(
+            lock.requirements(self.wheels.directory), folder / "site", sources, work=work
+        )
         _write_json(folder / "lock.json", lock.to_json())
         (folder / IN_USE).touch()
         final = self.directory / "environments" / number
@@ -381,14 +301,7 @@ class Store:
                 continue
             self._loaded.pop(folder.name, None)
             shutil.rmtree(folder, ignore_errors=True)
-        for folder in _folders(self.wheels):
-            if folder.name not in kept and time.time() - folder.stat().st_mtime > WHEEL_REST_S:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _the_tool(self) -> Tool:
-        if self._tool is None:
-            self._tool = find_tool()
-        return self._tool
+        self.wheels.collect(kept)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -402,15 +315,10 @@ class Store:
     def _work(self) -> Iterator[Path]:
         """A folder for what is under way, on the same file system."""
         folder = self.directory / "work"
-        folder.mkdir(exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # of somebody who was killed: we hold the lock
+        folder.mkdir()
         with tempfile.TemporaryDirectory(dir=folder) as path:
             yield Path(path)
-
-
-def _is_path(request: str) -> bool:
-    return (
-        request.startswith((".", "/", "~")) or request.endswith(".whl") or os.sep in request.partition("@")[0]
-    )
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -434,11 +342,6 @@ def _unused(folder: Path) -> bool:
     except FileNotFoundError:
         return True
     return True
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(data: Any) -> str:
