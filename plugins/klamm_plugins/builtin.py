@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from klamm_plugins.converter import Converter, HeaderConverter
+from klamm_plugins.converters.avro import AvroConverter
 from klamm_plugins.converters.bytearray import ByteArrayConverter
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.number import (
@@ -24,6 +25,7 @@ from klamm_plugins.transforms.all import TRANSFORMS
 @hookimpl
 def register_converters() -> list[type[Converter] | type[HeaderConverter]]:
     return [
+        AvroConverter,
         BooleanConverter,
         ByteArrayConverter,
         DoubleConverter,
