@@ -80,9 +80,8 @@ class World(RuleBasedStateMachine):
                     self.statuses.drop(target)
 
     def write(self, records: list[tuple[str, bytes | None]]) -> None:
-        for record in records:
-            self.config.apply(*record)
-        self.perform(self.herder.reconcile(self.config))
+        changed = {name for record in records if (name := self.config.apply(*record)) is not None}
+        self.perform(self.herder.reconcile(self.config, changed))
 
     # What users do
 

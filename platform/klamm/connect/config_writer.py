@@ -77,7 +77,7 @@ class ConfigWriter:
             raise await self._too_large(records) from None
         finally:
             self.busy = False
-            runtime.reconcile()
+            runtime.act_on_changes()
 
     async def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Commit task configs, as the leader. Not those of a connector that is gone, or has been stopped, meanwhile."""

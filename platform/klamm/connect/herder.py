@@ -139,14 +139,17 @@ class Herder:
         self._assigned, self._view = Assignment(), None
         self._connectors.clear()
 
-    def reconcile(self, config: ConfigState) -> list[Action]:
-        """What to do so that exactly what `config` wants, as far as it is assigned, runs."""
+    def reconcile(self, config: ConfigState, changed: Collection[str] | None = None) -> list[Action]:
+        """What to do so that exactly what `config` wants, as far as it is assigned, runs. `changed` are the connectors
+        that may be other than at the last call; None is all.
+        """
         out: list[Action] = []
-        for name in [n for n in self._connectors if n not in config]:
-            out += self._remove(name)
+        for name in [n for n in (self._connectors if changed is None else changed) if n not in config]:
+            if name in self._connectors:
+                out += self._remove(name)
         names = self._assigned.names()
-        for name in config.connectors:
-            if name in names:
+        for name in config.connectors if changed is None else changed:
+            if name in names and name in config:
                 self._meet_connector(name, config)
                 if name in self._assigned.connectors:
                     out += self._settle_connector(name, config)

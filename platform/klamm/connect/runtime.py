@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from klamm.connect import actions as do
@@ -135,6 +135,7 @@ class Runtime:
         self.lanes = Lanes(self._failed)
         self._herding = False
         self._reconcile_soon = False
+        self._changed: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -245,7 +246,7 @@ class Runtime:
 
     async def meet(self) -> None:
         """Before this worker goes to its group: what must not run any more has stopped, and its last words are said."""
-        self.reconcile()
+        self.act_on_changes()
         await self.lanes.stopped()
         self.herder.meet(self.configs)
         await self.status_board.writer.flush(STATUS_FLUSH_S)
@@ -258,7 +259,8 @@ class Runtime:
         if self.cluster.is_leader:
             self.perform(self.herder.clean_up(self.configs, self.statuses))
         self.perform(self.herder.assign(assignment, self.configs))
-        self._announce()
+        self._changed.clear()
+        self._announce(self.configs.connectors)
         if self.cluster.is_leader:
             self.status_board.unassign(self.cluster.orphans())
         self.config_writer.assigned(leads=self.cluster.is_leader)
@@ -295,12 +297,12 @@ class Runtime:
             return target in self.configs
         return target.connector in self.configs and target.task < len(self.configs.tasks(target.connector))
 
-    def _announce(self) -> None:
+    def _announce(self, names: Iterable[str]) -> None:
         """A new connector has a status before anybody runs it; the leader sees to that."""
         if not self.cluster.is_leader or not self._herding:
             return
-        for name in self.configs.connectors:
-            if self.statuses.get(name) is None:
+        for name in names:
+            if name in self.configs and self.statuses.get(name) is None:
                 plugin = self._find_plugin((self.configs.config(name) or {}).get("connector.class", ""))
                 version = plugin.version if plugin else None
                 self.status_board.put(do.PutStatus(name, State.UNASSIGNED, None, version))
@@ -319,12 +321,13 @@ class Runtime:
         if not self.config_log.caught_up:
             return
         if name is not None:
+            self._changed.add(name)
             self.announcer.config(name)
         for command in self.configs.take_commands():
             self._obey(command)
         if name is not None and self._herding and not self._reconcile_soon and not self.config_writer.busy:
             self._reconcile_soon = True
-            asyncio.get_running_loop().call_soon(self.reconcile)
+            asyncio.get_running_loop().call_soon(self.act_on_changes)
 
     def _obey(self, command: RestartRequest | LoggerLevel) -> None:
         match command:
@@ -344,11 +347,18 @@ class Runtime:
         self.perform(actions)
 
     def reconcile(self) -> None:
-        """Let the herder compare what should run with what does."""
+        """Let the herder compare all that should run with what does."""
+        self._changed.update(self.configs.connectors)
+        self.act_on_changes()
+
+    def act_on_changes(self) -> None:
+        """Do what the config topic's news ask for."""
         self._reconcile_soon = False
-        if self._herding:
-            self.perform(self.herder.reconcile(self.configs))
-            self._announce()
+        if not self._herding:
+            return
+        changed, self._changed = self._changed, set()
+        self.perform(self.herder.reconcile(self.configs, changed))
+        self._announce(changed)
 
     # Offset topic
 

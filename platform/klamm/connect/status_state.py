@@ -85,6 +85,7 @@ class StatusState:
         self._worker_id = worker_id
         self._generation = 0
         self._status: dict[str | TaskId, Status] = {}
+        self._tasks: dict[str, set[TaskId]] = {}  # of which there is a status, by connector
         self._topics: dict[str, dict[str, ActiveTopic]] = {}
         self._said: dict[str, bytes | None] = {}  # our last word on a key, not read back yet
         self._later_owner: set[str | TaskId] = set()
@@ -118,9 +119,9 @@ class StatusState:
             return None
         status = None if value is None else _parse_status(key, value)
         if status is None or status.state is State.DESTROYED:
-            self._status.pop(target, None)
+            self._forget(target)
             return None
-        self._status[target] = status
+        self._know(target, status)
         if status.worker_id == self._worker_id:
             return None
         if status.generation > self._generation:
@@ -149,7 +150,7 @@ class StatusState:
 
     def tasks(self, connector: str) -> list[TaskId]:
         """The tasks of a connector that have a status, in order."""
-        return sorted(k for k in self._status if isinstance(k, TaskId) and k.connector == connector)
+        return sorted(self._tasks.get(connector, ()))
 
     def connectors(self) -> set[str]:
         """Every connector that has a status itself, by a task, or by a topic."""
@@ -163,8 +164,20 @@ class StatusState:
         """Set a status; returns the record to write, None when a later owner has spoken."""
         if key in self._later_owner:
             return None
-        self._status[key] = status
+        self._know(key, status)
         return self._say(status_record(key, status))
+
+    def _know(self, key: str | TaskId, status: Status) -> None:
+        self._status[key] = status
+        if isinstance(key, TaskId):
+            self._tasks.setdefault(key.connector, set()).add(key)
+
+    def _forget(self, key: str | TaskId) -> None:
+        self._status.pop(key, None)
+        if isinstance(key, TaskId) and key.connector in self._tasks:
+            self._tasks[key.connector].discard(key)
+            if not self._tasks[key.connector]:
+                del self._tasks[key.connector]
 
     def _say(self, record: Record) -> Record:
         self._said[record[0]] = record[1]
@@ -172,7 +185,7 @@ class StatusState:
 
     def drop(self, key: str | TaskId) -> Record:
         """Forget a status; returns the tombstone to write."""
-        self._status.pop(key, None)
+        self._forget(key)
         return self._say((status_key(key), None))
 
     def see_topic(self, topic: ActiveTopic) -> Record | None:
