@@ -3,6 +3,7 @@
 import pytest
 from support.runtime import task_spec, worker_props
 
+from klamm.cli.connector import _details, _restart_text
 from klamm.connect.child.clients import consumer_config, max_poll_records
 from klamm.connect.definitions import SINK, SOURCE
 from klamm.connect.model import Kind, PluginInfo
@@ -59,3 +60,25 @@ def test_how_many_records_put_gets_is_checked():
     assert "max.poll.records" not in consumer_config(spec("5"))
     with pytest.raises(ConfigError, match=r"max\.poll\.records"):
         max_poll_records(spec("0"), 7)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"attempt": 2, "next_try_ms": 5_000}, "failed 3 s ago (crash), restart 2 in 1 s, 8 of 10 left within 3600 s"),
+        ({"attempt": 2, "next_try_ms": 3_000}, "failed 3 s ago (crash), restart 2 1 s ago, 8 of 10 left within 3600 s"),
+        ({"attempt": 0, "why": "a data error is permanent"}, "failed 3 s ago (crash), not restarted: a data error is permanent"),
+    ],
+)  # fmt: skip
+def test_a_restart_is_one_line(more, said):
+    note = {"error": "crash", "failed_ms": 1_000, "left": 8, "budget": 10, "window_ms": 3_600_000}
+    assert _restart_text(note | more, 4_000) == said
+
+
+def test_figures_that_say_something_are_shown():
+    details = {
+        "bytes": 7,
+        "figures": {"x": 1},
+        "errors": {"total-retries": 2, "total-errors-logged": 0, "last-error-timestamp": 5},
+    }
+    assert _details(details) == "bytes 7, total-retries 2"

@@ -146,21 +146,38 @@ def status(
         rows = [_task_row(task, time.time() * 1000) for task in answer["tasks"]]
         print_rows(rows, ["task", "state", "records", "lag", "last_ack", "waiting_for", "worker_id"], output)
         for task in answer["tasks"]:
-            if details := task.get("progress", {}).get("details"):
-                typer.echo(f"task {task['id']}: {_details(details)}")
-        for part in [connector, *answer["tasks"]]:
+            if details := _details(task.get("progress", {}).get("details") or {}):
+                typer.echo(f"task {task['id']}: {details}")
+        parts = {"connector": connector} | {f"task {task['id']}": task for task in answer["tasks"]}
+        for label, part in parts.items():
+            if note := part.get("restart"):
+                typer.echo(f"{label}: {_restart_text(note, time.time() * 1000)}")
+        for label, part in parts.items():
             if part.get("trace"):
-                typer.echo(
-                    f"\n{'connector' if part is connector else 'task ' + str(part['id'])}:\n{part['trace']}"
-                )
+                typer.echo(f"\n{label}:\n{part['trace']}")
 
 
 def _details(figures: dict[str, Any]) -> str:
-    """A task's own figures on one line; what is no plain word or number as JSON."""
+    """A task's own figures on one line; what is no plain word or number as JSON. Kafka's metrics are for `-o json`,
+    but for those of errors that are not zero.
+    """
+    errors = {k: v for k, v in (figures.get("errors") or {}).items() if v and not k.startswith("last-")}
+    shown = {k: v for k, v in figures.items() if k not in ("figures", "errors")} | errors
     return ", ".join(
         f"{name} {value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in figures.items()
+        for name, value in shown.items()
     )
+
+
+def _restart_text(note: dict[str, Any], now_ms: float) -> str:
+    """What the restart policy made of the last failure."""
+    ago = f"failed {max(0.0, now_ms - note['failed_ms']) / 1000:.0f} s ago ({note['error']})"
+    if "next_try_ms" not in note:
+        return f"{ago}, not restarted: {note.get('why', 'no reason given')}"
+    wait_s = (note["next_try_ms"] - now_ms) / 1000
+    when = f"in {wait_s:.0f} s" if wait_s > 0 else f"{-wait_s:.0f} s ago"
+    left = f"{note['left']} of {note['budget']} left within {note['window_ms'] / 1000:g} s"
+    return f"{ago}, restart {note['attempt']} {when}, {left}"
 
 
 def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
