@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from support.broker import new_name
-from support.connect_worker import WorkerProcess, wait_for, worker_properties
+from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
+from support.runtime import SINK, install_plugins
+from support.runtime_broker import read_all
 
 SECRET = "hunter2-of-rest"
 
@@ -32,7 +35,10 @@ def worker(bootstrap, folder):
         "producer.interceptor.classes": "com.example.Interceptor",
         "producer.compression.zstd.level": "3",
     }
-    process = WorkerProcess(worker_properties(bootstrap, new_name(), **properties), folder)
+    python_path = install_plugins(folder / "plugins")
+    process = WorkerProcess(
+        worker_properties(bootstrap, new_name(), **properties), folder, python_path=python_path
+    )
     try:
         yield process.wait_ready()
     finally:
@@ -147,3 +153,33 @@ def test_rest_a_dry_run_uses_values_and_shows_none(worker, folder):
     (result,) = answer.json["results"]
     assert result["steps"][-1]["record"]["value"] == {"n": 1, "who": "it is [hidden]"}
     assert SECRET not in str(answer.body)
+
+
+def test_rest_headers_of_dead_letters_show_no_secret(worker, bootstrap, folder):
+    """The plugin's error repeats the record's value, which is the one that its setting refers to."""
+    name = new_name()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(name, SECRET.encode())
+    assert producer.flush(20) == 0
+    answer = worker.create(
+        name,
+        connector__class=SINK,
+        topics=name,
+        topic=name,
+        file=str(folder / "out.json"),
+        value__converter=STRING,
+        report=f"${{file:{folder}/s.properties:password}}",
+        errors__tolerance="all",
+        errors__log__enable="true",
+        errors__deadletterqueue__topic__name=f"{name}-dlq",
+        errors__deadletterqueue__topic__replication__factor="1",
+        errors__deadletterqueue__context__headers__enable="true",
+    )
+    assert answer.status == 201, answer.body
+    wait_for(lambda: read_all(bootstrap, f"{name}-dlq"), lambda: worker.log)
+    (dead,) = read_all(bootstrap, f"{name}-dlq")
+    headers = dict(dead.headers())
+    assert headers["__connect.errors.exception.message"] == b"[hidden] cannot be written"
+    assert SECRET.encode() not in b"".join(headers.values())
+    assert "[hidden] cannot be written" in worker.log
+    assert SECRET not in worker.log
