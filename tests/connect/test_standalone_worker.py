@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from support.connect_worker import JSON, STRING, WorkerProcess, feed, free_port, lines_out, wait_for
 
 from klamm.connect.java_map import MalformedMap, decode, encode
+from klamm.connect.kafka_log import LogError
+from klamm.connect.local_storage import FileLog
 from klamm.connect.standalone import read_connector, worker_config
 from klamm.connect.stores import TargetState
 from klamm_base.errors import ConfigError
@@ -237,6 +240,20 @@ def test_standalone_worker_refuses_a_file_that_is_no_offsets(
     assert worker.wait_exit() == 1
     assert "is no file of source offsets" in worker.log
     assert "Traceback" not in worker.log
+
+
+async def test_standalone_offset_file_has_one_worker(tmp_path: Path) -> None:
+    path, read = tmp_path / "offsets", list[tuple[str, bytes | None]]()
+    first = FileLog(path, lambda *_: None)
+    await first.start()
+    second = FileLog(path, lambda key, value, _: read.append((key, value)))
+    with pytest.raises(LogError, match="is used by another standalone worker"):
+        await second.start()
+    await asyncio.gather(*(first.write(f"k{i}", b"%d" % i) for i in range(20)), first.write("k0", None))
+    await first.stop()
+    await second.start()
+    assert sorted(read) == sorted((f"k{i}", b"%d" % i) for i in range(1, 20))
+    await second.stop()
 
 
 @pytest.mark.kafka

@@ -7,6 +7,7 @@ forced to the disk before a write counts: a crash leaves the old offsets or the 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import time
@@ -58,9 +59,11 @@ class FileLog(LocalLog):
         self._entries: dict[bytes, bytes | None] = {}
         self._news: list[asyncio.Future[None]] = []
         self._saving: asyncio.Task[None] | None = None
+        self._lock = -1
 
     async def start(self) -> None:
-        """Read the file, if there is one. Raises LogError."""
+        """Read the file, if there is one. Raises LogError, also when another worker uses it."""
+        self._lock = _locked(self._path)
         try:
             data = await asyncio.to_thread(self._path.read_bytes)
         except FileNotFoundError:
@@ -98,6 +101,9 @@ class FileLog(LocalLog):
     async def stop(self) -> None:
         if self._saving is not None:
             await asyncio.gather(self._saving, return_exceptions=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     async def _save(self) -> None:
         while self._news:
@@ -149,6 +155,23 @@ class LocalStorage:
 
     def check(self) -> None:
         """There is one order."""
+
+
+def _locked(path: Path) -> int:
+    """Hold the file against other workers for as long as the descriptor is open. The lock is a file beside it, as the
+    file itself is replaced.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        raise LogError(f"offset.storage.file.filename={path}: {lock} cannot be made: {e.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise LogError(f"offset.storage.file.filename={path} is used by another standalone worker") from None
+    return fd
 
 
 def _replace(path: Path, data: bytes) -> None:
