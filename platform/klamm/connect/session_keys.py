@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from klamm.connect.errors import BadRequest, Forbidden, Starting
 from klamm.connect.stores import SessionKey
+from klamm_base.errors import ConfigError
 
 SIGNATURE_HEADER: Final = "X-Connect-Authorization"
 ALGORITHM_HEADER: Final = "X-Connect-Request-Signature-Algorithm"
@@ -44,6 +45,12 @@ class SessionKeys:
         self._ttl_ms: int = config["inter.worker.key.ttl.ms"]
         self._signs_with: str = config["inter.worker.signature.algorithm"]
         self._verifies: list[str] = config["inter.worker.verification.algorithms"]
+        if self._signs_with not in self._verifies:
+            raise ConfigError(
+                f"inter.worker.signature.algorithm={self._signs_with} is not among inter.worker.verification.algorithms: "
+                "other workers of the same configuration would refuse it",
+                key="inter.worker.signature.algorithm",
+            )
 
     def new(self, now_ms: int) -> SessionKey:
         return SessionKey(
