@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from support.stores import java_partition
 
@@ -144,10 +144,10 @@ async def test_stores_log_asks_again_for_its_end_when_the_leader_is_another(
         ask = log.logs[0]._ask_for_ends
         refused = [KafkaException(KafkaError(code))]
 
-        def fenced_once() -> dict[int, int]:
+        def fenced_once(isolation: IsolationLevel) -> dict[int, int]:
             if refused:
                 raise refused.pop()
-            return ask()
+            return ask(isolation)
 
         monkeypatch.setattr(log.logs[0], "_ask_for_ends", fenced_once)
         await log.logs[0].read_to_end()
@@ -163,3 +163,32 @@ def test_stores_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
         settings = TopicSettings(name=name, key="k", partitions=partitions, replication_factor=1)
         ensure_compacted_topic(admin, settings)
     assert len(admin.list_topics(name).topics[name].partitions) == 3
+
+
+async def test_stores_log_waits_for_open_transactions_but_not_to_start(bootstrap: str) -> None:
+    """A task that was killed in a transaction is started again by the worker that starts: it must not wait for it."""
+    topic = f"open-{uuid.uuid4().hex[:8]}"
+    client = {"bootstrap.servers": bootstrap}
+    admin = make_admin(client)
+    settings = TopicSettings(name=topic, key="offset.storage.topic", partitions=1, replication_factor=1)
+    await asyncio.to_thread(ensure_compacted_topic, admin, settings)
+    transactional = Producer({**client, "transactional.id": topic})
+    transactional.init_transactions(10)
+    transactional.begin_transaction()
+    transactional.produce(topic, key="open", value=b"1")
+    assert transactional.flush(10) == 0
+    plain = Producer(client)
+    plain.produce(topic, key="behind", value=b"2")
+    assert plain.flush(10) == 0
+
+    seen: list[str] = []
+    reader = KafkaBasedLog(topic, client, lambda key, value, ts: seen.append(key), transactions=True)
+    async with asyncio.timeout(10):
+        await reader.start()
+    assert seen == []
+    with pytest.raises(LogError, match=r"could not be read to its end in 0\.5 s"):
+        await reader.read_to_end(0.5)
+    await asyncio.to_thread(transactional.commit_transaction, 10)
+    await reader.read_to_end(10)
+    assert seen == ["open", "behind"]
+    await reader.stop()

@@ -275,7 +275,10 @@ class KafkaBasedLog:
         self._consumer: Consumer | None = None
 
     async def start(self) -> None:
-        """Assign all partitions from the beginning and read to the end. Raises LogError."""
+        """Assign all partitions from the beginning and read to the end, or to where a transaction is open. Raises LogError.
+
+        Who has that open may be a task that was killed, and that this worker is about to start again.
+        """
         loop = asyncio.get_running_loop()
         partitions = await self._partitions()
         self._reached = dict.fromkeys(partitions, 0)
@@ -284,7 +287,7 @@ class KafkaBasedLog:
             target=self._read, args=(loop, self._consumer), name=f"log-{self.topic}", daemon=True
         )
         self._thread.start()
-        await self.read_to_end()
+        await self.read_to_end(past_open=False)
         self.caught_up = True
 
     @property
@@ -296,14 +299,16 @@ class KafkaBasedLog:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
-    async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+    async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S, *, past_open: bool = True) -> None:
         """Wait until every record that was acknowledged before this call has been handed over.
 
-        Raises LogError when the broker does not answer in time.
+        Behind an open transaction there may be some that are committed, so its end is waited for; `past_open=False` leaves
+        them out. Raises LogError when that takes too long.
         """
+        isolation = IsolationLevel.READ_UNCOMMITTED if past_open else IsolationLevel.READ_COMMITTED
         try:
             async with asyncio.timeout(timeout_s):
-                ends = await self._ends()
+                ends = await self._ends(isolation)
                 async with self._progress:
                     await self._progress.wait_for(lambda: self._has_reached(ends))
         except TimeoutError:
@@ -327,11 +332,11 @@ class KafkaBasedLog:
                 raise LogError(f"cannot read topic {self.topic}: {metadata.error.str()}")
             await asyncio.sleep(RETRY_S)
 
-    async def _ends(self) -> dict[int, int]:
+    async def _ends(self, isolation: IsolationLevel) -> dict[int, int]:
         """The end of each partition. A partition without a leader (just created, broker restarting) is waited for."""
         while True:
             try:
-                return await asyncio.to_thread(self._ask_for_ends)
+                return await asyncio.to_thread(self._ask_for_ends, isolation)
             except KafkaException as e:
                 error = e.args[0]
                 if not _passes(error):
@@ -346,15 +351,10 @@ class KafkaBasedLog:
         except KafkaException as e:
             log.debug("topic %s: its leader is not known: %s", self.topic, e.args[0].str())
 
-    def _ask_for_ends(self) -> dict[int, int]:
-        """The high watermarks, as Kafka: before an open transaction (where what is committed may be read to) there may be
-        less than what others have committed since.
-        """
+    def _ask_for_ends(self, isolation: IsolationLevel) -> dict[int, int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(self.topic, p): latest for p in self._reached}
-        futures = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ADMIN_TIMEOUT_S
-        )
+        futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=ADMIN_TIMEOUT_S)
         return {tp.partition: f.result(ADMIN_TIMEOUT_S).offset for tp, f in futures.items()}
 
     def _make_consumer(self, partitions: Sequence[int]) -> Consumer:
