@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -13,12 +14,16 @@ from klamm.connect.stores import (
     ActiveTopic,
     ConfigState,
     OffsetState,
+    RestartRequest,
     Status,
     StatusState,
     TargetState,
     connector_record,
     delete_records,
+    logger_record,
     offset_record,
+    restart_record,
+    session_key_record,
     status_record,
     target_state_record,
     task_records,
@@ -32,6 +37,26 @@ def recorded(topic: str) -> list[tuple[int, str, bytes | None]]:
     """(partition, key, value) in log order."""
     rows = [json.loads(line) for line in (FIXTURES / f"topic-{topic}.jsonl").read_text().splitlines()]
     return [(p, key, None if v is None else v.encode()) for p, _offset, key, v in rows]
+
+
+def test_stores_everything_that_kafka_wrote_is_understood(caplog: pytest.LogCaptureFixture) -> None:
+    """Session keys, restarts and log levels included, and written again as they were."""
+    state = ConfigState()
+    commands = 0
+    for _, key, value in recorded("configs"):
+        if key == "session-key" and value is not None:  # the recording does without the key itself
+            value = value.replace(b"<base64 of the session key>", base64.b64encode(b"k" * 32))  # noqa: PLW2901
+        state.apply(key, value)
+        for command in state.take_commands():
+            commands += 1
+            made = restart_record(command) if isinstance(command, RestartRequest) else logger_record(command)
+            assert made == (key, value)
+        if key == "session-key":
+            assert state.session_key is not None
+            assert session_key_record(state.session_key) == (key, value)
+    assert commands > 1
+    assert state.session_key is not None
+    assert caplog.text == ""
 
 
 def _config_records() -> list[tuple[str, bytes]]:
