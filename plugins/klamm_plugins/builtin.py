@@ -6,6 +6,7 @@ from klamm_plugins.converter import Converter, HeaderConverter
 from klamm_plugins.converters.avro import AvroConverter
 from klamm_plugins.converters.bytearray import ByteArrayConverter
 from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.json_schema_registry import JsonSchemaConverter
 from klamm_plugins.converters.number import (
     BooleanConverter,
     DoubleConverter,
@@ -32,6 +33,7 @@ def register_converters() -> list[type[Converter] | type[HeaderConverter]]:
         FloatConverter,
         IntegerConverter,
         JsonConverter,
+        JsonSchemaConverter,
         LongConverter,
         ShortConverter,
         SimpleHeaderConverter,

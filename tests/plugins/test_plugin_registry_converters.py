@@ -14,6 +14,8 @@ from support.schema_registry import SchemaRegistry
 
 from klamm_base.errors import ConfigError
 from klamm_plugins.converters.avro import AvroConverter
+from klamm_plugins.converters.json_schema_registry import JsonSchemaConverter
+from klamm_plugins.converters.registry import RegisteredSchema
 from klamm_plugins.errors import DataError, RetriableError
 from klamm_plugins.logical import decimal_builder, timestamp_builder
 from klamm_plugins.schema import (
@@ -61,7 +63,7 @@ def converter(cls, url, *, is_key=False, **props):
     return made
 
 
-CLASSES = [AvroConverter]
+CLASSES = [AvroConverter, JsonSchemaConverter]
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -437,6 +439,87 @@ def without_keys(data):
             made["keys"] = {"type": "string"}
         return made
     return [without_keys(v) for v in data] if isinstance(data, list) else data
+
+
+# JSON Schema
+
+
+def test_json_schemas_are_confluents(registry):
+    made = converter(JsonSchemaConverter, registry.url)
+    raw = made.from_connect_data("t", ORDER, order())
+    assert json.loads(raw[5:]) == {"id": 1, "note": None, "small": 5, "price": "BNI=", "at": 1582934400000}
+    assert avro_text(registry) == {
+        "type": "object", "title": "acme.Order", "connect.version": 3,
+        "properties": {
+            "id": {"type": "integer", "connect.type": "int64", "connect.index": 0},
+            "note": {"oneOf": [{"type": "null"}, {"type": "string"}], "connect.index": 1},
+            "small": {"type": "integer", "connect.type": "int8", "connect.index": 2},
+            "price": {"type": "number", "title": "org.apache.kafka.connect.data.Decimal", "connect.type": "bytes",
+                      "connect.version": 1, "connect.parameters": {"scale": "2"}, "connect.index": 3},
+            "at": {"oneOf": [{"type": "null"}, {"type": "integer", "title": "org.apache.kafka.connect.data.Timestamp",
+                   "connect.type": "int64", "connect.version": 1}], "connect.index": 4},
+        },
+    }  # fmt: skip
+
+
+def test_json_of_other_writers(registry):
+    put(registry, "inner", {"type": "object", "properties": {"n": {"type": "integer"}}}, schemaType="JSON")
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "definitions": {"tag": {"type": "string", "description": "a word"}},
+        "properties": {
+            "e": {"enum": ["X", "Y"]},
+            "t": {"$ref": "#/definitions/tag"},
+            "i": {"$ref": "inner.json"},
+            "u": {"oneOf": [{"type": "null"}, {"type": "integer"}, {"type": "string"}]},
+            "n": {"type": ["number", "null"]},
+            "m": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        },
+    }
+    reference = {"name": "inner.json", "subject": "inner", "version": 1}
+    id_ = put(registry, "t-value", schema, schemaType="JSON", references=[reference])
+    text = {"e": "Y", "t": "w", "i": {"n": 3}, "u": "five", "n": 1, "m": {"a": True}, "more": 1}
+    made = converter(JsonSchemaConverter, registry.url)
+    read, value = made.to_connect_data("t", b"\0" + id_.to_bytes(4, "big") + json.dumps(text).encode())
+    one = "io.confluent.connect.json.OneOf.field."
+    assert value.to_dict() == {
+        "e": "Y", "t": "w", "i": {"n": 3}, "u": {f"{one}0": None, f"{one}1": "five"}, "n": 1.0, "m": {"a": True}
+    }  # fmt: skip
+    assert read.field("t").schema.doc == "a word"
+    assert read.field("n").schema.optional
+    raw = made.from_connect_data("back", read, value)
+    assert made.to_connect_data("back", raw).value.to_dict() == value.to_dict()
+
+
+def test_json_may_be_checked_against_its_schema(registry):
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 5}}}
+    id_ = put(registry, "t-value", schema, schemaType="JSON")
+    raw = b"\0" + id_.to_bytes(4, "big") + b'{"n": 6}'
+    assert converter(JsonSchemaConverter, registry.url).to_connect_data("t", raw).value["n"] == 6
+    strict = converter(JsonSchemaConverter, registry.url, json__fail__invalid__schema="true")
+    with pytest.raises(DataError, match=r"\$\.n: 6 is greater than the maximum of 5"):
+        strict.to_connect_data("t", raw)
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_random_data_in_json_schema(seed):
+    random = RandomData(seed)
+    made = JsonSchemaConverter()
+    made.configure({"schema.registry.url": "http://127.0.0.1:1"}, is_key=False)
+    for data in (random.envelope() for _ in range(3)):
+        if data["payload"] is None:
+            continue
+        schema, value = transforms.data_of(data)
+        text = made.schema_text(schema)
+        raw = made.writer(schema, None)(value)
+        read, decode = made.reading(RegisteredSchema(1, "JSON", text), {})
+        back = transforms.envelope(read, decode(memoryview(raw)))
+        assert same(back, transforms.envelope(schema, filled(schema, value)))
+
+
+# As others have it
 
 
 @pytest.mark.kafka
