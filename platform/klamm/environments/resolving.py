@@ -93,6 +93,7 @@ class Resolver:
 
 
 def _is_path(request: str) -> bool:
-    return (
-        request.startswith((".", "/", "~")) or request.endswith(".whl") or os.sep in request.partition("@")[0]
-    )
+    """A wheel or folder rather than a requirement (`name @ address` is one, whatever is in the address)."""
+    before = request.partition("@")[0]
+    path = request.startswith((".", "/", "~")) or os.sep in before
+    return path or (request == before and request.endswith(".whl"))
