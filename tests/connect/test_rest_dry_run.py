@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +36,19 @@ SINK = {
 
 
 @pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("secrets") / "secrets.properties"
+    path.write_text("mask=top-secret\n")
+    return path
+
+
+@pytest.fixture(scope="module")
 def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    group = f"dry-{uuid.uuid4().hex[:8]}"
-    running = WorkerProcess(worker_properties(bootstrap, group), tmp_path_factory.mktemp("dry"))
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    more = {"config.providers": "file", "config.providers.file.class": provider}
+    running = WorkerProcess(
+        worker_properties(bootstrap, f"dry-{uuid.uuid4().hex[:8]}", **more), tmp_path_factory.mktemp("dry")
+    )
     running.wait_ready()
     yield running
     running.end()
@@ -109,6 +120,12 @@ def test_a_sources_records_end_as_bytes(worker: WorkerProcess) -> None:
     written = json.loads(result["steps"][1]["record"]["value"])
     assert written["payload"] == {"line": "hello"}
     assert written["schema"]["type"] == "struct"
+
+
+def test_references_have_their_values_and_are_shown_to_nobody(worker: WorkerProcess, secrets: Path) -> None:
+    mask = {"transforms.mask.replacement": f"${{file:{secrets}:mask}}"}
+    [result] = run(worker, SINK | mask, {"value": {"card": "4242"}})
+    assert result["steps"][2]["record"]["value"] == {"card": "[hidden]"}
 
 
 def test_a_dry_run_writes_nothing_and_uses_the_connectors_own_config(worker: WorkerProcess) -> None:
