@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.clienttables import NO_EFFECT, OF_KIND, RANGES, RENAMED, SAME, Kind
+from klamm_base.clienttables import JAVAS, NO_EFFECT, OF_KIND, RANGES, RENAMED, SAME, Kind
 from klamm_base.errors import ConfigError
 from klamm_base.rdkafkasecurity import NO_EFFECT as SECURITY_NO_EFFECT
 from klamm_base.rdkafkasecurity import TRANSLATED as SECURITY
 from klamm_base.rdkafkasecurity import rdkafka_security
 
-__all__ = ["Kind", "Translated", "refusal", "translate", "warn_once"]
+__all__ = ["Kind", "Translated", "javas_words", "refusal", "translate", "warn_once"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
 _PROBE: Final = "klamm.is.not.a.property"
+_QUOTED: Final = re.compile(r'"([a-z.]+)"')
 _warned: set[str] = set()
 
 
@@ -140,8 +142,13 @@ def refusal(config: Mapping[str, str]) -> tuple[str, str] | None:
     for name, value in config.items():
         said = _asked({name: value})
         if _PROBE not in said:
-            return name, said
+            return name, javas_words(said)
     return None
+
+
+def javas_words(said: str) -> str:
+    """A sentence of librdkafka about a property, with the name that a Java user knows it by before its own."""
+    return _QUOTED.sub(lambda m: f'"{JAVAS[m[1]]}" ({m[1]})' if m[1] in JAVAS else m[0], said)
 
 
 def _asked(config: Mapping[str, str]) -> str:

@@ -146,3 +146,22 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "max.in.flight.requests.per.connection": (1, 1_000_000),
 }
 """What librdkafka takes, where Java takes more: the nearest value is used, and told."""
+
+JAVAS: Final[dict[str, str]] = {
+    **{theirs: java for java, theirs in RENAMED.items()},
+    "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "sasl.mechanisms": "sasl.mechanism",
+    "socket.timeout.ms": "request.timeout.ms",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.key.location": "ssl.keystore.location",
+}
+"""What a librdkafka property, as its errors call it, is to a Java user."""

@@ -7,7 +7,7 @@ import confluent_kafka
 import pytest
 from support.secure_kafka import KEY_PASSWORD, STORE_PASSWORD, STORES, key
 
-from klamm_base.clientconfig import translate, warn_once
+from klamm_base.clientconfig import refusal, translate, warn_once
 from klamm_base.errors import ConfigError
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -232,3 +232,24 @@ def test_a_name_that_nobody_knows_is_left_for_librdkafka_to_refuse_unless_java_w
     lenient = translate({"no.such": "x", "queued.min.messages": "7"}, "consumer", lenient=True)
     assert lenient.ignored == [("no.such", "neither Java's clients nor librdkafka know it")]
     assert lenient.config["queued.min.messages"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"linger.ms": "soon"}, ("linger.ms", 'property "linger.ms" (queue.buffering.max.ms)')),
+        ({"acks": "some"}, ("acks", 'property "acks" (request.required.acks)')),
+        (
+            {"auto.offset.reset": "m"},
+            ("auto.offset.reset", 'Invalid value "m" for configuration property "auto.offset'),
+        ),
+        ({"linger.ms": "5", "acks": "all"}, None),
+    ],
+)
+def test_what_librdkafka_refuses_is_told_by_javas_names(settings, said):
+    found = refusal(settings)
+    if said is None:
+        assert found is None
+    else:
+        assert found[0] == said[0]
+        assert said[1] in found[1]

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from klamm.connect.fencing import transactional_id
 from klamm.connect.model import TaskSpec
-from klamm_base.clientconfig import Kind, translate
+from klamm_base.clientconfig import Kind, javas_words, translate
 from klamm_base.configdef import ConfigDef, Type, between
 from klamm_base.errors import ConfigError
 
@@ -181,7 +181,8 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except KafkaException as e:
-        raise ConfigError(f"The client cannot be made of its settings: {e.args[0].str()}") from e
+        said = javas_words(e.args[0].str())
+        raise ConfigError(f"The client cannot be made of its settings: {said}") from e
 
 
 def _translated(props: Mapping[str, str], kind: Kind) -> dict[str, Any]:
