@@ -65,11 +65,14 @@ def test_json_configuration_is_that_of_kafka():
 
 @pytest.mark.parametrize("converter", register_converters(), ids=lambda c: c.__name__)
 def test_every_converter_is_documented_and_configurable(converter):
-    assert converter.kafka_name.startswith("org.apache.kafka.connect.")
+    assert converter.kafka_name.startswith(("org.apache.kafka.connect.", "io.confluent.connect."))
     assert all(k.documentation for k in converter.config())
+    props = (
+        {"schema.registry.url": "http://registry:8081"} if "schema.registry.url" in converter.config() else {}
+    )
     if issubclass(converter, Converter):
-        converter().configure({}, is_key=True)
-        converter().configure({}, is_key=False)
+        converter().configure(props, is_key=True)
+        converter().configure(props, is_key=False)
     if hasattr(converter, "configure_header"):
         converter().configure_header({})
 

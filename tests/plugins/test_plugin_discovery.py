@@ -104,7 +104,7 @@ def test_an_unknown_connector_gets_kafkas_answer(manager):
 
 def test_unknown_converters_and_plugins(manager):
     with pytest.raises(
-        PluginNotFoundError, match=r"Class no.Such could not be found. Available are: org.apache"
+        PluginNotFoundError, match=r"Class no.Such could not be found. Available are: io.confluent.*, org.apache"
     ):
         manager.find_converter("no.Such")
     with pytest.raises(PluginNotFoundError, match="could not be found"):

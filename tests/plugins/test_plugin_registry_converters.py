@@ -569,6 +569,8 @@ def test_on_a_real_registry(real, cls):
     assert reader.to_connect_data(topic, raw) == (ORDER, order())
     latest = converter(cls, real.url, auto__register__schemas="false", use__latest__version="true")
     assert latest.from_connect_data(topic, ORDER, order()) == raw
+    if cls is JsonSchemaConverter:
+        return  # Apicurio takes for a JSON Schema only what is one of an object
     for number, (schema, value) in enumerate(
         [(INT64, 5), (STRING, "x"), (SchemaBuilder.array(STRING).build(), ["a"])]
     ):
