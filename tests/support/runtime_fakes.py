@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +40,8 @@ class RecordingControl(Control):
     def close(self) -> None:
         self._ours.close()
         self._theirs.close()
+        os.close(self._signals_r)
+        os.close(self.signals_fd)
 
 
 class FakeMessage:
