@@ -4,6 +4,7 @@ import base64
 import json
 import struct
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -404,18 +405,21 @@ def test_random_data_in_avro(seed):
         assert same(back, transforms.envelope(schema, filled(schema, value)))
 
 
-def filled(schema, value):
-    """With defaults where a struct's fields are null, as both converters write it."""
+def filled(schema, value, *, everywhere=False):
+    """With defaults where a struct's fields are null, as Avro is written, or wherever a null is, as JSON is."""
     if value is None:
-        return None
+        return schema.default if everywhere else None
     match schema.type:
         case Type.ARRAY:
-            return [filled(schema.value_schema, v) for v in value]
+            return [filled(schema.value_schema, v, everywhere=everywhere) for v in value]
         case Type.MAP:
-            return {k: filled(schema.value_schema, v) for k, v in value.items()}
+            return {k: filled(schema.value_schema, v, everywhere=everywhere) for k, v in value.items()}
         case Type.STRUCT:
             pairs = zip(schema.fields, value.values, strict=True)
-            values = [filled(f.schema, f.schema.default if v is None else v) for f, v in pairs]
+            values = [
+                filled(f.schema, f.schema.default if v is None else v, everywhere=everywhere)
+                for f, v in pairs
+            ]
             return Struct.of_checked(schema, values)
         case _:
             return value
@@ -516,10 +520,31 @@ def test_random_data_in_json_schema(seed):
         raw = made.writer(schema, None)(value)
         read, decode = made.reading(RegisteredSchema(1, "JSON", text), {})
         back = transforms.envelope(read, decode(memoryview(raw)))
-        assert same(back, transforms.envelope(schema, filled(schema, value)))
+        assert same(back, transforms.envelope(schema, filled(schema, value, everywhere=True)))
 
 
 # As others have it
+
+RECORDED = Path(__file__).parents[1] / "fixtures/connect_avro/table.jsonl"
+
+
+def test_recorded_schemas_and_bytes():
+    """What AvroData made of 300 random values: the schema, and the bytes but for the order of maps."""
+    from klamm_plugins.converters.avro_read import AvroReader
+    from klamm_plugins.converters.avro_write import AvroWriter
+
+    rows = [json.loads(line) for line in RECORDED.read_text("utf-8").splitlines()]
+    assert len(rows) == 300
+    for row in rows:
+        schema, value = transforms.data_of(row["data"])
+        avro = avro_of(schema)
+        assert avro is not None
+        assert avro.json == json.loads(row["schema"])
+        raw = base64.b64decode(row["bytes"])
+        assert sorted(AvroWriter(schema, avro.json)(value)) == sorted(raw)
+        reader = AvroReader(row["schema"], {})
+        back = transforms.envelope(reader.schema, reader(memoryview(raw)))
+        assert same(back, transforms.envelope(schema, filled(schema, value)))
 
 
 @pytest.mark.kafka

@@ -116,6 +116,11 @@ class JsonSchemaConverter(RegistryConverter):
         return check
 
     def _to_json(self, schema: Schema) -> Convert:
+        """From a checked value to what JSON holds; a null becomes the default, wherever it is."""
+        convert, default = self._json_of(schema), schema.default
+        return convert if default is None else lambda value: convert(default if value is None else value)
+
+    def _json_of(self, schema: Schema) -> Convert:
         keys, values = schema.key_schema, schema.value_schema
         match schema.type:
             case SchemaType.STRUCT:
@@ -134,19 +139,23 @@ class JsonSchemaConverter(RegistryConverter):
         return compiled
 
     def _struct_json(self, schema: Schema) -> Convert:
-        fields = [(f.name, self._to_json(f.schema), f.schema.default) for f in schema.fields]
+        fields = [(f.name, self._to_json(f.schema)) for f in schema.fields]
 
         def convert(value: Struct | None) -> Any:
             if value is None:
                 return None
-            return {
-                name: c(default if v is None else v)
-                for (name, c, default), v in zip(fields, value.values, strict=True)
-            }
+            return {name: c(v) for (name, c), v in zip(fields, value.values, strict=True)}
 
         return convert
 
     def _from_json(self, schema: Schema) -> Convert:
+        """From parsed JSON; a null becomes the default, as above."""
+        convert, default = self._value_of(schema), schema.default
+        if default is None:
+            return convert
+        return lambda value: default if value is None else convert(value)
+
+    def _value_of(self, schema: Schema) -> Convert:
         keys, values = schema.key_schema, schema.value_schema
         match schema.type:
             case SchemaType.STRUCT:
