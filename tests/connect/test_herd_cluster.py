@@ -256,6 +256,20 @@ def test_herd_a_killed_workers_tasks_run_elsewhere_in_time(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["eager", "compatible"])
+def test_herd_older_protocols_work_without_signatures(bootstrap: str, tmp_path: Path, protocol: str) -> None:
+    workers = Workers(bootstrap, tmp_path, 2, **{"connect.protocol": protocol})
+    try:
+        for i in range(2):
+            name = create(workers.all[i], workers, tasks=2)
+            assert len(set(places(workers.all[0], name))) == 2, workers.log()
+        wait_for(lambda: all(t.get("progress") for t in status(workers.all[0], name)["tasks"]), workers.log)
+        assert session_key(bootstrap, workers.properties["config.storage.topic"]) == b""
+    finally:
+        workers.end()
+
+
+@pytest.mark.slow
 def test_herd_leaders_that_write_in_transactions_follow_each_other(bootstrap: str, tmp_path: Path) -> None:
     workers = Workers(bootstrap, tmp_path, 2, **{"exactly.once.source.support": "preparing"})
     try:

@@ -37,6 +37,9 @@ SEND_S: Final = 30.0
 TELL_S: Final = 1.0  # of a worker that does not answer by then no progress is shown
 TOLD_FRESH_S: Final = 0.5
 KEY_RETRY_S: Final = 1.0
+SIGNED_FROM: Final = (
+    2  # the version of the group's protocol from which internal requests are signed (sessioned)
+)
 
 
 class LeaderBusy(KlammError):
@@ -152,8 +155,7 @@ class Cluster:
         """The group has met."""
         self._news.set()
         self._news = asyncio.Event()
-        alone = self.group is None or isinstance(self.group, SoleMember)
-        if self.is_leader and not alone and (self._key_task is None or self._key_task.done()):
+        if self.is_leader and self._signs and (self._key_task is None or self._key_task.done()):
             self._key_task = asyncio.create_task(self._keep_key(), name="session key")
 
     async def close(self) -> None:
@@ -183,8 +185,18 @@ class Cluster:
                 log.warning("a new session key could not be written: %s", e)
                 await asyncio.sleep(KEY_RETRY_S)
 
+    @property
+    def _signs(self) -> bool:
+        """Whether requests are signed: a group with older workers, or told to speak an older protocol, does without."""
+        group = self.group
+        return (
+            group is not None and not isinstance(group, SoleMember) and group.protocol_version >= SIGNED_FROM
+        )
+
     def signed(self, body: bytes) -> dict[str, str]:
         """The headers of an internal request. Raises LeaderBusy while there is no key."""
+        if not self._signs:
+            return {}
         key = self._runtime.configs.session_key
         if key is None:
             raise LeaderBusy("there is no session key in the config topic yet")
@@ -195,7 +207,7 @@ class Cluster:
 
         A signature with a key that this worker has not read yet is no forgery: it reads on first.
         """
-        if self.group is not None and self.group.protocol_version < 2:
+        if self.group is not None and self.group.protocol_version < SIGNED_FROM:
             return
         configs = self._runtime.configs
         try:
@@ -262,7 +274,9 @@ class Cluster:
 
     async def elsewhere(self) -> Elsewhere:
         """How what runs on the group's other workers is, as far as they answer in time."""
-        if self.group is None or self._runtime.configs.session_key is None:
+        if self.group is None or isinstance(self.group, SoleMember):
+            return Elsewhere()
+        if self._signs and self._runtime.configs.session_key is None:
             return Elsewhere()
         async with self._telling:
             if time.monotonic() - self._told_at > TOLD_FRESH_S:
