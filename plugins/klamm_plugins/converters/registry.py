@@ -8,18 +8,20 @@ addresses are tried in turn. What may pass (no connection, 429, 5xx) is Retriabl
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import logging
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_base.errors import ConfigError
 from klamm_plugins.errors import DataError, RetriableError
+
+if TYPE_CHECKING:
+    import http.client
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -211,6 +213,8 @@ class RegistryClient:
         return _schema(int(answer["id"]), answer)
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        import http.client  # 30 ms that only those need who have a registry
+
         failure = ""
         for _ in range(len(self.urls)):
             url = self.urls[0]
@@ -229,6 +233,8 @@ class RegistryClient:
         raise RetriableError(f"The schema registry cannot be asked: {failure}")
 
     def _request(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        import http.client
+
         parts = urlsplit(url)
         host = parts.hostname or ""
         connection: http.client.HTTPConnection
@@ -299,6 +305,8 @@ def _authorization(settings: Mapping[str, Any], url: str) -> dict[str, str]:
 def _context(settings: Mapping[str, Any], urls: list[str]) -> ssl.SSLContext | None:
     if not any(url.startswith("https:") for url in urls):
         return None
+    import ssl
+
     location = settings["schema.registry.ssl.truststore.location"]
     try:
         return ssl.create_default_context(cafile=location)
