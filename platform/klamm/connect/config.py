@@ -116,7 +116,7 @@ def _cluster(d: ConfigDef) -> None:
         Type.STRING,
         validator=_not_blank,
         importance=Importance.HIGH,
-        documentation="The Connect cluster's name. One worker runs per name for now; a second is refused.",
+        documentation="The Connect cluster's name: workers of one name, with the same storage topics, share the work.",
     )
     for part, default, what in (
         ("key", None, "record keys"),
