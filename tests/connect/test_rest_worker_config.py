@@ -84,11 +84,11 @@ def test_rest_worker_config_says_what_is_missing(tmp_path: Path) -> None:
 def test_rest_worker_config_warns_of_what_has_no_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config(tmp_path, "plugin.path=/opt\nofset.flush.interval.ms=1\nconfig.storage.min.insync.replicas=1\n")
+    config(tmp_path, "plugin.path=/opt\nofset.flush.interval.ms=1\nconfig.storage.partitions=4\n")
     assert "plugin.path has no effect: plugins are Python packages" in caplog.text
     assert "ofset.flush.interval.ms is not a worker property" in caplog.text
     assert "did you mean offset.flush.interval.ms?" in caplog.text
-    assert "config.storage.min.insync.replicas has no effect" in caplog.text
+    assert "config.storage.partitions has no effect" in caplog.text
     first = KAFKAS.count("\n") + 1
     assert f"worker.properties:{first}: plugin.path" in caplog.text
 

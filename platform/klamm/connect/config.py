@@ -443,19 +443,30 @@ class WorkerConfig:
             self[f"{prefix}.storage.replication.factor"],
         )
 
+    def storage_settings(self, prefix: str) -> dict[str, str]:
+        """The topic's own settings (`offset.storage.min.insync.replicas`), with which it is made when it is missing."""
+        start = f"{prefix}.storage."
+        given = {
+            k.removeprefix(start): v
+            for k, v in self.raw.items()
+            if k.startswith(start) and k not in WORKER_CONFIG.names
+        }
+        return {k: v for k, v in given.items() if k not in {"cleanup.policy", "partitions"}}
+
 
 def _warn(name: str, source: str | None) -> None:
     at = f"{source}: " if source else ""
     if name in IGNORED:
         log.warning("%s%s has no effect: %s", at, name, IGNORED[name])
-    elif (
-        name.startswith(f"{PROVIDERS}.")
-        or name.startswith(CLIENT_PREFIXES + CONVERTER_PREFIXES + CONNECTION_PREFIXES + LISTENER_PREFIXES)
-        or name in CONNECTION_KEYS
+    elif name in CONNECTION_KEYS or name.startswith(
+        (f"{PROVIDERS}.", *CLIENT_PREFIXES, *CONVERTER_PREFIXES, *CONNECTION_PREFIXES, *LISTENER_PREFIXES)
     ):
         return
     elif name.startswith(STORAGE_PREFIXES):
-        log.warning("%s%s has no effect: internal topics are made with cleanup.policy=compact only", at, name)
+        if name.endswith(".storage.cleanup.policy"):
+            log.warning("%s%s has no effect: compaction is always used", at, name)
+        elif name == "config.storage.partitions":
+            log.warning("%s%s has no effect: the config topic always has one partition", at, name)
     else:
         hint = suggestion(name, [*WORKER_CONFIG.names, *IGNORED])
         log.warning("%s%s is not a worker property; it has no effect%s", at, name, hint)

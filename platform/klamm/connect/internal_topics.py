@@ -19,5 +19,6 @@ def ensure_topics(admin: AdminClient, config: WorkerConfig) -> None:
                 key=f"{prefix}.storage.topic",
                 partitions=partitions,
                 replication_factor=replication_factor,
+                config=config.storage_settings(prefix),
             ),
         )

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -71,6 +71,14 @@ _WAIT_FOR: Final = _OTHER_LEADER | frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
     }
 )
+_FORBIDDEN: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - spelled so by librdkafka
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
 # Each client would report every failed connection attempt; what follows from it is reported where it matters.
 _QUIET: Final = {"log_level": 2}
 
@@ -91,6 +99,7 @@ class TopicSettings:
     key: str
     partitions: int
     replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
@@ -101,24 +110,25 @@ def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
 def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
     """Create the topic if it is missing; refuse one that deletes records by age or size.
 
-    Blocks; call it in a thread. Raises LogError (broker) or ConfigError (the topic is not compacted).
+    Who may not create topics, or not see their settings, may have one that is there: as Kafka's workers do, it is used as
+    it is. Blocks; call it in a thread. Raises LogError (broker) or ConfigError (the topic is not compacted, its settings
+    cannot be used).
     """
     new = NewTopic(
         topic.name,
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
-        config={"cleanup.policy": "compact"},
+        config={**topic.config, "cleanup.policy": "compact"},
     )
     try:
         admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[topic.name].result(ADMIN_TIMEOUT_S)
     except KafkaException as e:
-        if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise LogError(f"cannot create topic {topic.name} ({topic.key}): {e.args[0].str()}") from None
+        _check_there(admin, topic, e.args[0])
     else:
         log.info("created topic %s with %d partitions", topic.name, topic.partitions)
         return
     policy = _cleanup_policy(admin, topic.name)
-    if policy != "compact":
+    if policy not in {None, "compact"}:
         raise ConfigError(
             f"Topic '{topic.name}' supplied via the '{topic.key}' property is required to have "
             f"'cleanup.policy=compact' to guarantee consistency and durability of source connector offsets, "
@@ -129,8 +139,32 @@ def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
         )
 
 
+def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) -> None:
+    """It could not be created: is it there all the same? Raises LogError, ConfigError."""
+    code, why = error.code(), f"cannot create topic {topic.name} ({topic.key}): {error.str()}"
+    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+        return
+    if code == KafkaError.INVALID_CONFIG:
+        prefix = topic.key.removesuffix("topic")
+        given = ", ".join(f"{prefix}{name}={value}" for name, value in topic.config.items())
+        raise ConfigError(f"{why}. It is to be made with {given}", key=topic.key)
+    if code not in _FORBIDDEN:
+        raise LogError(why)
+    # Asked for all: asking for one by name could create it, with settings that nobody wants.
+    try:
+        there = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+    except KafkaException as e:
+        raise LogError(f"{why}, and whether it is there is not known: {e.args[0].str()}") from None
+    if topic.name not in there:
+        raise LogError(
+            f"{why}. The worker's principal needs CREATE and DESCRIBE on it, or somebody else has to make it, with "
+            "cleanup.policy=compact"
+        )
+    log.info("topic %s is there; this worker's principal may not create topics", topic.name)
+
+
 def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
-    """Of a topic that another worker may be making at this moment: not every broker need know it yet."""
+    """Of a topic that another worker may be making at this moment: not every broker need know it yet. None: may not be seen."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     deadline = time.monotonic() + ADMIN_TIMEOUT_S
     while True:
@@ -138,6 +172,13 @@ def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
             found = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
         except KafkaException as e:
             error = e.args[0]
+            if error.code() in _FORBIDDEN:
+                log.warning(
+                    "whether topic %s has cleanup.policy=compact cannot be seen (%s); it must have it",
+                    topic,
+                    error.str(),
+                )
+                return None
             if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
                 raise LogError(f"cannot read the configuration of topic {topic}: {error.str()}") from None
             time.sleep(RETRY_S)
