@@ -24,6 +24,7 @@ from support.runtime import (
     worker_props,
 )
 
+from klamm.connect.channel import AsyncChannel, encode
 from klamm.connect.model import Kind, State, TaskId
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.supervisor import PluginCallError, Supervisor
@@ -436,3 +437,43 @@ async def test_many_starts_and_stops_at_once_leave_nothing_behind():
     assert all(w.states(t)[-1] is State.UNASSIGNED for t in tasks)
     assert QUICK.max_restarts  # the policy was never needed
     assert not [e for e in w.events if e.state in {X, F}]
+
+
+@pytest.mark.parametrize("said", ["pause", "stop"])
+async def test_what_is_said_right_after_the_order_is_heard(said, monkeypatch):
+    """The child may read both at once."""
+    real, held = AsyncChannel.send, []
+
+    def send(channel, message):
+        held.append(message)
+        if len(held) == 2:
+            channel._transport.write(b"".join(map(encode, held)))
+        elif len(held) > 2:
+            real(channel, message)
+
+    monkeypatch.setattr(AsyncChannel, "send", send)
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await wait_for(lambda: held, lambda: "no order")
+        if said == "pause":
+            await w.supervisor.set_paused(TASK, True)
+            await w.wait_states(TASK, State.PAUSED)
+        else:
+            began = time.monotonic()
+            await w.supervisor.stop_task(TASK)
+            assert time.monotonic() - began < 4, "it was killed"
+
+
+async def test_a_pause_while_a_process_is_being_started_counts():
+    async with Watched() as w:
+        servers = w.supervisor._servers
+        real = servers.spawn
+
+        async def spawn(*args):
+            child = await real(*args)
+            await w.supervisor.set_paused(TASK, True)
+            return child
+
+        servers.spawn = spawn
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await w.wait_states(TASK, State.PAUSED)

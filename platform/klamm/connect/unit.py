@@ -285,6 +285,8 @@ class Unit:
             return Failure.of(ErrorClass.LOST, str(e))
         self._child = child
         child.send(order)
+        if (paused := self._order["spec"]["paused"]) != order["spec"]["paused"]:  # meanwhile
+            child.send({"method": "pause", "params": {"paused": paused}})
         with self._expiring():
             how = await child.exited
         # Its last words are on another socket than the news of its end: read that to its end.

@@ -43,7 +43,6 @@ class HostContext:
 def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
     """The whole life of a connector's process."""
     spec = ConnectorSpec.from_json(order["spec"])
-    control.paused = spec.paused
     secrets += secret_values(None, spec.config, spec.worker)
     cls = connector_class(PluginManager.load(order["entry_points"]), spec.config)
     secrets += secret_values(cls, spec.config)

@@ -15,6 +15,7 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -54,7 +55,10 @@ class Control:
         self._calls: dict[int, Future[Any]] = {}
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
-    def start(self) -> None:
+    def start(self, early: Iterable[Message] = ()) -> None:
+        """Begin to listen. `early`: what has come already."""
+        for message in early:
+            self._handle(message)
         self._thread.start()
 
     def notify(self, event: str, **fields: Any) -> None:

@@ -42,13 +42,15 @@ def run(control_fd: int, output_fd: int, *, parent: int) -> int:
     sock = socket.socket(fileno=control_fd)
     sock.set_inheritable(False)
     channel = BlockingChannel(sock)
-    order = _first_message(channel)
-    if order is None:
+    first = _first_messages(channel)
+    if first is None:
         return EXIT_ORPHANED
+    order, *more = first
     _set_name(order["label"])
     control = Control(channel)
     _reset_signals(control.signals_fd)
-    control.start()
+    control.paused = bool(order.get("spec", {}).get("paused"))
+    control.start(more)
     return _be(order, control)
 
 
@@ -80,10 +82,11 @@ def _role(name: str) -> Callable[[Control, Message, list[str]], None]:
     raise ValueError(f"a child cannot be a {name!r}")
 
 
-def _first_message(channel: BlockingChannel) -> Message | None:
+def _first_messages(channel: BlockingChannel) -> list[Message] | None:
+    """What to be, and what came with it: a worker may change its mind at once. None: the worker is gone."""
     while (messages := channel.receive()) is not None:
         if messages:
-            return messages[0]
+            return messages
     return None
 
 

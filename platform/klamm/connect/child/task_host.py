@@ -26,7 +26,6 @@ _CONNECTORS: Final[dict[Kind, type[Any]]] = {Kind.SOURCE: SourceConnector, Kind.
 def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     """The whole life of a task's process."""
     spec = TaskSpec.from_json(order["spec"])
-    control.paused = spec.paused
     gc.set_threshold(_GC_OBJECTS, 20, 20)
     limit_memory(Limits.of(spec.worker, spec.connector_config).memory_bytes)
     secrets += secret_values(None, spec.connector_config, spec.task_config, spec.worker)
