@@ -75,6 +75,23 @@ def test_a_healthy_period_forgets_the_past():
     )
 
 
+def test_the_time_that_it_hung_was_not_healthy():
+    """Also where a hang takes longer to be seen than healthy tasks take to be forgiven, as by default."""
+    history, at = History(), 0
+    for attempt in (1, 2, 3):
+        history.running(at)
+        decision = POLICY.decide(history, ErrorClass.HANG, now_ms=at + 15_000, alive_ms=at, random=0)
+        assert decision == Restart(attempt=attempt, delay_ms=1_000 * min(3, 2 ** (attempt - 1)))
+        at += 15_000
+    policy = RestartPolicy(max_restarts=1)
+    history = History()
+    history.running(0)
+    assert isinstance(policy.decide(history, ErrorClass.HANG, now_ms=300_000, alive_ms=0, random=0), Restart)
+    history.running(301_000)
+    last = policy.decide(history, ErrorClass.HANG, now_ms=601_000, alive_ms=301_000, random=0)
+    assert isinstance(last, GiveUp)
+
+
 def test_no_restarts_at_all_is_kafkas_behaviour():
     policy = RestartPolicy.from_props({"task.restart.max": "0"})
     assert isinstance(policy.decide(History(), ErrorClass.CRASH, now_ms=0, random=0), GiveUp)

@@ -94,6 +94,35 @@ def test_limits_are_the_connectors_before_the_workers():
         Limits.of({}, {"task.memory.max.bytes": "-1"})
 
 
+def test_a_sink_may_take_as_long_as_its_consumer_may():
+    """As with Kafka: max.poll.interval.ms is how long a `put` may take."""
+    connector, worker = (
+        {"consumer.override.max.poll.interval.ms": "900000"},
+        {"consumer.max.poll.interval.ms": "800000"},
+    )
+    assert Limits.of({}, connector).heartbeat_ms == 900_000
+    assert Limits.of(worker, {}).heartbeat_ms == 800_000
+    assert Limits.of(worker, connector).heartbeat_ms == 900_000
+    assert Limits.of({"task.heartbeat.timeout.ms": "1000"}, connector).heartbeat_ms == 1_000
+    assert Limits.of({}, {"consumer.override.max.poll.interval.ms": "6000"}).heartbeat_ms == 300_000
+    assert Limits.of({}, {"consumer.override.max.poll.interval.ms": "${file:/x:y}"}).heartbeat_ms == 300_000
+
+
+async def test_a_worker_that_was_stopped_itself_takes_nobody_for_hung():
+    """A container that was frozen, a machine that was paused: its tasks could not speak, nor be heard."""
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"behaviour": "sleep", "where": "poll"}))
+        await w.wait_states(TASK, R)
+        w.skew_ms = 3_600_000
+        w.supervisor._look()
+        w.supervisor._look()
+        unit = w.supervisor._units[TASK]
+        assert unit._ending is None
+        w.skew_ms += 1_900  # a watch that is only a little late
+        unit.watch(w.supervisor._clock() + 300_000)
+        assert unit._ending is not None, "from then on it counts"
+
+
 async def test_usage_is_of_a_process_that_is_there():
     mine = usage_of(os.getpid())
     assert mine.cpu_s > 0

@@ -79,6 +79,7 @@ class Watched:
         self.events: list[StateEvent] = []
         self.progress: dict[TaskId, Progress] = {}
         self.changed: list[str] = []
+        self.skew_ms = 0  # of the clock
         self.offsets: Callable[[str, dict[str, Any]], dict[str, Any] | None] = lambda name, partition: None
         self.supervisor = Supervisor(
             on_event=self.events.append,
@@ -86,7 +87,7 @@ class Watched:
             on_task_configs_changed=self.changed.append,
             read_offsets=self._read_offsets,
             policy=policy,
-            clock=lambda: time.monotonic_ns() // 1_000_000,
+            clock=lambda: time.monotonic_ns() // 1_000_000 + self.skew_ms,
             graceful_s=graceful_s,
         )
 

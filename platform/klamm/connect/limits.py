@@ -11,6 +11,7 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between
 
 HEARTBEAT: Final = "task.heartbeat.timeout.ms"
 MEMORY: Final = "task.memory.max.bytes"
+_POLL_INTERVAL: Final = "max.poll.interval.ms"
 
 LIMITS_CONFIG: Final = (
     ConfigDef()
@@ -22,7 +23,8 @@ LIMITS_CONFIG: Final = (
         importance=Importance.LOW,
         documentation="A connector or task whose main loop does not come round for this long (its plugin hangs in "
         "poll or put) is killed and restarted; its status then shows where its threads were. May be set in a worker's "
-        "and in a connector's configuration.",
+        "and in a connector's configuration; where it is in neither, a sink whose consumer's max.poll.interval.ms is "
+        "longer may take that long.",
     )
     .define(
         MEMORY,
@@ -54,7 +56,15 @@ class Limits:
         values = LIMITS_CONFIG.parse({**worker, **connector})
         own = any(key in connector for key in POLICY_CONFIG.names)
         return cls(
-            heartbeat_ms=values[HEARTBEAT],
+            heartbeat_ms=_heartbeat_ms(values[HEARTBEAT], worker, connector),
             memory_bytes=values[MEMORY],
             policy=RestartPolicy.from_props({**worker, **connector}) if own else None,
         )
+
+
+def _heartbeat_ms(value: int, worker: Mapping[str, str], connector: Mapping[str, str]) -> int:
+    """Who gave a sink's `put` more time in Kafka's words need not say it twice."""
+    if HEARTBEAT in worker or HEARTBEAT in connector:
+        return value
+    text = connector.get(f"consumer.override.{_POLL_INTERVAL}", worker.get(f"consumer.{_POLL_INTERVAL}", ""))
+    return max(value, int(text)) if text.strip().isdecimal() else value

@@ -124,9 +124,13 @@ class RestartPolicy:
             healthy_after_ms=values["task.restart.healthy.ms"],
         )
 
-    def decide(self, history: History, error: ErrorClass, *, now_ms: int, random: float) -> Decision:
-        """What to do about a failure at `now_ms`; records it in `history`. `random` is in [0, 1)."""
-        history.forget(self, now_ms)
+    def decide(
+        self, history: History, error: ErrorClass, *, now_ms: int, random: float, alive_ms: int | None = None
+    ) -> Decision:
+        """What to do about a failure at `now_ms`; records it in `history`. `random` is in [0, 1). `alive_ms`: when it
+        last showed life, if that was earlier: to hang is not to be healthy.
+        """
+        history.forget(self, now_ms, now_ms if alive_ms is None else alive_ms)
         history.running_since_ms = None
         if error in PERMANENT:
             return GiveUp(why=f"a {error} error is permanent")
@@ -169,10 +173,12 @@ class History:
         """The child said that it runs."""
         self.running_since_ms = now_ms
 
-    def forget(self, policy: RestartPolicy, now_ms: int) -> None:
-        """Drop restarts that no longer count: all after a healthy period, else those out of the window."""
+    def forget(self, policy: RestartPolicy, now_ms: int, alive_ms: int) -> None:
+        """Drop restarts that no longer count: all after a healthy period, which ended at `alive_ms`, else those out of the
+        window.
+        """
         since = self.running_since_ms
-        if since is not None and now_ms - since >= policy.healthy_after_ms:
+        if since is not None and alive_ms - since >= policy.healthy_after_ms:
             self.restarts_ms.clear()
             self.losses_ms.clear()
         self.restarts_ms = [at for at in self.restarts_ms if now_ms - at < policy.window_ms]

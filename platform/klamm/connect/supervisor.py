@@ -66,6 +66,8 @@ async def beside_the_worker(
 
 GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
+# A watch that comes round later than this was not watching.
+_ASLEEP_MS: Final = 2_000
 # One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
 # hangs takes only its own few places.
 _CALLS_MAX: Final = 12
@@ -110,6 +112,7 @@ class Supervisor:
             weakref.WeakValueDictionary()
         )
         self._watching: asyncio.Task[None] | None = None
+        self._looked_ms = 0
         self._secrets = secrets if secrets is not None else Secrets()
         self._tell = on_event
         self._reloads: set[asyncio.Task[None]] = set()
@@ -306,10 +309,21 @@ class Supervisor:
         task.add_done_callback(self._reloads.discard)
 
     async def _watch(self) -> None:
+        self._looked_ms = self._clock()
         while True:
             await asyncio.sleep(_WATCH_INTERVAL_S)
-            for unit in list(self._units.values()):
-                unit.watch(self._clock())
+            self._look()
+
+    def _look(self) -> None:
+        """See after every unit. A worker that was stopped itself (SIGSTOP, a frozen container, a paused machine) takes
+        nobody's silence of that time for a hang.
+        """
+        now_ms = self._clock()
+        slept_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        for unit in list(self._units.values()):
+            if slept_ms > _ASLEEP_MS:
+                unit.excuse(slept_ms, now_ms)
+            unit.watch(now_ms)
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         """A child's request."""

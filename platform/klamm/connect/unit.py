@@ -214,6 +214,11 @@ class Unit:
             last = self.progress or Progress()
             self._progressed(replace(last, waiting_for="plugin"))
 
+    def excuse(self, silent_ms: int, now_ms: int) -> None:
+        """Nobody listened for so long: the process may have spoken, or have been stopped with its worker."""
+        self._beat_ms = min(now_ms, self._beat_ms + silent_ms)
+        self._report_ms = min(now_ms, self._report_ms + silent_ms)
+
     def _end_greedy(self, child: Child, used: int, limit: int) -> None:
         text = f"{size_text(used)} of memory are more than task.memory.max.bytes={limit} ({size_text(limit)}) allows"
         log.error("[%s] %s, killing it", self.key, text)
@@ -251,8 +256,9 @@ class Unit:
             if self._stopping:
                 return
             now_ms = self._around.clock()
+            alive_ms = self._beat_ms if failure.error is ErrorClass.HANG else now_ms
             decision = self._policy.decide(
-                self._history, failure.error, now_ms=now_ms, random=random.random()
+                self._history, failure.error, now_ms=now_ms, random=random.random(), alive_ms=alive_ms
             )
             match decision:
                 case GiveUp(why=why):
