@@ -11,6 +11,8 @@ import pytest
 from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
 from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server for all test folders
 
+pytest_plugins = ["klamm.testing.fixtures"]  # as the tests of a plugin author
+
 # Spark's gateway says goodbye at the end of the interpreter, to a stream that is closed by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 

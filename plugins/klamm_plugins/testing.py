@@ -40,11 +40,14 @@ _POLL_LIMIT_S = 2.0
 
 
 class MemorySourceContext:
-    """A source task's context; offsets are what the test puts in with `commit`."""
+    """A source task's context; offsets are what the test puts in with `commit`.
 
-    def __init__(self, configs: Mapping[str, str]) -> None:
+    `stopping` may be an event of `klamm.testing.FakeClock`, so that waiting takes no time.
+    """
+
+    def __init__(self, configs: Mapping[str, str], *, stopping: threading.Event | None = None) -> None:
         self.configs = configs
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
         self.transaction_context: TransactionContext | None = None
         self._offsets: dict[str, dict[str, Any]] = {}
 
@@ -66,9 +69,9 @@ def _key(partition: SourcePartition) -> str:
 class MemorySinkContext:
     """A sink task's context; what the task asks for is kept for the test to look at."""
 
-    def __init__(self, configs: Mapping[str, str]) -> None:
+    def __init__(self, configs: Mapping[str, str], *, stopping: threading.Event | None = None) -> None:
         self.configs = configs
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
         self.assignment: frozenset[TopicPartition] = frozenset()
         self.errant_record_reporter: ErrantRecordReporter | None = None
         self.paused: set[TopicPartition] = set()
@@ -207,7 +210,7 @@ def sink_records(
 class ConnectorConformance:
     """What holds for every connector."""
 
-    connector: ClassVar[type[Connector]]
+    connector: type[Connector]
 
     def props(self, tmp_path: Path) -> dict[str, str]:
         """A configuration that works."""
@@ -232,7 +235,7 @@ class ConnectorConformance:
         for key in self.connector.config():
             assert values[key.name].errors or not key.required, f"{key.name} is required and missing"
 
-    def test_cuts_its_work_intotask_configs(self, tmp_path: Path) -> None:
+    def test_cuts_its_work_into_task_configs(self, tmp_path: Path) -> None:
         for max_tasks in (1, 2, 7):
             configs = self.task_configs(self.props(tmp_path), max_tasks)
             assert len(configs) <= max_tasks
@@ -253,7 +256,7 @@ class ConnectorConformance:
 class SourceConformance(ConnectorConformance):
     """What holds for every source connector. `produce` gives the task something to read."""
 
-    connector: ClassVar[type[SourceConnector]]
+    connector: type[SourceConnector]
     records: ClassVar[int] = 20
 
     def produce(self, tmp_path: Path, count: int) -> None:
@@ -262,7 +265,7 @@ class SourceConformance(ConnectorConformance):
 
     def test_gives_records_that_the_runtime_can_take(self, tmp_path: Path) -> None:
         self.produce(tmp_path, self.records)
-        with _Running(self, tmp_path) as task:
+        with RunningSource(self, tmp_path) as task:
             for record in task.read(self.records):
                 assert record.topic
                 assert json.loads(json.dumps(record.source_partition)) == record.source_partition
@@ -270,16 +273,16 @@ class SourceConformance(ConnectorConformance):
 
     def test_goes_on_after_any_committed_record(self, tmp_path: Path) -> None:
         self.produce(tmp_path, self.records)
-        with _Running(self, tmp_path) as task:
+        with RunningSource(self, tmp_path) as task:
             first = task.read(self.records)
         for stop_after in (1, self.records // 2, self.records - 1):
-            with _Running(self, tmp_path, committed=first[:stop_after]) as task:
+            with RunningSource(self, tmp_path, committed=first[:stop_after]) as task:
                 again = task.read(self.records - stop_after)
             assert [r.value for r in again] == [r.value for r in first[stop_after:]]
             assert [r.source_offset for r in again] == [r.source_offset for r in first[stop_after:]]
 
     def test_poll_returns_soon(self, tmp_path: Path) -> None:
-        with _Running(self, tmp_path) as task:
+        with RunningSource(self, tmp_path) as task:
             began = time.monotonic()
             task.task.poll()
             assert time.monotonic() - began < _POLL_LIMIT_S
@@ -300,8 +303,8 @@ class SourceConformance(ConnectorConformance):
         assert not judged, "alter_offsets looked at a partition that cannot be its own and took it"
 
 
-class _Running:
-    """A started source task; stopped at the end of the block."""
+class RunningSource:
+    """A started source task of a suite, with what is `committed` before; stopped at the end of the block."""
 
     def __init__(
         self, suite: SourceConformance, tmp_path: Path, committed: Collection[SourceRecord] = ()
@@ -326,7 +329,7 @@ class _Running:
         wait_for(enough, f"{count} records")
         return found[:count]
 
-    def __enter__(self) -> _Running:
+    def __enter__(self) -> RunningSource:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -336,33 +339,47 @@ class _Running:
 class SinkConformance(ConnectorConformance):
     """What holds for every sink connector. `written` says what has arrived."""
 
-    connector: ClassVar[type[SinkConnector]]
+    connector: type[SinkConnector]
 
     def written(self, tmp_path: Path) -> list[Any]:
         """The values that the target holds, in order."""
         raise NotImplementedError
 
+    def make(self, number: int) -> tuple[Schema | None, Any]:
+        """The record of this number: schema and value."""
+        return STRING, "abc"[number]
+
+    def shown(self, number: int) -> Any:
+        """What `written` has for that record."""
+        return self.make(number)[1]
+
     def test_writes_everything_before_it_agrees_to_a_commit(self, tmp_path: Path) -> None:
         task = self._start(tmp_path)
         try:
-            task.put(sink_records("a", "b"))
+            task.put(self._records(0, 1))
             task.put([])
-            task.put(sink_records("c", offset=2))
-            agreed = task.pre_commit({TopicPartition("t", 0): 3})
-            assert agreed.get(TopicPartition("t", 0), 0) <= 3
-            assert self.written(tmp_path)[: agreed.get(TopicPartition("t", 0), 0)] == ["a", "b", "c"]
+            task.put(self._records(2))
+            agreed = task.pre_commit({TopicPartition("t", 0): 3}).get(TopicPartition("t", 0), 0)
+            assert agreed <= 3, "a sink cannot agree to offsets that it was not asked for"
+            expected = [self.shown(n) for n in range(agreed)]
+            assert list(self.written(tmp_path))[:agreed] == expected
         finally:
             task.close([TopicPartition("t", 0)])
             task.stop()
 
     def test_goes_on_after_a_restart(self, tmp_path: Path) -> None:
-        for i, value in enumerate("ab"):
+        for number in (0, 1):
             task = self._start(tmp_path)
-            task.put(sink_records(value, offset=i))
-            task.pre_commit({TopicPartition("t", 0): i + 1})
+            task.put(self._records(number))
+            task.pre_commit({TopicPartition("t", 0): number + 1})
             task.close([TopicPartition("t", 0)])
             task.stop()
-        assert self.written(tmp_path) == ["a", "b"]
+        assert list(self.written(tmp_path)) == [self.shown(0), self.shown(1)]
+
+    def _records(self, *numbers: int) -> list[SinkRecord]:
+        """Records of these numbers, at offsets that are their numbers."""
+        made = [self.make(number) for number in numbers]
+        return [SinkRecord("t", 0, None, None, m[0], m[1], n) for m, n in zip(made, numbers, strict=True)]
 
     def test_stops_without_having_started(self) -> None:
         _sink_task(self.connector).stop()

@@ -10,18 +10,16 @@ It can be stopped, killed and started again on the same data and port. It ends w
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from klamm.testing.process import first_line
 from klamm_base.errors import KlammError
 
 START_S: Final = 30.0
@@ -91,7 +89,7 @@ class EmbeddedBroker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
-        line = self._first_line(self._process)
+        line = first_line(self._process, START_S)
         if not line.startswith("ready broker="):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(EXIT_S)  # its output ends a moment before the process does
@@ -126,6 +124,16 @@ class EmbeddedBroker:
             self._process.wait()
             self._forget()
 
+    def freeze(self) -> None:
+        """Let the process stand still (SIGSTOP): connections stay, and nobody answers. `thaw` ends it."""
+        assert self._process is not None, "the broker has not been started"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        assert self._process is not None, "the broker has not been started"
+        self._process.send_signal(signal.SIGCONT)
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -143,21 +151,6 @@ class EmbeddedBroker:
         for stream in (process.stdin, process.stdout) if process is not None else ():
             if stream is not None:
                 stream.close()
-
-    @staticmethod
-    def _first_line(process: subprocess.Popen[bytes]) -> str:
-        """The first line of standard output; what there is when the process ends or START_S is over."""
-        assert process.stdout is not None
-        fd, data = process.stdout.fileno(), b""
-        deadline = time.monotonic() + START_S
-        while b"\n" not in data and (left := deadline - time.monotonic()) > 0:
-            if not select.select([fd], [], [], left)[0]:
-                break
-            part = os.read(fd, 4096)
-            if not part:
-                break
-            data += part
-        return data.partition(b"\n")[0].decode()
 
     @staticmethod
     def _exit_code(process: subprocess.Popen[bytes]) -> int | None:

@@ -1,0 +1,69 @@
+"""What a connector says of itself to join the conformance suites: the value of its one fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from klamm_plugins.connector import SinkConnector, SourceConnector
+from klamm_plugins.schema import STRING, Schema
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _text(number: int) -> tuple[Schema | None, Any]:
+    return STRING, f"value {number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCase:
+    """A source connector under test. One source partition, one task, a topic with one partition.
+
+    `produce(count)` makes the source hold `count` more records and returns what identifies each, in order; `shown` makes the same of
+    a record's value as it comes out of its topic (a `Struct`, a string, …). `endless`: the source makes its records up;
+    `produce` then only says which come next. `change_schema()` makes the following records have another schema (None: there is
+    no such thing here). `bad` are configurations (key → value) to be refused.
+    """
+
+    connector: type[SourceConnector]
+    topic: str
+    props: Mapping[str, str]
+    produce: Callable[[int], Sequence[Any]]
+    shown: Callable[[Any], Any] = _same
+    endless: bool = False
+    change_schema: Callable[[], None] | None = None
+    bad: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkCase:
+    """A sink connector under test. `props` do not say from which topics.
+
+    `make(n)` is the record of number n, as schema and value, and `shown(n)` what `written()` then has for it. `make_changed`
+    is like `make` with another schema (None: there is no such thing here). `keys`: records have their number as key (a string).
+    `ordered`: whether `written` knows the order. `once`: whether a record that is delivered twice is written once. `outage()`:
+    the target cannot be reached within the block. `bad` are configurations (key → value) to be refused.
+    """
+
+    connector: type[SinkConnector]
+    props: Mapping[str, str]
+    written: Callable[[], Sequence[Any]]
+    make: Callable[[int], tuple[Schema | None, Any]] = _text
+    shown: Callable[[int], Any] = field(default=lambda number: f"value {number}")
+    make_changed: Callable[[int], tuple[Schema | None, Any]] | None = None
+    ordered: bool = True
+    once: bool = False
+    outage: Callable[[], AbstractContextManager[object]] | None = None
+    bad: Sequence[Mapping[str, str]] = ()
+
+
+CONVERTERS: Final[Mapping[str, str]] = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "true",
+}
+"""How the suites write and read values: schemas travel with them."""

@@ -1,0 +1,277 @@
+"""`EmbeddedWorker`: a real distributed Connect worker for tests, a process of its own on a port of its own.
+
+    with EmbeddedBroker() as broker, EmbeddedWorker(broker.bootstrap, plugins=[TicketSourceConnector]) as worker:
+        worker.create("tickets", {"connector.class": "TicketSource", "topic": "t"})
+        worker.wait_running("tickets")
+
+It can be stopped, killed and started again: it keeps its port, group and topics. Workers with the same `group` are one
+group. It ends with `stop`, `kill`, the end of the `with` block, or the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from klamm.testing.exposed import expose
+from klamm.testing.process import first_line
+from klamm_base.errors import KlammError
+
+START_S: Final = 60.0
+STOP_S: Final = 30.0
+WAIT_S: Final = 30.0
+POLL_S: Final = 0.02
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+
+class WorkerFailed(KlammError):
+    """The worker, or a connector on it, did not do what was waited for; carries status and the end of the log."""
+
+
+class Answer(NamedTuple):
+    """An answer of the REST API; `body` is decoded JSON, text that is none, or None."""
+
+    status: int
+    body: Any
+
+    @property
+    def message(self) -> str:
+        """Why it was refused; empty for a success."""
+        return str(self.body.get("message", "")) if isinstance(self.body, dict) else ""
+
+
+class EmbeddedWorker:
+    """See the module. `config` are worker properties beside those that a test needs; `plugins` classes (of connectors,
+    converters, transforms, predicates) of packages that are not installed, in modules that another process can import.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        group: str | None = None,
+        config: Mapping[str, str] | None = None,
+        plugins: Sequence[type] = (),
+        directory: Path | None = None,
+    ) -> None:
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="klamm-worker-")
+        self._directory = directory or Path(self._temporary.name if self._temporary else "")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self.group = group or f"worker-{uuid.uuid4().hex[:8]}"
+        self.config = {**_defaults(bootstrap, self.group, self._directory), **(config or {})}
+        self._plugins = tuple(plugins)
+        self._log_path = self._directory / "worker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where its REST API is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the worker has not been started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_text(self) -> str:
+        """What the process has logged, over all its starts."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def start(self) -> Self:
+        """Start, and return once it serves and has its place in the group. Raises WorkerFailed."""
+        if self.running:
+            raise WorkerFailed(f"the worker on port {self.port} is running already (pid {self.pid})")
+        properties = {"listeners": f"http://127.0.0.1:{self.port}", **self.config}
+        path = [*expose(self._plugins, self._directory / "plugins"), os.environ.get("PYTHONPATH", "")]
+        command = [sys.executable, "-m", "klamm.testing.worker_process"]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(properties).encode() + b"\n")
+        self._process.stdin.flush()
+        line = first_line(self._process, START_S)
+        if not line.startswith("ready rest="):
+            self.kill()
+            raise WorkerFailed(f"the worker did not start:\n{self._log_tail()}")
+        self.port = int(line.rpartition(":")[2])
+        return self
+
+    def stop(self) -> int:
+        """Drain and stop (SIGTERM); the exit code. Does nothing when it is not running."""
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise WorkerFailed(
+                f"the worker did not stop within {STOP_S:.0f} s:\n{self._log_tail()}"
+            ) from None
+        self._forget()
+        return code
+
+    def kill(self) -> None:
+        """`kill -9`. Its tasks are gone within two seconds, by themselves."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget()
+
+    def request(self, method: str, path: str, body: Any = None) -> Answer:
+        """Ask its REST API; refusals are answers, too. Raises OSError when nobody answers."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own URL
+        try:
+            with _OPENER.open(request, timeout=90) as answer:
+                return Answer(answer.status, _decoded(answer.read()))
+        except urllib.error.HTTPError as e:
+            with e:
+                return Answer(e.code, _decoded(e.read()))
+
+    def create(self, name: str, config: Mapping[str, str]) -> None:
+        """Make a connector, or change its configuration. WorkerFailed when it is refused, with the reason."""
+        answer = self.request("PUT", f"/connectors/{name}/config", dict(config))
+        if answer.status not in {200, 201}:
+            raise WorkerFailed(f"connector {name} is refused ({answer.status}): {answer.message}")
+
+    def delete(self, name: str) -> None:
+        """Remove a connector; its tasks have ended when this returns. Does nothing where there is none."""
+        self._ask("DELETE", f"/connectors/{name}", 204, 404)
+
+    def pause(self, name: str) -> None:
+        """Tasks stay and rest; returns when they do."""
+        self._ask("PUT", f"/connectors/{name}/pause", 202)
+        self.wait_state(name, "PAUSED")
+
+    def halt(self, name: str) -> None:
+        """Stop a connector (`PUT …/stop`): its tasks end and their offsets are committed when this returns."""
+        self._ask("PUT", f"/connectors/{name}/stop", 204)
+        self.wait(lambda: self.states(name) == ["STOPPED"], f"connector {name} stopped", name)
+
+    def resume(self, name: str) -> None:
+        """End of `pause` and `halt`; returns when its tasks run."""
+        self._ask("PUT", f"/connectors/{name}/resume", 202)
+        self.wait_running(name)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """`GET /connectors/NAME/status`; empty while there is none."""
+        answer = self.request("GET", f"/connectors/{name}/status")
+        return answer.body if answer.status == 200 else {}
+
+    def states(self, name: str) -> list[str]:
+        """The state of the connector and those of its tasks."""
+        status = self.status(name)
+        return [status["connector"]["state"], *(t["state"] for t in status["tasks"])] if status else []
+
+    def wait_running(self, name: str) -> None:
+        """Until the connector runs, with at least one task, and all of them run. WorkerFailed at once when one has failed."""
+        self.wait_state(name, "RUNNING")
+
+    def wait_state(self, name: str, state: str) -> None:
+        """Until the connector and all its tasks, at least one, are in a state."""
+
+        def reached() -> bool:
+            found = self.states(name)
+            if "FAILED" in found and state != "FAILED":
+                raise WorkerFailed(f"connector {name} has failed\n{self._say(name)}")
+            return len(found) > 1 and set(found) == {state}
+
+        self.wait(reached, f"connector {name} {state}", name)
+
+    def wait(
+        self, condition: Callable[[], bool], what: str, name: str | None = None, timeout_s: float = WAIT_S
+    ) -> None:
+        """Until `condition` holds. WorkerFailed says what did not happen, and how connector `name` is."""
+        end = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > end:
+                raise WorkerFailed(f"not within {timeout_s:g} s: {what}\n{self._say(name)}")
+            time.sleep(POLL_S)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    def _ask(self, method: str, path: str, *accepted: int) -> None:
+        answer = self.request(method, path)
+        if answer.status not in accepted:
+            raise WorkerFailed(f"{method} {path}: {answer.status} {answer.message}")
+
+    def _say(self, name: str | None) -> str:
+        status = ""
+        if name is not None:
+            with contextlib.suppress(OSError):
+                status = json.dumps(self.status(name), indent=1).replace("\\n", "\n")
+        return f"{status}\n{self._log_tail()}"
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log_text.splitlines()[-30:])
+
+    def _forget(self) -> None:
+        process, self._process = self._process, None
+        for stream in (process.stdin, process.stdout) if process is not None else ():
+            if stream is not None:
+                stream.close()
+
+
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data) if data else None
+    except ValueError:
+        return data.decode(errors="replace")
+
+
+def _defaults(bootstrap: str, group: str, directory: Path) -> dict[str, str]:
+    """Topics of the group's own; offsets are committed often, so that tests need not wait for them."""
+    stores = ("config", "offset", "status")
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "key.converter": JSON_CONVERTER,
+        "value.converter": JSON_CONVERTER,
+        "offset.flush.interval.ms": "200",
+        "offset.storage.partitions": "1",
+        "status.storage.partitions": "1",
+        "plugins.directory": str(directory / "installed"),
+        **{f"{store}.storage.topic": f"{group}-{store}" for store in stores},
+        **{f"{store}.storage.replication.factor": "1" for store in stores},
+    }

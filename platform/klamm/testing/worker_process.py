@@ -1,0 +1,41 @@
+"""The process of an `EmbeddedWorker`: its properties are the first line of its standard input, as JSON.
+
+It ends as if by SIGTERM when its standard input ends, that is with the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.worker import main
+from klamm_base import logs
+from klamm_base.errors import ConfigError
+
+
+def run() -> int:
+    """The exit code."""
+    logs.configure()
+    properties = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_stop_with_owner, name="owner", daemon=True).start()
+    try:
+        config = WorkerConfig.from_properties(properties)
+    except ConfigError as e:
+        sys.stderr.write(f"{e}\n")
+        return 2
+    return main(config)
+
+
+def _stop_with_owner() -> None:
+    """Until standard input ends."""
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(run())
