@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 import pluggy
 
 if TYPE_CHECKING:
+    from klamm_plugins.command import Command
     from klamm_plugins.config_provider import ConfigProvider
     from klamm_plugins.connector import SinkConnector, SourceConnector
     from klamm_plugins.converter import Converter, HeaderConverter
+    from klamm_plugins.rest_extension import RestExtension
     from klamm_plugins.transform import Predicate, Transformation
 
 PROJECT: Final = "klamm"
@@ -50,4 +52,16 @@ def register_predicates() -> Sequence[type[Predicate]]:
 @hookspec
 def register_config_providers() -> Sequence[type[ConfigProvider]]:
     """The config provider classes of this package; they run in the worker."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_rest_extensions() -> Sequence[type[RestExtension]]:
+    """The REST extension classes of this package; they run in the worker."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_commands() -> Sequence[Command]:
+    """The `klamm NAME` commands of this package; each is imported when it is run."""
     raise NotImplementedError

@@ -32,10 +32,12 @@ from klamm.cli import (
     up,
 )
 from klamm.cli.common import output_failure
+from klamm.cli.plugin_commands import Group
 from klamm_base.version import __version__
 
 app = typer.Typer(
     name="klamm",
+    cls=Group,
     help="Kafka's broker, Connect and MirrorMaker in one package.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

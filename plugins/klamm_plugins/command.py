@@ -1,0 +1,19 @@
+"""Commands beside `klamm`'s own: a package that is installed beside Klamm adds `klamm NAME`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """`klamm NAME`. `help` is one line for `klamm --help`.
+
+    `target` names what it runs, `module:name`, and is imported only then: a typer or click application, or a function that
+    takes the words behind NAME (a list of strings) and returns the exit code (None is 0). A KlammError that it raises is
+    shown as a sentence, exit code 1; a ConfigError ends with 2.
+    """
+
+    name: str
+    help: str
+    target: str
