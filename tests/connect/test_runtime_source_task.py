@@ -8,7 +8,8 @@ from confluent_kafka import KafkaError, KafkaException
 from support.runtime import task_spec
 from support.runtime_fakes import FakeProducer, RecordingControl, string_converters
 
-from klamm.connect.child.offset_writer import encode_key, encode_offset
+from klamm.connect.child.offset_tracker import OffsetTracker
+from klamm.connect.child.offset_writer import OffsetWriter, encode_key, encode_offset
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.source_task import RUN_RECORDS_MAX, SourceRunner
 from klamm.connect.model import Kind
@@ -347,3 +348,46 @@ def test_a_record_that_is_too_large_is_named_with_its_size_and_what_to_set(contr
         "A record of 1 bytes, source partition {'filename': 'a'}, offset {'position': 7}, could not"
     )
     assert "producer.override.max.request.size and the topic's max.message.bytes" in said
+
+
+def test_offsets_are_committed_by_a_source_that_keeps_its_producer_full():
+    """There is room when acknowledgements come, not when a commit is due."""
+    producer, tracker = FakeProducer(auto=True), OffsetTracker()
+    writer = OffsetWriter(producer, tracker, connector="src", topic=OFFSETS, timeout_s=60)
+    for name in "abc":
+        tracker.submit({"filename": name}, {"position": 7}, 0)
+    produce, room = producer.produce, 1
+
+    def full(*args):
+        nonlocal room
+        if not room:
+            raise BufferError("Local: Queue full")
+        room -= 1
+        produce(*args)
+
+    producer.produce = full
+    assert writer.begin()
+    assert not writer.finish()
+    for _ in range(2):
+        producer.poll(0)
+        room = 1
+        assert not writer.finish()
+    producer.poll(0)
+    assert writer.finish()
+    assert [committed(producer, name) for name in "abc"] == [[7], [7], [7]]
+    assert not tracker.committable()
+
+
+def test_a_look_at_what_is_under_way_costs_the_same_for_ten_thousand_files(control, monkeypatch):
+    """It is asked at each poll; a source may have a partition for each file that it has seen since the last commit."""
+    monkeypatch.setattr(OffsetTracker, "pending", property(lambda self: pytest.fail("counts")))
+    producer = FakeProducer()
+    task = Scripted(control, [])
+    one = runner(control, task, producer, interval_s=60)
+    task.script = [[record(1, "a"), record(2, "b")]]
+    one._step()
+    assert one._pending
+    for sent in producer.to("t"):
+        producer.ack(sent)
+    producer.poll(0)
+    assert not one._pending

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from typing import Any, Protocol
 
 import orjson
@@ -56,8 +57,9 @@ class TransactionalProducer(Producer, Protocol):
 class _Commit:
     """One commit under way."""
 
-    def __init__(self, offsets: list[Committable]) -> None:
+    def __init__(self, offsets: list[Committable], encoded: list[tuple[bytes, bytes]]) -> None:
         self.offsets = offsets
+        self.unsent = deque(encoded)
         self.started = time.monotonic()
         self.pending = len(offsets)
         self.error: str | None = None
@@ -126,20 +128,29 @@ class OffsetWriter:
         if not offsets:
             return False
         encoded = [(self._key(c), encode_offset(c.offset)) for c in offsets]
-        commit = self._commit = _Commit(offsets)
-        for key, value in encoded:
+        self._commit = _Commit(offsets, encoded)
+        self._produce(self._commit)
+        return True
+
+    def _produce(self, commit: _Commit) -> None:
+        """As many as there is room for. A busy source may have filled the producer: acknowledgements make room."""
+        while commit.unsent:
+            key, value = commit.unsent[0]
             try:
                 self._producer.produce(self._topic, value, key, -1, commit.delivered)
-            except (BufferError, KafkaException) as e:
-                commit.pending -= 1
+            except BufferError:
+                return
+            except KafkaException as e:
                 commit.error = str(e)
-        return True
+                return
+            commit.unsent.popleft()
 
     def finish(self) -> bool:
         """Look after the commit under way; True when it is complete now."""
         commit = self._commit
         if commit is None:
             return False
+        self._produce(commit)
         if commit.error is not None or time.monotonic() - commit.started > self._timeout_s:
             why = commit.error or f"not acknowledged within {self._timeout_s:g} s"
             log.error(

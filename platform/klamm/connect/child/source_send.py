@@ -60,9 +60,14 @@ class Sender:
         self._ensure_topic = ensure_topic
         self._partitions = StickyPartitions(producer) if sticky else None
         self._message_max = message_max - MESSAGE_OVERHEAD
-        self.acked = 0
+        self.acked = self._left_out = 0
         self.bytes = 0  # of keys and values that were sent
         self.failure: ConnectError | None = None
+
+    @property
+    def settled(self) -> int:
+        """Records that nothing more will be heard of."""
+        return self.acked + self._left_out
 
     def send(self, chunk: Chunk, run: Run | None, told: Told | None = None) -> None:
         """Send it all. `run.pending` is counted down as records are acknowledged (None: nobody needs to know), `told` is
@@ -152,6 +157,7 @@ class Sender:
         if not self._tolerance.all:
             raise error
         self._tolerance.failed(record, error, stage=Stage.KAFKA_PRODUCE, executing=_EXECUTING)
+        self._left_out += 1
         if run is not None:
             run.pending -= 1
         if told is not None:
