@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +117,8 @@ def test_environment_names(name, key):
 def test_layers_and_their_sources(tmp_path, monkeypatch):
     path = tmp_path / "s.properties"
     path.write_text("a=1\nb=1\nc=1\n")
+    for name in [n for n in os.environ if n.startswith("KLAMM_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("KLAMM_B", "2")
     monkeypatch.setenv("KLAMM_C", "2")
     props = layered(path, ["c=3"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import subprocess
 import time
 
@@ -13,11 +13,13 @@ def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
     assert process.stdout is not None
     fd, data = process.stdout.fileno(), b""
     deadline = time.monotonic() + timeout_s
-    while b"\n" not in data and (left := deadline - time.monotonic()) > 0:
-        if not select.select([fd], [], [], left)[0]:
-            break
-        part = os.read(fd, 4096)
-        if not part:
-            break
-        data += part
+    with selectors.DefaultSelector() as selector:  # select() fails where many files are open
+        selector.register(fd, selectors.EVENT_READ)
+        while b"\n" not in data and (left := deadline - time.monotonic()) > 0:
+            if not selector.select(left):
+                break
+            part = os.read(fd, 4096)
+            if not part:
+                break
+            data += part
     return data.partition(b"\n")[0].decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import psutil
 from support.connect_worker import STRING, WorkerProcess, free_port, wait_for, worker_properties
 from support.runtime import install_plugins
 from support.workers.proxy import Relay
+
+from klamm.testing.process import first_line
 
 SESSION_MS, HEARTBEAT_MS = 3000, 300
 SETTLE_S = 60.0
@@ -55,10 +56,8 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=self._log,
         )
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], 30)
-        line = self._process.stdout.readline() if ready else b""
-        assert line.startswith(b"ready broker="), (directory / "broker.log").read_text()
+        line = first_line(self._process, 30)
+        assert line.startswith("ready broker="), (directory / "broker.log").read_text()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.relays = [Relay(o, i) for o, i in zip(outer, inner, strict=True)]
 
