@@ -13,6 +13,7 @@ from support.runtime_broker import fill, read_all, sink_lines
 from support.runtime_fakes import FakeMessage, FakeProducer, RecordingControl
 
 from klamm.connect.child.dead_letters import DeadLetters, Raw
+from klamm.connect.child.retry import Stopped
 from klamm.connect.child.tolerance import Bad, Tolerance
 from klamm.connect.model import Kind, State, TaskId
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
@@ -140,6 +141,18 @@ def test_a_full_queue_is_waited_for(control):
     dead.send(RAW, DataError("x"), stage="TASK_PUT", executing="c")
     assert dead.settle(1)
     assert len(producer.to("dlq")) == 1
+
+
+def test_a_full_queue_ends_with_the_time_for_a_stop(control):
+    class Full(FakeProducer):
+        def produce(self, *args):
+            raise BufferError("full")
+
+    dead = letters(control, Full())
+    control.ask_to_stop(0)
+    with pytest.raises(Stopped):
+        dead.send(RAW, DataError("x"), stage="TASK_PUT", executing="c")
+    assert dead.settle(0)
 
 
 def bad(error=None, raw=RAW):

@@ -632,3 +632,41 @@ def test_a_stop_while_a_record_is_tried_again_commits_nothing_of_its_batch(contr
     rig.run(rig.assign(P0), None)
     assert rig.task.seen[P0] == []
     assert rig.consumer.commits == []
+
+
+def test_the_error_of_put_is_the_tasks_whatever_close_raises_after_it(rig, caplog):
+    """The restart policy judges it: bad data is not tried again."""
+
+    def close(partitions):
+        raise RuntimeError("already closed")
+
+    rig.task.close = close
+    rig.task.put_errors = [DataError("no number")]
+    rig.consumer.script = [rig.assign(P0)]
+    with pytest.raises(DataError, match="no number"):
+        rig.runner.run()
+    assert "already closed" in caplog.text
+    assert rig.consumer.closed
+
+
+@pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT])
+def test_an_error_that_passes_fails_no_task(rig, code):
+    real, errors = rig.consumer.poll, [KafkaError(code)] * 2
+
+    def poll(timeout):
+        return FakeMessage(P0, 0, errors.pop()) if errors else real(timeout)
+
+    rig.consumer.poll = poll
+    rig.run(rig.assign(P0), None)
+    assert rig.task.seen[P0]
+
+
+def test_a_message_that_comes_while_nothing_may_changes_nothing_of_what_was_delivered(control):
+    """It was fetched before the pause, and comes again. What was put before it is still to be committed."""
+    rig = Rig(control)
+
+    def hold():
+        rig.task.put_errors = [RetriableError("busy")] * 99
+
+    rig.run(rig.assign(P0), hold, rig.consumer.paused.clear, None)
+    assert rig.consumer.committed == {P0: len(rig.task.seen[P0])}

@@ -39,6 +39,7 @@ _AWAY: Final = frozenset(
         KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError.REQUEST_TIMED_OUT,
     }

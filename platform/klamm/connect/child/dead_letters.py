@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klamm.connect.child import clients, failure
 from klamm.connect.child.control import Control
 from klamm.connect.child.offset_writer import Producer
+from klamm.connect.child.retry import Stopped
 from klamm.connect.definitions import DEAD_LETTERS, SINK
 from klamm.connect.model import TaskId, TaskSpec
 from klamm_base.configdef import parse_key
@@ -158,6 +159,7 @@ class DeadLetters:
                     headers,
                 )
             except BufferError:
+                self._must_go_on()
                 self._wait()
             except KafkaException as e:
                 with self._lock:
@@ -183,6 +185,13 @@ class DeadLetters:
             self._wait()
             self.serve()
         return not self._pending
+
+    def _must_go_on(self) -> None:
+        """Raise Stopped when the time for a graceful stop is over: what this was about comes again."""
+        if self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0:
+            with self._lock:
+                self._pending -= 1
+            raise Stopped
 
     def _wait(self) -> None:
         self._control.vitals.enter("broker")

@@ -17,6 +17,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from klamm.connect.child.clients import is_away
 from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters
 from klamm.connect.child.origins import SinkOrigin
@@ -124,13 +125,22 @@ class SinkRunner:
                 self._step()
         except Stopped:
             log.info("stopped while a record was tried again; its batch comes again")
-        finally:
+        except BaseException:
+            # The error that ends the task is the one that is told and judged, whatever comes of this.
             try:
-                self._give_up(list(self.context.assigned), commit=True)
-                self._tolerance.settle(self._settle_s())  # also those whose offsets are not committed
-            finally:
-                self._chain.close()
-                self._leave_group()
+                self._finish()
+            except Exception:
+                log.exception("what was put before the error could not be finished")
+            raise
+        self._finish()
+
+    def _finish(self) -> None:
+        try:
+            self._give_up(list(self.context.assigned), commit=True)
+            self._tolerance.settle(self._settle_s())  # also those whose offsets are not committed
+        finally:
+            self._chain.close()
+            self._leave_group()
 
     def _leave_group(self) -> None:
         """So that others take over at once. Not waited for longer than the stop may take: while a rebalance is
@@ -212,7 +222,8 @@ class SinkRunner:
         error = message.error()
         if error is None:
             return place_of(message) in self.context.assigned and place_of(message) not in self._seeks
-        if error.fatal() or error.code() not in _IGNORED:
+        passes = error.code() in _IGNORED or is_away(error)
+        if error.fatal() or not passes:
             raise ConnectError(f"The consumer failed: {error.str()} ({error.name()})")
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
             log.warning("%s", error.str())
@@ -271,7 +282,7 @@ class SinkRunner:
         self._park()  # what a rebalance has brought meanwhile
         if stray is not None and self._usable(stray):
             # Fetched between assignment and pause: it must come again when its partition is resumed.
-            self._seek({place_of(stray): stray.offset() or 0})
+            self._try_seek(place_of(stray), stray.offset() or 0)
 
     def _park(self) -> None:
         """Stop fetching for all partitions that are ours now."""
