@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from klamm.cli.main import app
 from klamm.dlq.letters import PREFIX, REPLAYED, CannotReplay, Letter, Wanted
+from klamm.dlq.replay import Replay
 
 run = CliRunner()
 
@@ -194,3 +195,19 @@ def kafka(tmp_path_factory):
 def test_on_apache_kafka_it_is_the_same(kafka):
     topics = new_topic(kafka), new_topic(kafka)
     test_replay_sends_each_record_once_as_it_was(kafka, topics)
+
+
+def test_two_replays_at_once_send_each_letter_once(broker, topics, monkeypatch):  # noqa: F811
+    """The second one asks where the first one is when it has fenced it, not before."""
+    dead, origin = topics
+    bury(broker, dead, origin, 3)
+    real = Replay._fence_others
+
+    def after_another(producer):
+        monkeypatch.setattr(Replay, "_fence_others", staticmethod(real))
+        assert dlq(broker, "replay", dead) == f"3 records sent to {origin}\n"
+        real(producer)
+
+    monkeypatch.setattr(Replay, "_fence_others", staticmethod(after_another))
+    assert dlq(broker, "replay", dead) == "nothing to send\n"
+    assert values(broker, origin) == [b"v0", b"v1", b"v2"]

@@ -57,17 +57,26 @@ class Replay:
         found = ranges(consumer, self.topic)
         topics = consumer.list_topics(timeout=_ANSWER_S).topics  # all: to ask for one might create it
         self._partitions = {name: len(topic.partitions) for name, topic in topics.items()}
+        ends = {p: high for p, (_, high) in found.items()}
+        if not self.dry_run:
+            # First: from here on no other replay, which may be under way, moves the offsets that are asked for next.
+            self._fence_others(producer)
         starts = {p: low for p, (low, _) in found.items()}
         if self.wanted.all and not self.again:
             starts = committed(consumer, self.topic, found)
-        ends = {p: high for p, (_, high) in found.items()}
-        if not self.dry_run:
-            producer.init_transactions(_TRANSACTION_S)
         for batch in letters(consumer, self.topic, starts, ends):
             room = None if self.most is None else self.most - self.sent.total()
             if room == 0:
                 return
             self._replay(batch if room is None else self._first(batch, room), consumer, producer)
+
+    @staticmethod
+    def _fence_others(producer: Producer) -> None:
+        try:
+            producer.init_transactions(_TRANSACTION_S)
+        except KafkaException as e:
+            error: KafkaError = e.args[0]
+            raise KlammError(f"dead letters cannot be sent: {error.str()} ({error.name()})") from e
 
     def _first(self, batch: list[Letter], most: int) -> list[Letter]:
         """As much of the batch as holds so many that are wanted."""
