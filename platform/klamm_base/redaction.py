@@ -5,6 +5,7 @@ A value shorter than four characters is not hidden: texts would become unreadabl
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
@@ -78,7 +79,7 @@ class Redactor:
     def add(self, values: Iterable[str]) -> None:
         """From now on these are hidden, too; each line of one that has several, as logs show them line by line."""
         parts = (v for value in values for v in (value, *value.splitlines()))
-        new = {v for v in parts if _tells(v)}
+        new = {form for v in parts if _tells(v) for form in _forms(v)}
         with self._lock:
             if new <= self._values:
                 return
@@ -88,6 +89,12 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+
+def _forms(value: str) -> set[str]:
+    """A value as it stands in texts: as it is, within JSON (with and without escapes for all but ASCII), as Python shows it."""
+    escaped = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1])
+    return {value, *escaped}
 
 
 def _tells(value: str) -> bool:

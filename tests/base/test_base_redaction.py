@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -111,3 +112,15 @@ def test_logged_records_and_traces_hide_them():
     assert seen[1].startswith("it failed\nTraceback")
     assert "ValueError: no [hidden]" in seen[1]
     assert "hunter2!" not in seen[1]
+
+
+def test_values_are_hidden_as_json_and_python_write_them() -> None:
+    secret = 'p"a\\ss\u00e4\tword'
+    redactor = Redactor([secret])
+    for text in (
+        json.dumps({"a": secret}),
+        json.dumps([secret], ensure_ascii=False),
+        repr(secret),
+        f"<{secret}>",
+    ):
+        assert "word" not in redactor.redact(text)

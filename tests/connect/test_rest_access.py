@@ -365,21 +365,30 @@ async def test_what_a_password_is_definitions_say_and_else_names() -> None:
     assert await Redaction(cast("Any", None), enabled=False).hide(config) == config
 
 
-async def test_a_plugin_that_cannot_be_asked_is_asked_once_and_names_decide() -> None:
+@pytest.mark.parametrize("kind", ["timeout", "exit", "config"])
+async def test_of_a_plugin_that_does_not_say_everything_is_hidden(kind: str) -> None:
+    """Of one that is not installed (config) names decide: it runs nowhere."""
     asked: list[str] = []
 
     class Children:
         async def call(self, method: str, params: dict[str, str], *, timeout_s: float) -> Any:
             asked.append(params["plugin"])
             assert (method, timeout_s) == ("plugin_config", 2.0)
-            raise PluginCallError("The plugin did not answer", kind="timeout")
+            raise PluginCallError("The plugin did not answer", kind=kind)
 
     class Runtime:
         children = Children()
 
     redaction = Redaction(cast("Any", Runtime()), enabled=True)
-    config = {"connector.class": "Hangs", "db.password": "s3cret", "topic": "t"}
+    config = {
+        "connector.class": "Hangs", "topics": "t", "errors.tolerance": "all", "dsn": "ann:pw@h", "db.password": "s3cret",
+        "topic.creation.default.partitions": "1", "ref": "${env:A}", "transforms": "x", "transforms.x.type": "Y",
+        "transforms.x.salt": "pepper",
+    }  # fmt: skip
     shown = await asyncio.gather(*(redaction.hide(config) for _ in range(3)))
-    assert shown == [config | {"db.password": "[hidden]"}] * 3
+    assert shown == [shown[0]] * 3
+    hidden = {key for key, value in shown[0].items() if value == "[hidden]"}
+    assert hidden == {"db.password"} | (set() if kind == "config" else {"dsn", "transforms.x.salt"})
     assert await redaction.hide(config) == shown[0]
-    assert asked == ["Hangs"]
+    assert asked == ["Hangs", "Y"]
+    assert unhide(shown[0], config) == config

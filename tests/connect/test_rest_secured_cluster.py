@@ -85,3 +85,14 @@ def test_requests_are_forwarded_with_credentials_over_tls(pair: Pair, tmp_path: 
     assert sum(metric(w, "kafka_connect_coordinator_assigned_tasks") for w in pair) == 2
     assert sum(metric(w, "kafka_connect_worker_task_count") for w in pair) == 2
     assert all(metric(w, "kafka_connect_worker_rebalance_completed_rebalances") >= 1 for w in pair)
+
+
+@pytest.mark.slow
+def test_a_request_in_absolute_form_goes_to_the_leader_and_nowhere_else(pair: Pair, tmp_path: Path) -> None:
+    """Clients send it to proxies, which may pass it on as it is."""
+    config = {"connector.class": "FileStreamSource", "file": str(tmp_path / "in.txt"), "topic": "abs"}
+    body = {"name": "absolute", "config": config}
+    assert ask(pair[0], "ann", "POST", "/connectors", body).status == 201
+    for worker in pair:
+        answer = ask(worker, "ann", "PUT", "http://elsewhere.invalid:1/connectors/absolute/stop")
+        assert answer.status == 204, answer.body

@@ -1,8 +1,8 @@
 """Configurations as answers show them: passwords as `[hidden]`, references to secrets as they are.
 
 Which keys are passwords is what the plugins' definitions say; a child is asked once per class, and for a moment only: a
-plugin that hangs holds nobody up. Keys that no definition knows (client overrides, plugins that cannot be asked) are judged
-by their name. A client that sends `[hidden]` back, because it changed something else, leaves that password as it is.
+plugin that hangs holds nobody up, but all that may be its own is hidden, since nobody knows what of it is a password. Keys
+that no definition knows (client overrides, plugins that are not installed) are judged by their name. A client that sends `[hidden]` back, because it changed something else, leaves that password as it is.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS
+from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, SINK, SOURCE, SOURCE_DEAD_LETTERS
 from klamm.connect.errors import BadRequest
+from klamm.connect.limits import CONNECTOR_KEYS
+from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.supervisor import PluginCallError
 from klamm_base.redaction import HIDDEN, is_secret_name
 from klamm_base.references import references_in
@@ -25,9 +27,28 @@ ASK_S: Final = 2.0
 ASK_AGAIN_S: Final = 60.0
 """A plugin that could not say is asked again after so long."""
 _NESTED: Final = ("transforms", "predicates")
+_CONNECTS: Final = frozenset(
+    {
+        *SOURCE.names,
+        *SINK.names,
+        *SOURCE_DEAD_LETTERS.names,
+        *(key.name for key in CONNECTOR_KEYS),
+        "task.class",
+    }
+)
+"""Connect's own keys: none of them is a password."""
+_CONNECTS_PREFIXES: Final = (
+    "topic.creation.",
+    "transforms.",
+    "predicates.",
+    *(f"{name}." for name in CONVERTERS),
+)
+_STAGES: Final = frozenset({"type", "predicate", "negate", "plugin.version"})
 
 Typed = Mapping[str, bool]
 """Keys that are defined, and whether each is a password."""
+_SILENT: Final[Typed] = {}
+"""Of a plugin that is there and does not say."""
 
 
 class Redaction:
@@ -39,12 +60,14 @@ class Redaction:
         self._typed: dict[str, tuple[float, Typed]] = {}
         self._asking: dict[str, asyncio.Task[Typed]] = {}
 
-    async def hide(self, config: Mapping[str, str]) -> dict[str, str]:
-        """The configuration as it may be shown."""
+    async def hide(
+        self, config: Mapping[str, str], connector: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The configuration as it may be shown; of a task's, `connector` is that of its connector."""
         if not self._enabled:
             return dict(config)
-        typed = await self._keys_of(config)
-        return {key: HIDDEN if _hides(key, value, typed) else value for key, value in config.items()}
+        typed, silent = await self._keys_of({**(connector or {}), **config})
+        return {key: HIDDEN if _hides(key, value, typed, silent) else value for key, value in config.items()}
 
     def learn(self, config: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
         """Take the keys from a validation of this config: then nobody need be asked."""
@@ -55,15 +78,15 @@ class Redaction:
             if own:
                 self._typed[cls] = (float("inf"), own)
 
-    async def _keys_of(self, config: Mapping[str, str]) -> dict[str, bool]:
-        """Every key that the config's plugins define, under the name that it has in the config."""
+    async def _keys_of(self, config: Mapping[str, str]) -> tuple[dict[str, bool], list[str]]:
+        """Every key that the config's plugins define, under the name that it has in the config; and the prefixes of those
+        plugins that do not say.
+        """
         plugins = dict(_plugins_in(config))
         found = await asyncio.gather(*(self._of_class(cls) for cls in plugins.values()))
-        return {
-            prefix + key: secret
-            for prefix, typed in zip(plugins, found, strict=True)
-            for key, secret in typed.items()
-        }
+        parts = list(zip(plugins, found, strict=True))
+        typed = {prefix + key: secret for prefix, typed in parts for key, secret in typed.items()}
+        return typed, [prefix for prefix, typed in parts if typed is _SILENT]
 
     async def _of_class(self, cls: str) -> Typed:
         until, typed = self._typed.get(cls, (0.0, {}))
@@ -80,12 +103,14 @@ class Redaction:
             rows: list[dict[str, Any]] = await self._runtime.children.call(
                 "plugin_config", {"plugin": cls}, timeout_s=ASK_S
             )
-        except PluginCallError:
-            self._typed[cls] = (time.monotonic() + ASK_AGAIN_S, {})
-            return {}
-        typed = {row["name"]: row["type"] == "PASSWORD" for row in rows}
-        self._typed[cls] = (float("inf"), typed)
-        return typed
+        except PluginCallError as e:
+            # One that is not installed runs nowhere, and names decide; one that hangs or breaks may say it tomorrow.
+            typed: Typed = {} if e.kind == ErrorClass.CONFIG else _SILENT
+            self._typed[cls] = (time.monotonic() + ASK_AGAIN_S, typed)
+            return typed
+        found = {row["name"]: row["type"] == "PASSWORD" for row in rows}
+        self._typed[cls] = (float("inf"), found)
+        return found
 
 
 def unhide(given: Mapping[str, str | None], stored: Mapping[str, str]) -> dict[str, str | None]:
@@ -113,9 +138,21 @@ def _plugins_in(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
                 yield f"{kind}.{alias.strip()}.", cls
 
 
-def _hides(key: str, value: str, typed: Typed) -> bool:
-    secret = typed[key] if key in typed else is_secret_name(key)
+def _hides(key: str, value: str, typed: Typed, silent: Iterable[str]) -> bool:
+    secret = typed[key] if key in typed else is_secret_name(key) or _is_of(key, silent)
     return secret and bool(value) and not _is_reference(value)
+
+
+def _is_of(key: str, silent: Iterable[str]) -> bool:
+    """Whether a key may be one of these plugins' own, which have these prefixes."""
+    if key in _CONNECTS:
+        return False
+    for prefix in silent:
+        if prefix and key.startswith(prefix):
+            return key.removeprefix(prefix) not in _STAGES
+        if not prefix and not key.startswith(_CONNECTS_PREFIXES):
+            return True
+    return False
 
 
 def _is_reference(value: str) -> bool:

@@ -225,7 +225,7 @@ def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
         case list():
             return [_without_secrets(item, redact) for item in value]
         case dict():
-            return {key: _without_secrets(item, redact) for key, item in value.items()}
+            return {redact(key): _without_secrets(item, redact) for key, item in value.items()}
     return value
 
 

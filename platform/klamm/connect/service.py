@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from klamm.connect.cluster import Elsewhere
+from klamm.connect.config_redaction import unhide
 from klamm.connect.definitions import CONNECTOR_CLASS
 from klamm.connect.errors import AlreadyExists, Forbidden, NotFound, RequestError, Starting
 from klamm.connect.kafka_log import LogError
@@ -30,6 +31,7 @@ from klamm.connect.stores import (
     target_state_record,
     task_records,
 )
+from klamm_base.redaction import HIDDEN
 
 log = logging.getLogger(__name__)
 
@@ -103,21 +105,26 @@ class ConnectService(PluginService):
         return self._info(name, checked)
 
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
-        """PUT config: whether the connector is new, and what it is now."""
+        """PUT config: whether the connector is new, and what it is now. What is [hidden] stays as it is."""
         await self._runtime.cluster.require_leader()
-        checked = await self.checked(name, config)
-        async with self._runtime.config_lock:
-            before = self._runtime.configs.config(name)
-            await self._runtime.write_config([connector_record(name, checked)])
-        _log_change(name, before, checked)
-        return before is None, self._info(name, checked)
+        hides = HIDDEN in config.values()
+        while True:
+            base = self._runtime.configs.config(name)
+            checked = await self.checked(name, unhide(config, base or {}))
+            async with self._runtime.config_lock:
+                before = self._runtime.configs.config(name)
+                # Checking takes a moment: a password that another request set meanwhile stays.
+                if not hides or before == base:
+                    await self._runtime.write_config([connector_record(name, checked)])
+                    _log_change(name, before, checked)
+                    return before is None, self._info(name, checked)
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
-        """PATCH config: set keys, or remove them with null."""
+        """PATCH config: set keys, or remove them with null. What is [hidden] stays as it is."""
         await self._runtime.cluster.require_leader()
         while True:
             base = self.config(name)
-            changed: dict[str, str | None] = {**base, **patch}
+            changed: dict[str, str | None] = {**base, **unhide(patch, base)}
             checked = await self.checked(name, {k: v for k, v in changed.items() if v is not None})
             async with self._runtime.config_lock:
                 # Checking takes a moment: what another request wrote meanwhile must not be undone.

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
+from klamm.connect.cluster import SIGNED_FROM
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Forbidden
+from klamm.connect.rest.answer_headers import Cors
 from klamm.connect.rest.authentication import Authenticator, UsersFile
-from klamm.connect.rest.callers import CALLER, demand
+from klamm.connect.rest.callers import CALLER, STILL, demand
 from klamm.connect.rest.endpoint import Access, Endpoint, Handler
 from klamm.connect.rest.http import error_response
 from klamm.connect.rest.jaas_login import jaas_file, login_of
+from klamm.connect.rest.keys import SERVICE
+from klamm.connect.rest.settings import is_basic_auth
 from klamm_base.errors import ConfigError
 
 DENIED: Final = "User cannot access the resource."  # Kafka's words
+UNSIGNED: Final = (
+    "This worker's group speaks an older protocol, whose requests between workers are not signed; with rest.auth.file they "
+    "are refused until every worker speaks connect.protocol=sessioned"
+)
+FOREIGN: Final = (
+    "The request comes from a page of another site; access.control.allow.origin says which sites may send any"
+)
+_READS: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 _CHALLENGE: Final = 'Basic realm="Kafka Connect", charset="UTF-8"'
 
 
 def authenticator(config: WorkerConfig) -> Authenticator | None:
     """Who is asked for credentials by what; None: nobody is. Raises ConfigError."""
-    path, extensions = config["rest.auth.file"], config["rest.extension.classes"]
-    if path and extensions:
+    path, kafkas = config["rest.auth.file"], has_basic_auth(config)
+    if path and kafkas:
         raise ConfigError(
-            "rest.auth.file and rest.extension.classes are both set: one of them says who may come in",
+            "rest.auth.file and BasicAuthSecurityRestExtension in rest.extension.classes are both set: one of them "
+            "says who may come in",
             key="rest.auth.file",
         )
     if path:
         return UsersFile(Path(path))
-    if extensions:
+    if kafkas:
         return login_of(jaas_file(config["rest.auth.jaas.file"]))
     return None
 
 
-def access_check(asks: Authenticator, endpoints: Iterable[Endpoint], *, open_too: bool) -> Middleware:
-    """The middleware. With `open_too` endpoints for everybody need credentials as well, as with Kafka's extension.
+def has_basic_auth(config: WorkerConfig) -> bool:
+    """Whether Kafka's extension for basic auth is configured."""
+    return any(is_basic_auth(name) for name in config["rest.extension.classes"])
+
+
+def access_check(
+    asks: Authenticator,
+    endpoints: Iterable[Endpoint],
+    *,
+    open_too: bool,
+    others: Callable[[web.Request], Access | None] = lambda _request: None,
+) -> Middleware:
+    """The middleware. `others` says the access of what is no endpoint (None: there is no such path). With `open_too` endpoints for everybody need credentials as well, as with Kafka's extension.
 
     Paths that there are not, and OPTIONS (a browser sends it without credentials before its request), pass.
     """
@@ -47,19 +72,54 @@ def access_check(asks: Authenticator, endpoints: Iterable[Endpoint], *, open_too
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = by_handler.get(request.match_info.handler)
-        if endpoint is None or endpoint.access is Access.WORKER:
+        access = endpoint.access if endpoint is not None else _unless_options(request, others)
+        if access is None:
             return await handler(request)
-        if endpoint.access is Access.OPEN and not open_too:
+        if access is Access.WORKER:
+            if not open_too and not _signed(request):
+                return error_response(403, UNSIGNED)
             return await handler(request)
-        caller = await asks.authenticate(request.headers.get(hdrs.AUTHORIZATION))
+        if access is Access.OPEN and not open_too:
+            return await handler(request)
+        ask = partial(asks.authenticate, request.headers.get(hdrs.AUTHORIZATION))
+        caller = await ask()
         if caller is None:
             return error_response(401, DENIED, {str(hdrs.WWW_AUTHENTICATE): _CHALLENGE})
-        request[CALLER] = caller
+        request[CALLER], request[STILL] = caller, ask
         try:
-            if endpoint.access in {Access.VIEW, Access.OPERATE, Access.ADMINISTER}:
-                demand(request, endpoint.access, request.match_info.get("connector"))
+            if access in {Access.VIEW, Access.OPERATE, Access.ADMINISTER}:
+                demand(request, access, request.match_info.get("connector"))
         except Forbidden as e:
             return error_response(e.status, str(e))
+        return await handler(request)
+
+    return check
+
+
+def _unless_options(request: web.Request, others: Callable[[web.Request], Access | None]) -> Access | None:
+    return None if request.method == hdrs.METH_OPTIONS else others(request)
+
+
+def _signed(request: web.Request) -> bool:
+    """Whether requests between workers are signed: in a group of an older protocol they are not, and anybody's pass."""
+    group = request.app[SERVICE].runtime.cluster.group
+    return group is None or group.protocol_version >= SIGNED_FROM
+
+
+def foreign_pages(cors: Cors | None) -> Middleware:
+    """Refuse what a page of another site has a browser send, unless CORS allows that site.
+
+    A worker that asks nobody who they are trusts who reaches it, and a browser reaches loopback for everybody. JSON is
+    asked for first (a preflight); requests without a body, such as a restart, are sent at once.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        foreign = request.headers.get("Sec-Fetch-Site", "").lower() == "cross-site"
+        if foreign and request.method not in _READS:
+            origin = request.headers.get(hdrs.ORIGIN, "")
+            if cors is None or not cors.allows(origin):
+                return error_response(403, FOREIGN)
         return await handler(request)
 
     return check

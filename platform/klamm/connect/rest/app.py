@@ -20,14 +20,14 @@ from klamm.connect.rest import (
     shapes,
     watching,
 )
-from klamm.connect.rest.endpoint import BOOLEAN, Access, Endpoint, Handler, Query
+from klamm.connect.rest.endpoint import BOOLEAN, NUMBER, Access, Endpoint, Handler, Query
 from klamm.connect.rest.forwarding import forwarding
 from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
 from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, SERVICE
 from klamm.connect.service import ConnectService
 
 CONNECTOR: Final = "/connectors/{connector}"
-TASK: Final = CONNECTOR + r"/tasks/{task:\d+}"
+TASK: Final = CONNECTOR + "/tasks/{task:" + NUMBER + "}"
 PLUGIN: Final = "/connector-plugins/{plugin}"
 LOGGER: Final = "/admin/loggers/{logger}"
 
@@ -180,8 +180,8 @@ def make_app(
     app[ADVERTISED] = advertised
     app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
-    if any(endpoint.admin for endpoint in endpoints):
-        service.runtime.on_logger_level = lambda told: loggers.obey(app, told)
+    # With admin.listeners the application that serves them is made last, and its times of change count.
+    service.runtime.on_logger_level = lambda told: loggers.obey(app, told)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, []).append(endpoint)

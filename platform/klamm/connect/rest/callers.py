@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
@@ -12,6 +13,20 @@ from klamm.connect.rest.roles import Caller
 
 CALLER: Final = "klamm.caller"
 """Where the access check leaves the Caller in a request; without one everybody may do everything."""
+
+STILL: Final = "klamm.still"
+"""Where it leaves what asks again who the caller is, for answers that go on."""
+
+
+async def still_known(request: web.Request) -> bool:
+    """Whether the caller of an answer that goes on may still come in; their rights are those of now."""
+    ask: Callable[[], Awaitable[Caller | None]] | None = request.get(STILL)
+    if ask is None:
+        return True
+    caller = await ask()
+    if caller is not None:
+        request[CALLER] = caller
+    return caller is not None
 
 
 def may_view(request: web.Request, connector: str) -> bool:

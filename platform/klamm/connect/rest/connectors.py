@@ -40,19 +40,13 @@ def _flag(request: web.Request, name: str) -> bool:
 
 
 async def _shown(request: web.Request, info: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a connector or task, its passwords hidden."""
+    """What is known of a connector, its passwords hidden."""
     return {**info, "config": await request.app[SERVICE].redaction.hide(info["config"])}
 
 
 async def _created(request: web.Request, body: dict[str, Any]) -> web.Response:
     location = f"{request.app[ADVERTISED]}/connectors/{quote(body['name'], safe='/')}"
     return json_response(await _shown(request, body), 201, {hdrs.LOCATION: location})
-
-
-def _unhidden(request: web.Request, config: dict[str, str | None]) -> dict[str, str | None]:
-    """A config for the connector in the path, with its stored passwords for what came back as [hidden]."""
-    stored = request.app[SERVICE].runtime.configs.config(_name(request)) or {}
-    return unhide(config, stored)
 
 
 async def list_connectors(request: web.Request) -> web.Response:
@@ -124,14 +118,14 @@ async def get_config(request: web.Request) -> web.Response:
 
 async def put_config(request: web.Request) -> web.Response:
     """Set a connector's configuration; 201 when that makes it."""
-    config = _unhidden(request, as_config(await read_json(request, exact_numbers=True), "The body"))
+    config = as_config(await read_json(request, exact_numbers=True), "The body")
     created, info = await request.app[SERVICE].put_config(_name(request), config)
     return await _created(request, info) if created else json_response(await _shown(request, info))
 
 
 async def patch_config(request: web.Request) -> web.Response:
     """Set some keys of a configuration, or remove them with null."""
-    patch = _unhidden(request, as_config(await read_json(request, exact_numbers=True), "The body"))
+    patch = as_config(await read_json(request, exact_numbers=True), "The body")
     return json_response(
         await _shown(request, await request.app[SERVICE].patch_config(_name(request), patch))
     )
@@ -144,8 +138,11 @@ async def get_status(request: web.Request) -> web.Response:
 
 async def get_tasks(request: web.Request) -> web.Response:
     """List a connector's tasks with their configurations."""
-    tasks = request.app[SERVICE].tasks(_name(request))
-    return json_response([await _shown(request, task) for task in tasks])
+    service, name = request.app[SERVICE], _name(request)
+    tasks, config = service.tasks(name), service.config(name)
+    # A task's configuration need not name the plugin that says which of its keys are passwords.
+    shown = [{**task, "config": await service.redaction.hide(task["config"], config)} for task in tasks]
+    return json_response(shown)
 
 
 async def get_task_status(request: web.Request) -> web.Response:
@@ -233,8 +230,3 @@ def _offset(index: int, entry: Any) -> tuple[dict[str, Any] | None, dict[str, An
 async def reset_offsets(request: web.Request) -> web.Response:
     """Reset all offsets of a stopped connector."""
     return json_response({"message": await request.app[SERVICE].offsets.reset(_name(request))})
-
-
-async def internal(request: web.Request) -> web.Response:
-    """Workers sign what they send to each other; there is one worker, so nobody has a signature."""
-    raise BadRequest("Internal request missing required signature")

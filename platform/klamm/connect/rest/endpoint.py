@@ -11,6 +11,9 @@ from aiohttp import web
 
 REQUEST_TIMEOUT_S: Final = 90.0  # Kafka's
 
+NUMBER: Final = "[0-9]{1,9}"
+"""What a task's number looks like in a path: all others, as in Kafka, are none."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -64,7 +67,7 @@ class Endpoint:
     @property
     def template(self) -> str:
         """The path as OpenAPI writes it: without the pattern of a parameter."""
-        return self.path.replace(r":\d+", "")
+        return self.path.replace(f":{NUMBER}", "")
 
 
 BOOLEAN: Final = ("true", "false")

@@ -17,6 +17,7 @@ from yarl import URL
 from klamm.connect.errors import Conflict, RequestError, RequestTarget
 from klamm.connect.kafka_log import LogError
 from klamm.connect.rest.endpoint import Handler
+from klamm.connect.rest.http import shown_path
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
 
@@ -61,7 +62,7 @@ async def forwarding(request: web.Request, handler: Handler) -> web.StreamRespon
 
 def _next_hop(request: web.Request, target: RequestTarget) -> str:
     if request.query.get("forward", "true").lower() != "true":
-        log.error("%s %s did not find its worker within two hops", request.method, request.path)
+        log.error("%s %s did not find its worker within two hops", request.method, shown_path(request))
         raise Conflict(
             "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
         ) from None
@@ -76,16 +77,17 @@ async def _send(request: web.Request, url: str) -> web.Response:
     runtime = request.app[SERVICE].runtime
     query = [(k, v) for k, v in request.query.items() if k != "forward"]
     query.append(("forward", "false" if "forward" in request.query else "true"))
-    raw_path = request.raw_path.partition("?")[0]
-    address = URL(url.rstrip("/") + raw_path, encoded=True).with_query(query)
+    # Not raw_path: of a request in absolute form, as proxies send them, that is a whole address.
+    address = URL(url.rstrip("/") + request.rel_url.raw_path, encoded=True).with_query(query)
     headers = {name: request.headers[name] for name in _SENT if name in request.headers}
     async with runtime.cluster.http().request(
         request.method,
         address,
         data=await _body(request) or None,
         headers=headers,
-        # Without a body there is no type of it either: Kafka's workers refuse aiohttp's (415).
-        skip_auto_headers=(hdrs.CONTENT_TYPE,),
+        # Without a body there is no type of it either: Kafka's workers refuse aiohttp's (415). And an answer that was
+        # encoded for us would be passed on without saying so.
+        skip_auto_headers=(hdrs.CONTENT_TYPE, hdrs.ACCEPT_ENCODING),
         allow_redirects=False,
         timeout=aiohttp.ClientTimeout(total=INSTALL_S if _installs(request) else TIMEOUT_S),
     ) as answer:
@@ -101,7 +103,7 @@ async def _send(request: web.Request, url: str) -> web.Response:
 
 
 def _installs(request: web.Request) -> bool:
-    return request.method == "POST" and request.path == "/connector-plugins"
+    return request.method == "POST" and request.path.rstrip("/") == "/connector-plugins"
 
 
 async def _body(request: web.Request) -> bytes:

@@ -27,6 +27,9 @@ from klamm_base.errors import KlammError
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 4 << 20  # a connector config is kilobytes; offsets of many partitions may be more
+_NO_BODY: Final = "The request has no body; a JSON object is needed"
+_METHODS: Final = frozenset(hdrs.METH_ALL)
+_SHOWN_MAX: Final = 200
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
@@ -48,25 +51,38 @@ async def read_json(request: web.Request, *, exact_numbers: bool = False) -> Any
 
     With `exact_numbers`, numbers come as the text that was sent: config values are strings.
     """
-    if request.content_type not in {"application/json", "application/octet-stream"}:
+    if request.content_type != "application/json":
+        # As Kafka does, and not for form alone: browsers send other types across sites without asking first.
+        if hdrs.CONTENT_TYPE not in request.headers and not await request.read():
+            raise BadRequest(_NO_BODY)
         raise web.HTTPUnsupportedMediaType
     try:
         text = await request.text()
-    except (UnicodeDecodeError, LookupError) as e:
+    except (UnicodeError, LookupError) as e:
         raise BadRequest(f"The body is not text in {request.charset or 'utf-8'}: {e}") from None
     if not text.strip():
-        raise BadRequest("The request has no body; a JSON object is needed")
+        raise BadRequest(_NO_BODY)
     numbers: dict[str, Any] = {"parse_int": str, "parse_float": str} if exact_numbers else {}
     try:
-        value = json.loads(text, **numbers)
+        value = json.loads(text, parse_constant=_refuse, **numbers)
         orjson.dumps(value)  # half a surrogate pair or a number beyond 64 bits could never be stored
     except json.JSONDecodeError as e:
         raise BadRequest(f"The body is not JSON: {e.msg} (line {e.lineno}, column {e.colno})") from None
     except RecursionError:
         raise BadRequest("The body is not usable JSON: it is nested too deeply") from None
-    except TypeError as e:
+    except (TypeError, ValueError) as e:  # an integer of thousands of digits is the latter
         raise BadRequest(f"The body is not usable JSON: {e}") from None
     return value
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON's")
+
+
+def shown_path(request: web.Request) -> str:
+    """The path for a log: as it was sent, without decoded line ends, and not all of a long one."""
+    path = request.rel_url.raw_path
+    return path if len(path) <= _SHOWN_MAX else f"{path[:_SHOWN_MAX]}…"
 
 
 def as_config(value: Any, what: str) -> dict[str, str | None]:
@@ -117,7 +133,8 @@ def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
             answer = error_response(answer.status, message, answer.headers)
         path = endpoint.template if endpoint is not None else "other"
         seconds = time.monotonic() - began if timeout_s else None
-        service.requests.note(request.method, path, answer.status, seconds)
+        method = request.method if request.method in _METHODS else "other"
+        service.requests.note(method, path, answer.status, seconds)
         return answer
 
     return check
@@ -145,10 +162,10 @@ async def _answered(request: web.Request, handler: Handler, timeout_s: float) ->
     except TimeoutError:
         return Failed(500, f"Request timed out after {timeout_s:g} s")
     except KlammError as e:
-        log.error("%s %s: %s", request.method, request.path, e)  # noqa: TRY400 - a sentence, no bug
+        log.error("%s %s: %s", request.method, shown_path(request), e)  # noqa: TRY400 - a sentence, no bug
         return Failed(500, str(e))
     except Exception as e:
-        log.exception("%s %s", request.method, request.path)
+        log.exception("%s %s", request.method, shown_path(request))
         return Failed(500, f"{type(e).__name__} (the worker's log has the details)")
 
 
@@ -172,6 +189,8 @@ def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
+        if endpoint is None and request.method != hdrs.METH_OPTIONS:
+            return await handler(request)  # no such path, or an extension's, which answers what it likes
         produced = endpoint.produces if endpoint is not None else "application/json"
         if request.match_info.http_exception is None and not accepts(
             request.headers.get(hdrs.ACCEPT, ""), produced

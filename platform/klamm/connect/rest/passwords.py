@@ -47,7 +47,8 @@ def new_token() -> tuple[str, str]:
 
 
 def token_digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    """Of any text: headers that are no UTF-8 come with half surrogates."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def _parts(stored: str) -> tuple[int, int, int, bytes, bytes]:

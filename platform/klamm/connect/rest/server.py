@@ -18,10 +18,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from klamm.connect.config import WorkerConfig
-from klamm.connect.rest.access import access_check, authenticator
+from klamm.connect.rest.access import access_check, authenticator, foreign_pages, has_basic_auth
 from klamm.connect.rest.answer_headers import HEADERS_CONFIG, Cors, answer_headers, parse_rules
 from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS, make_app
 from klamm.connect.rest.endpoint import Endpoint
+from klamm.connect.rest.extensions import Extensions
 from klamm.connect.rest.metrics import families
 from klamm.connect.rest.settings import HTTPS_PREFIX, Listener, parse_listeners, tls_properties
 from klamm.connect.service import ConnectService
@@ -32,6 +33,8 @@ from klamm_base.tls import TlsSettings
 log = logging.getLogger(__name__)
 
 SHUTDOWN_S: Final = 2.0
+IDLE_S: Final = 30.0
+"""A connection without a request is closed after so long, as Jetty does."""
 BACKLOG: Final = 128
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 ADMIN_PREFIX: Final = "admin.listeners.https."
@@ -49,6 +52,7 @@ class RestServer:
         self._asks = authenticator(config)
         if self._asks is not None:
             self._warn_of_clear_text()
+        self._extensions = Extensions(config)
         self._tls = _context(config, self._listeners, HTTPS_PREFIX)
         self._admin_tls = _context(config, self._admin or [], ADMIN_PREFIX)
         self._sockets: list[tuple[Listener, socket.socket]] = []
@@ -99,7 +103,8 @@ class RestServer:
         """Serve."""
         separate = self._admin is not None and not self._admin_shares
         usual = tuple(e for e in ENDPOINTS_OF_WORKERS if not (separate and e.admin))
-        await self._serve(service, usual, self._sockets, self._tls)
+        self._extensions.register(service, str(self.advertised), ENDPOINTS_OF_WORKERS)
+        await self._serve(service, usual, self._sockets, self._tls, extended=True)
         if self._admin_sockets:
             admin = tuple(e for e in ENDPOINTS_OF_WORKERS if e.admin)
             await self._serve(service, admin, self._admin_sockets, self._admin_tls)
@@ -114,6 +119,7 @@ class RestServer:
         if self._metrics is not None:
             self._metrics.close()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))
+        await self._extensions.close()
         self.close()
 
     def close(self) -> None:
@@ -126,20 +132,28 @@ class RestServer:
         endpoints: tuple[Endpoint, ...],
         sockets: list[tuple[Listener, socket.socket]],
         tls: ssl.SSLContext | None,
+        *,
+        extended: bool = False,
     ) -> None:
-        config = self._config
-        checks: list[Middleware] = []
-        if self._asks is not None:
-            kafkas = bool(config["rest.extension.classes"])
-            checks.append(access_check(self._asks, endpoints, open_too=kafkas))
-        app = make_app(service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner)
-        rules = parse_rules(config[HEADERS_CONFIG] or "")
+        """One application on these sockets. `extended`: with the paths of extensions; their middlewares are in all."""
+        config, extensions = self._config, self._extensions
         origins = config["access.control.allow.origin"]
         cors = Cors(origins, config["access.control.allow.methods"] or "") if origins else None
+        checks: list[Middleware] = [foreign_pages(cors)]
+        if self._asks is not None:
+            kafkas = has_basic_auth(config)
+            checks.append(
+                access_check(self._asks, endpoints, open_too=kafkas, others=extensions.access_of)
+            )
+        checks += extensions.middlewares(endpoints)
+        app = make_app(service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner)
+        if extended:
+            extensions.mount(app)
+        rules = parse_rules(config[HEADERS_CONFIG] or "")
         if rules or cors:
             app.on_response_prepare.append(answer_headers(rules, cors))
         settings: dict[str, Any] = {"access_log": None, "handle_signals": False, "logger": _http_log()}
-        runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, **settings)
+        runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S, **settings)
         await runner.setup()
         self._runners.append(runner)
         for listener, taken in sockets:

@@ -11,14 +11,16 @@ import orjson
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest
-from klamm.connect.events import KINDS, Event
-from klamm.connect.rest.callers import may_view
+from klamm.connect.events import KINDS, Event, Listener
+from klamm.connect.rest.callers import may_view, still_known
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.rest.metrics import families
 from klamm_base.metrics_text import CONTENT_TYPE, lines
 
 KEEP_ALIVE_S: Final = 15.0
 """A comment is sent after so long without an event: proxies close what is silent, and a dead peer shows."""
+WRITE_S: Final = 30.0
+"""A client that does not read for so long is given up: its place is another's."""
 LISTENERS_MAX: Final = 100
 _LINES_A_SLICE: Final = 250
 _COMMENT: Final = b":\n\n"
@@ -44,25 +46,39 @@ async def get_events(request: web.Request) -> web.StreamResponse:
         await response.prepare(request)
         if request.method == "HEAD":
             return response
-        await response.write(_COMMENT)
-        events = aiter(listener)
-        upcoming = asyncio.ensure_future(anext(events))
+        await _write(request, response, _COMMENT)
         while True:
-            done, _ = await asyncio.wait({upcoming}, timeout=KEEP_ALIVE_S)
-            if not done:
-                await response.write(_COMMENT)
-                continue
-            try:
-                event = upcoming.result()
-            except StopAsyncIteration:
+            event = await _next(listener)
+            if not await still_known(request):
                 return response
-            upcoming = asyncio.ensure_future(anext(events))
-            if _wanted(request, event, kinds, connectors):
-                await response.write(_frame(event, _visible(request, event)))
-    except ConnectionResetError:
+            if event is None:
+                await _write(request, response, _COMMENT)
+            elif _wanted(request, event, kinds, connectors):
+                await _write(request, response, _frame(event, _visible(request, event)))
+    except (ConnectionResetError, StopAsyncIteration):
         return response
     finally:
         listener.close()
+
+
+async def _next(listener: Listener) -> Event | None:
+    """None after a while without one. Raises StopAsyncIteration at the end."""
+    try:
+        async with asyncio.timeout(KEEP_ALIVE_S):
+            return await anext(listener)
+    except TimeoutError:
+        return None
+
+
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Raises ConnectionResetError for a client that has gone, or that has long not read."""
+    try:
+        async with asyncio.timeout(WRITE_S):
+            await response.write(data)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not read") from None
 
 
 def _last_id(request: web.Request) -> int | None:
@@ -103,6 +119,8 @@ async def get_metrics(request: web.Request) -> web.StreamResponse:
     """The worker's figures in Prometheus' text format."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     await response.prepare(request)
+    if request.method == "HEAD":
+        return response  # what is written after it would be read as the next answer
     text = lines(families(request.app[SERVICE]))
     while part := "".join(islice(text, _LINES_A_SLICE)):
         await response.write(part.encode())
