@@ -176,10 +176,9 @@ def _callers(d: ConfigDef) -> None:
         "rest.extension.classes",
         Type.LIST,
         [],
-        validator=_extensions,
         importance=Importance.LOW,
-        documentation=f"Kafka's {BASIC_AUTH_EXTENSION}: passwords from the file that the login module KafkaConnect "
-        "of the JAAS file names.",
+        documentation="Extensions of the REST API: Python classes of packages that are installed beside the worker, and Kafka's "
+        f"{BASIC_AUTH_EXTENSION}: passwords from the file that the login module KafkaConnect of the JAAS file names.",
     )
     d.define(
         "rest.auth.jaas.file",
@@ -216,15 +215,9 @@ def _metrics(d: ConfigDef) -> None:
     )
 
 
-def _extensions(name: str, value: Any) -> None:
-    for item in value or ():
-        if (
-            item != BASIC_AUTH_EXTENSION
-            and item.rpartition(".")[2] != BASIC_AUTH_EXTENSION.rpartition(".")[2]
-        ):
-            raise invalid(
-                name, item, f"Java's REST extensions cannot run here; there is {BASIC_AUTH_EXTENSION}"
-            )
+def is_basic_auth(extension: str) -> bool:
+    """Whether this item of `rest.extension.classes` is Kafka's extension for basic auth."""
+    return extension.rpartition(".")[2] == BASIC_AUTH_EXTENSION.rpartition(".")[2]
 
 
 def tls_properties(raw: Mapping[str, str], prefix: str = HTTPS_PREFIX) -> dict[str, str]:
