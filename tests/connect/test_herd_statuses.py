@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
 from support.hand_children import HandChildren, make
+from support.hand_group import HandGroup
 from support.runtime import wait_for
 
 from klamm.connect.assignment import Assignment, everything
@@ -15,24 +16,6 @@ from klamm.connect.runtime import Runtime
 from klamm.connect.stores import Status, connector_record, status_record, task_records
 
 A0, A1 = TaskId("a", 0), TaskId("a", 1)
-
-
-class HandGroup:
-    """A membership in the test's hand."""
-
-    def __init__(self) -> None:
-        self.is_leader, self.leader_url, self.generation = True, "http://me", 5
-        self.alive, self.protocol_version = True, 1
-        self.owners: dict[object, str] = {}
-
-    def owner_url(self, item: str | TaskId) -> str | None:
-        return self.owners.get(item)
-
-    async def members(self) -> Mapping[str, str]:
-        return {}
-
-    def request_rejoin(self, reason: str) -> None:
-        """The test says when the group meets."""
 
 
 @pytest.fixture

@@ -104,10 +104,14 @@ class Herder:
 
     def meet(self, config: ConfigState) -> None:
         """The worker goes to the group: what it holds and knows now is what the others may rely on."""
-        self._view = view(config)
+        self.look(config)
         for task in self._tasks():
             if task.hold in {Hold.NEW, Hold.CALLED}:
                 task.hold = Hold.MET
+
+    def look(self, config: ConfigState) -> None:
+        """What the group is to assign is known to be this: no need to call it for that."""
+        self._view = view(config)
 
     def _tasks(self) -> Iterator[HerdedTask]:
         for found in self._connectors.values():
@@ -366,6 +370,11 @@ class Herder:
         if not same or config.inconsistent(name) or (applied is not None and applied != found.config):
             out.append(WriteTasks(name, tuple(configs), epoch))
         return out
+
+    def awaits(self, name: str, epoch: int) -> bool:
+        """Whether the question that was asked then is still the newest: its answer counts."""
+        found = self._connectors.get(name)
+        return found is not None and found.epoch == epoch
 
     def on_task_configs_delayed(self, name: str, epoch: int, now_ms: int) -> None:
         """The leader could not be told just now (a rebalance): asked again later, with nothing to show."""

@@ -69,14 +69,18 @@ class Place:
         await self._runtime.lose()
 
     async def catch_up(self, offset: int) -> bool:
-        """Read on, and have stopped what must not run any more: others rely on that once the group has met."""
+        """Read on. Before it joins (-1) the worker has stopped what must not run any more: others rely on that once the
+        group has met. What it reads later is no part of that meeting: whose task configs have changed waits for the next.
+        """
         runtime = self._runtime
         try:
             await runtime.config_log.read_to_end(runtime.config["worker.sync.timeout.ms"] / 1000)
         except LogError as e:
             log.warning("the config topic cannot be read to its end: %s", e)
-            return runtime.config_log.consumed >= offset
-        await runtime.meet()
+        if offset < 0:
+            await runtime.meet()
+        else:
+            runtime.herder.look(runtime.configs)
         return runtime.config_log.consumed >= offset
 
 

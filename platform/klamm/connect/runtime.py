@@ -248,8 +248,12 @@ class Runtime:
         """Before this worker goes to its group: what must not run any more has stopped, and its last words are said."""
         self.act_on_changes()
         await self.lanes.stopped()
-        self.herder.meet(self.configs)
         await self.status_board.writer.flush(STATUS_FLUSH_S)
+        self.act_on_changes()
+        while self.lanes.stopping:  # what was read meanwhile stops, too
+            await self.lanes.stopped()
+            self.act_on_changes()
+        self.herder.meet(self.configs)
 
     def assign(self, assignment: Assignment, generation: int) -> None:
         """Run exactly this from now on."""
@@ -264,6 +268,8 @@ class Runtime:
         if self.cluster.is_leader:
             self.status_board.unassign(self.cluster.orphans())
         self.config_writer.assigned(leads=self.cluster.is_leader)
+        if self.cluster.is_leader:
+            self._job(self.config_writer.claim_soon())
         self.cluster.assigned()
         told = {"connectors": sorted(assignment.connectors), "tasks": sorted(map(str, assignment.tasks))}
         self.events.publish(
@@ -445,7 +451,9 @@ class Runtime:
         name, epoch = action.name, action.epoch
         try:
             if self.cluster.is_leader:
-                await self.config_writer.put_task_configs(name, action.configs)
+                await self.config_writer.put_task_configs(
+                    name, action.configs, lambda: self.herder.awaits(name, epoch)
+                )
             else:
                 await self.cluster.send_task_configs(name, action.configs)
         except LeaderBusy as e:

@@ -36,6 +36,8 @@ class StatusBoard:
             return
         if foreign is not None:
             self._heal(target, foreign)
+        elif self._statuses.get(target) is None:
+            self._restore(target)
         self._runtime.announcer.status(target)
 
     def _heal(self, target: Target, foreign: Status) -> None:
@@ -49,6 +51,13 @@ class StatusBoard:
             target, foreign.worker_id, foreign.generation, foreign.state,
         )  # fmt: skip
         self.put(mine)
+
+    def _restore(self, target: Target) -> None:
+        """Another worker has taken a status away that is of something that runs here: it meant what was there before."""
+        mine = self._runtime.herder.shown(target)
+        if mine is not None and self._runtime.cluster.alive:
+            log.info("%s runs here; its status was taken away: corrected", target)
+            self.put(mine)
 
     def unassign(self, targets: Iterable[Target]) -> None:
         """By the leader: nobody runs these, whatever their last worker said."""

@@ -27,6 +27,8 @@ class StatusWriter:
         self._waiting: dict[str, bytes | None] = {}
         self._news = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._term = 0  # counts what `forget` has ended
+        self._flushes: set[asyncio.Task[bool]] = set()
 
     @property
     def waiting(self) -> Mapping[str, bytes | None]:
@@ -41,8 +43,9 @@ class StatusWriter:
         self._news.set()
 
     def forget(self) -> None:
-        """What waits is not written: others have the say by now."""
+        """What waits is not written, nor what is under way and fails: others have the say by now."""
         self._waiting.clear()
+        self._term += 1
 
     async def run(self) -> None:
         while True:
@@ -54,11 +57,12 @@ class StatusWriter:
 
     async def flush(self, timeout_s: float) -> bool:
         """Whether everything that waited could be written in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._once()
-        except TimeoutError:
-            return False
+        # It goes on when the time is over, or the caller is: of what is under way somebody must hear that it failed.
+        writing = asyncio.create_task(self._once(), name="statuses")
+        self._flushes.add(writing)
+        writing.add_done_callback(self._flushes.discard)
+        await asyncio.wait({writing}, timeout=timeout_s)
+        return writing.done() and writing.result()
 
     async def _once(self) -> bool:
         async with self._writing:  # one batch after the other: the order per key
@@ -66,11 +70,12 @@ class StatusWriter:
                 return True
             if not self._may_speak():
                 return False
-            batch, self._waiting = self._waiting, {}
+            batch, self._waiting, term = self._waiting, {}, self._term
             sent = [self._producer.send(self._topic(), key, value) for key, value in batch.items()]
             results = await asyncio.gather(*sent, return_exceptions=True)
             failed = [(k, r) for k, r in zip(batch, results, strict=True) if isinstance(r, BaseException)]
-            for key, error in failed:
+            for key, error in failed if term == self._term else ():
                 log.warning("status %s is written later: %s", key, error)
                 self._waiting.setdefault(key, batch[key])
+                self._news.set()
             return not failed
