@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 
 import pytest
 from support.runtime import Watched, connector_spec, install_plugins, task_spec, wait_for
@@ -144,6 +146,32 @@ async def test_values_that_expire_restart_what_uses_them(action):
         )
         assert vault.asked > asked
     assert props
+
+
+async def test_what_starts_again_for_a_value_does_not_when_the_place_in_the_group_is_lost():
+    """Between its two processes there is none to kill."""
+    async with Guarded() as w:
+        w.secrets._providers["v"] = vault = Vault()
+        vault.configure({"ttl.ms": "300"})
+        await w.supervisor.start_task(task_spec("c", {"db.password": "${v:p:k}"}))
+        await w.wait_state(TASK, State.RUNNING)
+        asked, go_on = threading.Event(), threading.Event()
+        get = vault.get
+
+        def slow(path, keys=None):
+            asked.set()
+            assert go_on.wait(10)
+            return get(path, keys)
+
+        vault.get = slow
+        await wait_for(asked.is_set, lambda: str(w.events))
+        assert not w.supervisor._units
+        try:
+            await w.supervisor.kill_all()
+        finally:
+            go_on.set()
+        await asyncio.sleep(0.3)
+        assert not w.supervisor._units
 
 
 def test_a_provider_may_need_what_one_before_it_keeps(monkeypatch):

@@ -153,6 +153,9 @@ class Supervisor:
 
     async def kill_all(self) -> None:
         """Kill every child at once, without a last word: others may run the same already. Returns when they are gone."""
+        for reload in self._reloads:  # one that is between two processes would start another
+            reload.cancel()
+        await asyncio.gather(*self._reloads, return_exceptions=True)
         units = list(self._units.values())
         for unit in units:
             unit.kill()
