@@ -1,11 +1,15 @@
 """Plugin packages in the config topic: records and what they come to."""
 
+import dataclasses
 import hashlib
+import time
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm.connect.plugin_group import GroupPackages
 from klamm.connect.plugin_records import (
     PART_BYTES,
     PLUGINS,
@@ -15,8 +19,9 @@ from klamm.connect.plugin_records import (
     removal_record,
     wheel_records,
 )
+from klamm.environments.errors import BadRequirement
 from klamm.environments.lock import Lock, LockedPackage, make_lock, merged
-from klamm.environments.store import Record
+from klamm.environments.store import Record, Store
 
 WHEEL = b"wheel" * 300_000
 DIGEST = hashlib.sha256(WHEEL).hexdigest()
@@ -116,3 +121,89 @@ def test_locks_merge_where_no_package_has_two_versions(sets):
         assert Lock.from_json(union.to_json()) == union
     else:
         assert union is None
+
+
+BAD_PARTS = [
+    {"name": "../../etc/cron"},
+    {"name": "acme\n--index-url=http://elsewhere"},
+    {"name": "Acme"},
+    {"version": "1/../../x"},
+    {"version": "1 --pre"},
+    {"version": ""},
+    {"hashes": ["../../x"]},
+    {"hashes": []},
+    {"file": "../acme.whl"},
+    {"file": "acme.whl\n-e ."},
+]
+
+
+@pytest.mark.parametrize("part", BAD_PARTS)
+def test_what_would_leave_its_folder_or_its_line_is_no_package(part, caplog):
+    data = package().to_json()
+    locked = data["lock"]["packages"][0] | part
+    data |= {k: locked[k] for k in ("name", "version")}
+    data["lock"] = {"roots": [f"{locked['name']}=={locked['version']}"], "packages": [locked]}
+    with pytest.raises(BadRequirement):
+        Record.from_json(data)
+    state = PluginRecords()
+    key = f"{PLUGINS}package-{locked['name']}-{locked['version']}"
+    assert state.apply(key, orjson.dumps(data)) is None
+    assert state.packages == {}
+    assert "ignoring record" in caplog.text
+
+
+def test_a_record_speaks_of_the_package_in_its_key_alone(caplog):
+    state = PluginRecords()
+    state.apply(package_record(package("other"))[0], package_record(package())[1])
+    assert state.packages == {}
+    data = package().to_json() | {"version": "2.0"}
+    with pytest.raises(BadRequirement, match=r"the lock of acme==2\.0 is not its own"):
+        Record.from_json(data)
+
+
+def test_a_package_that_is_built_anew_leaves_no_wheel_behind(tmp_path):
+    group = GroupPackages(Store(tmp_path), "g")
+    for record in [*wheel_records("acme.whl", WHEEL), package_record(package())]:
+        group.apply(*record)
+    other = WHEEL + b"!"
+    digest = group._store.wheels.keep("acme.whl", other)
+    written = group.installation(package(digest=digest))
+    for record in written:
+        group.apply(*record)
+    assert group.records.parts.keys() == {digest}
+    assert [key for key, value in written if value is None] == [
+        f"{PLUGINS}wheel-{DIGEST}-{i}" for i in range(3)
+    ]
+    assert [v is None for _, v in group.installation(package(digest=digest))] == [False]  # once more the same
+    assert group.records.packages.keys() == {package_record(package())[0]}
+
+
+async def test_what_another_worker_installs_at_this_moment_is_left_alone(tmp_path):
+    """Two workers of a group with one directory: the package is there before the group's record of it."""
+    store = Store(tmp_path)
+    group = GroupPackages(store, "g")
+    new = dataclasses.replace(package(), installed_ms=int(time.time() * 1000))
+    store._note(new)
+    old = dataclasses.replace(package("left"), installed_ms=1)
+    store._note(old)
+    await group.catch_up({r.root: (r, None) for r in (new, old)})
+    assert store.records() == [new]
+    # The group has it, and then no more.
+    group.apply(*package_record(new))
+    group.apply(*removal_record(new))
+    await group.catch_up({new.root: (new, None)})
+    assert store.records() == []
+
+
+def test_a_package_of_the_group_that_is_gone_here_is_missed(tmp_path):
+    group = GroupPackages(Store(tmp_path), "g")
+    group.apply(*package_record(package()))
+    group.changed.clear()
+    group.check({"acme==1.0": (package(), None)})
+    assert not group.changed.is_set()
+    group.check({})
+    assert group.changed.is_set()
+    group.changed.clear()
+    group.errors["acme==1.0"] = "no index"  # it is tried again anyway
+    group.check({})
+    assert not group.changed.is_set()

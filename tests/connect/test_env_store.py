@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -9,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from support.wheels import make_index, make_lib, make_plugin, make_wheel
 
-from klamm.environments import inspection, runtime, wheelhouse
+from klamm.environments import inspection, overlay, runtime, wheelhouse
 from klamm.environments.errors import (
     BadRequirement,
     EnvironmentFailure,
@@ -22,11 +26,13 @@ from klamm.environments.errors import (
     ToolFailure,
     Unresolvable,
 )
-from klamm.environments.lock import Lock
+from klamm.environments.files import discard_unused
+from klamm.environments.lock import Lock, LockedPackage, make_lock
 from klamm.environments.names import requirement
 from klamm.environments.shown import InstalledPlugin
-from klamm.environments.store import Store
+from klamm.environments.store import Record, Store
 from klamm.environments.tools import Pip, Sources, Uv, redacted
+from klamm_base.version import __version__
 
 BACKEND = """
 import zipfile, os
@@ -61,6 +67,7 @@ def make_store(directory, *links):
     return Store(directory, sources=Sources(find_links=tuple(map(str, links)), offline=True), tool=Pip())
 
 
+@pytest.mark.slow
 def test_two_packages_with_different_versions_of_a_library(store):
     new, old = store.records()
     assert (old.root, new.root) == ("acme-old==1.0", "acme-new==2.0")
@@ -79,6 +86,7 @@ def test_two_packages_with_different_versions_of_a_library(store):
     assert sorted(p.name for p in environment.site.glob("*.py")) == ["acme_lib.py", "acme_old.py"]
 
 
+@pytest.mark.slow
 def test_a_lock_names_every_file_by_hash_and_builds_the_same_elsewhere(store, index, tmp_path):
     record = store.record("acme-new")
     lock = Lock.from_json(json.loads(json.dumps(record.lock.to_json())))
@@ -95,6 +103,7 @@ def test_a_lock_names_every_file_by_hash_and_builds_the_same_elsewhere(store, in
     assert built.contents == store.environment(lock).contents
 
 
+@pytest.mark.slow
 def test_a_wheel_that_is_not_what_the_lock_says_is_not_installed(store, tmp_path):
     record = store.record("acme-new")
     other = make_store(tmp_path / "other")
@@ -106,6 +115,7 @@ def test_a_wheel_that_is_not_what_the_lock_says_is_not_installed(store, tmp_path
         other.adopt(record)
 
 
+@pytest.mark.slow
 def test_packages_that_go_together_share_an_environment_and_others_are_told(store, index, tmp_path):
     with pytest.raises(Unresolvable) as raised:
         store.lock_of(["acme-old==1.0", "acme-new==2.0"])
@@ -130,6 +140,7 @@ def test_versions_that_differ_are_resolved_together(store, index):
     assert store.environment(store.record("acme-old").lock) is not None
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path, monkeypatch):
     store = make_store(tmp_path, index)
     record, environment = store.install("acme-broken")
@@ -214,12 +225,14 @@ SLOW = pytest.mark.slow
 WRONG = [
     pytest.param("acme-lib", NoPlugins, "acme-lib==2.0 has no plugins", marks=SLOW),
     pytest.param("acme-nowhere", Unresolvable, "No matching distribution found for acme-nowhere", marks=SLOW),
-    ("acme-old>=2", Unresolvable, "acme-old>=2"),
+    pytest.param("acme-old>=2", Unresolvable, "acme-old>=2", marks=SLOW),
     ("acme=1", BadRequirement, "'=1' is no version specifier; write it like acme-plugin==1.2"),
     ("", BadRequirement, "no package requirement"),
     ("--index-url=http://evil", ToolFailure, "neither a folder with a Python project nor a wheel"),
     ("--pre", BadRequirement, "no package requirement"),
     ("acme @ https://me:pw@host/acme.whl", BadRequirement, "acme @ https://host/acme.whl: get the wheel"),
+    ("acme ; python_version > '3'\n--pre", BadRequirement, "it has control characters in it"),
+    ("acme[x\n-e .]", BadRequirement, "it has control characters in it"),
     ("./nowhere.whl", ToolFailure, "neither a folder with a Python project nor a wheel"),
     pytest.param("/", ToolFailure, "cannot be built", marks=SLOW),
     pytest.param("klamm", Unresolvable, "klamm is a part of Klamm's runtime", marks=SLOW),
@@ -266,6 +279,115 @@ def test_the_overlay_comes_before_site_packages_and_after_the_standard_library(t
     assert done.stdout == f"True {[str(site / 'probe.py'), 'x']}\n"
 
 
+def fake_environment(store, name="half"):
+    """A package with an environment, without any installer."""
+    digest = store.wheels.keep(f"{name}.whl", name.encode())
+    packages = [LockedPackage(name=name, version="1", hashes=(digest,), file=f"{name}.whl")]
+    record = Record(name=name, version="1", request=name, lock=make_lock([name], packages), installed_ms=1)
+    site = store.directory / "environments" / record.lock.id(store.platform) / "site"
+    info = site / f"{name}-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[klamm]\n{name} = {name}\n")
+    (site / f"{name}.py").write_text("")
+    (site.parent / "lock.json").write_text(json.dumps(record.lock.to_json()))
+    contents = {"entry_points": [name], "plugins": [], "broken": [], "klamm": __version__}
+    (site.parent / "contents.json").write_text(json.dumps(contents))
+    store._note(record)
+    return record, site
+
+
+def test_a_kill_while_an_environment_is_removed_leaves_none_that_is_half(tmp_path, monkeypatch):
+    store = make_store(tmp_path)
+    record, site = fake_environment(store)
+
+    def killed(path, **_):
+        found = next(Path(path).rglob("half.py"), None)
+        if found is not None:
+            found.unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.remove("half")
+    after = make_store(tmp_path)
+    assert after.environment(record.lock) is None  # not one without half.py
+    assert not site.exists()
+    after.collect()
+    assert not (tmp_path / "work").exists()
+
+
+def test_who_takes_an_environment_while_it_is_removed_is_told(tmp_path, monkeypatch):
+    store = make_store(tmp_path)
+    _, site = fake_environment(store)
+    flock, removed = fcntl.flock, []
+
+    def remove_first(marker, how):
+        if not removed:
+            removed.append(True)
+            monkeypatch.setattr(fcntl, "flock", flock)
+            store.remove("half")
+        flock(marker, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with pytest.raises(FileNotFoundError):
+        overlay.hold(str(site))
+
+
+def test_an_environment_of_another_user_can_be_held(tmp_path, monkeypatch):
+    _, site = fake_environment(make_store(tmp_path))
+    real = os.open
+
+    def read_only(path, flags, *mode):
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, flags, *mode)
+
+    (site.parent / "in-use").touch()
+    monkeypatch.setattr(os, "open", read_only)
+    overlay.hold(str(site))
+    monkeypatch.undo()
+    assert not discard_unused(site.parent, tmp_path / "work")
+
+
+def test_what_cannot_be_read_of_an_environment_is_looked_at_again(tmp_path, caplog):
+    store = make_store(tmp_path)
+    record, site = fake_environment(store)
+    for text in ("", "[]", json.dumps({"klamm": __version__})):
+        (site.parent / "contents.json").write_text(text)
+        assert make_store(tmp_path).environment(record.lock).contents.entry_points == ("half",)
+    assert "contents.json cannot be read" in caplog.text
+
+
+def test_a_full_disk_is_told_and_changes_nothing(tmp_path, monkeypatch):
+    store = make_store(tmp_path)
+    record, _ = fake_environment(store)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ToolFailure, match=r"cannot be changed: \[Errno 28\] No space left on device"):
+        store.adopt(record)
+    assert store.records() == [record]
+    with pytest.raises(OSError, match="No space left"):
+        store.wheels.keep("x.whl", b"x")
+    assert list(tmp_path.rglob("*.part")) == []
+
+
+def test_a_wheel_that_a_power_loss_has_emptied_is_written_again(tmp_path):
+    wheels = make_store(tmp_path).wheels
+    path = wheels.directory / wheels.keep("x.whl", b"wheel") / "x.whl"
+    path.write_bytes(b"")
+    wheels.keep("x.whl", b"wheel")
+    assert path.read_bytes() == b"wheel"
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            path.unlink()
+            assert len(set(pool.map(lambda _: wheels.keep("x.whl", b"wheel"), range(8)))) == 1
+
+
 def test_an_unreadable_record_is_told_and_hides_nobody(index, tmp_path, caplog):
     store = make_store(tmp_path)
     (tmp_path / "installed").mkdir()
@@ -274,6 +396,7 @@ def test_an_unreadable_record_is_told_and_hides_nobody(index, tmp_path, caplog):
     assert "remove it and install the package again" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_environment_of_another_klamm_is_looked_at_again(store):
     environment = store.environment(store.record("acme-old").lock)
     path = environment.site.parent / "contents.json"
@@ -302,6 +425,7 @@ def test_the_runtime_is_what_klamm_needs_and_no_more():
     assert any(line.startswith("orjson>=") for line in here.ranges)
 
 
+@pytest.mark.slow
 def test_an_environment_in_use_stays_until_it_is_not(store, tmp_path):
     (tmp_path / "sleeper.py").write_text("import time; print('here', flush=True); time.sleep(60)\n")
     record = store.record("acme-old")

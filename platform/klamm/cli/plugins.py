@@ -184,14 +184,15 @@ def _install_here(
 
 
 def _read_lock(path: Path) -> list[Any]:
+    from klamm.environments.errors import BadRequirement
     from klamm.environments.store import Record
 
     try:
         return [Record.from_json(each) for each in json.loads(path.read_text(encoding="utf-8"))["packages"]]
     except OSError as e:
         raise ConfigError(f"{path}: {e.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{path} is not what `klamm plugins lock` writes") from None
+    except (BadRequirement, ValueError, KeyError, TypeError) as e:
+        raise ConfigError(f"{path} is not what `klamm plugins lock` writes: {e}") from None
 
 
 def _rows(store: Store) -> list[dict[str, Any]]:

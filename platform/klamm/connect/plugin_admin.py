@@ -21,8 +21,9 @@ from klamm.connect.placement import Needs, Placement, needs
 from klamm.connect.plugin_group import GroupPackages
 from klamm.connect.plugin_records import LogRecord, decoded_wheel
 from klamm.connect.plugins import PluginRegistry
-from klamm.environments.errors import EnvironmentFailure, NotInstalled
+from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
 from klamm.environments.inspection import Broken
+from klamm.environments.names import wheel_name
 from klamm.environments.shown import InstalledPlugin
 from klamm.environments.store import Environment, Record, Store
 from klamm_base.errors import ConfigError, KlammError
@@ -65,6 +66,7 @@ class PluginAdmin:
         self._stamp: tuple[int, int] | None = None
         self._group = GroupPackages(store, group)
         self._changing = asyncio.Lock()
+        self._joining = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
     # What is there
@@ -84,6 +86,7 @@ class PluginAdmin:
             return
         self._installed = await asyncio.to_thread(self._read_store)
         self._stamp = stamp
+        self._group.check(self._installed)
         rows = list(self._beside)
         for record, environment in self._installed.values():
             if environment is not None:
@@ -130,7 +133,8 @@ class PluginAdmin:
         if len(wanted.packages) == 1:
             environment = self._installed[wanted.packages[0]][1]
         if environment is None:
-            environment = await asyncio.to_thread(self._joint, wanted.packages)
+            async with self._joining:  # others wait here, and not in threads that everybody needs
+                environment = await asyncio.to_thread(self._joint, wanted.packages)
         return Placement(site=str(environment.site), entry_points=wanted.entry_points)
 
     async def _needs(self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool) -> Needs:
@@ -162,26 +166,29 @@ class PluginAdmin:
         request, wheel = _read_spec(spec)
         async with self._changing:
             try:
-                if wheel is None:
-                    path = None
-                else:
-                    digest = await asyncio.to_thread(self._store.wheels.keep, request, wheel)
-                    path = self._store.wheels.directory / digest / request
-                record, environment = await asyncio.to_thread(
-                    self._store.install, request, path=path, group=self._group.id
-                )
+                record, environment = await asyncio.to_thread(self._install, request, wheel)
             except KlammError as e:
                 raise BadRequest(f"{request}: {e}") from e
             if record.group is not None:
                 try:
                     await self._publish(await asyncio.to_thread(self._group.installation, record))
                 except BaseException:
-                    # What the others do not know of is not installed here either.
+                    # What the others do not know of is not installed here either; what they know of comes back.
                     await asyncio.to_thread(self._group.take_back, record)
+                    self._group.changed.set()
                     raise
             await self.look()
         log.info("plugin package %s is installed in the environment %s", record.root, environment.id)
         return self._shown(record, environment)
+
+    def _install(self, request: str, wheel: bytes | None) -> tuple[Record, Environment]:
+        path = None
+        if wheel is not None:
+            try:
+                path = self._store.wheels.directory / self._store.wheels.keep(request, wheel) / request
+            except OSError as e:
+                raise ToolFailure(f"it cannot be kept in {self._store.directory}: {e}") from e
+        return self._store.install(request, path=path, group=self._group.id)
 
     async def remove(self, name: str, version: str | None = None) -> InstalledPlugin:
         """Remove a package from the whole group. Raises NotFound, Conflict while a connector uses it."""
@@ -270,6 +277,10 @@ def _read_spec(spec: Mapping[str, Any] | str) -> tuple[str, bytes | None]:
         raise BadRequest(
             f"file must be a wheel's name, such as acme_klamm-1.0-py3-none-any.whl, not {file!r}"
         )
+    try:
+        wheel_name(Path(file))
+    except BadRequirement as e:
+        raise BadRequest(f"file: {e}") from None
     try:
         return file, decoded_wheel(spec["wheel"])
     except ValueError as e:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 30.0  # a package that could not be built here (an index that is away) is tried again
 COLLECT_S: Final = 600.0  # environments that no process uses any more go so much later
+PUBLISH_MS_MAX: Final = (
+    120_000  # from a package's installation to its record in the config topic, at the worst
+)
 
 Installed = Mapping[str, tuple[Record, Environment | None]]
 """By `name==version`: what is installed on this machine, and its environment if it is built."""
@@ -45,6 +49,7 @@ class GroupPackages:
         self.caught_up = asyncio.Event()  # all that can be built here is built
         self.caught_up.set()
         self._store = store
+        self._gone: set[str] = set()  # packages of which the group has said that it has them no more
 
     @property
     def wait_s(self) -> float:
@@ -53,7 +58,9 @@ class GroupPackages:
 
     def apply(self, key: str, value: bytes | None) -> None:
         """A record of the config topic under `plugin_records.PLUGINS`."""
+        before = {p.root for p in self.records.packages.values()}
         wheel = self.records.apply(key, value)
+        self._gone = (self._gone | before) - {p.root for p in self.records.packages.values()}
         if wheel is not None:
             try:
                 self._store.wheels.keep(wheel.file, wheel.data)
@@ -75,7 +82,8 @@ class GroupPackages:
                     "workers of the group: put it into a package index and install it from there"
                 )
             found += wheel_records(package.file, data)
-        return [*found, package_record(record)]
+        # The wheel of a package that was built anew takes the place of the one before.
+        return [*found, package_record(record), *self.records.orphans(record, record)]
 
     def removal(self, record: Record) -> list[LogRecord]:
         """The records that take a package from the group, with the wheels that only it needs."""
@@ -97,12 +105,24 @@ class GroupPackages:
                 built |= await self._build(package)
             else:
                 self.errors.pop(root, None)
+        now_ms = time.time() * 1000
         for root, (record, _) in installed.items():
-            if self.id is not None and record.group == self.id and root not in wanted:
-                await asyncio.to_thread(self.take_back, record)
-                log.info("plugin package %s is removed, as the group has it no more", root)
-        await asyncio.to_thread(self._store.collect, set(self.records.parts))
+            if self.id is None or record.group != self.id or root in wanted:
+                continue
+            if now_ms - record.installed_ms < PUBLISH_MS_MAX and root not in self._gone:
+                continue  # another worker with this directory has just installed it and is about to say so
+            await asyncio.to_thread(self.take_back, record)
+            log.info("plugin package %s is removed, as the group has it no more", root)
+        try:
+            await asyncio.to_thread(self._store.collect, set(self.records.parts))
+        except KlammError as e:
+            log.warning("what nobody needs is not removed: %s", e)
         return built
+
+    def check(self, installed: Installed) -> None:
+        """Have `catch_up` look again when a package of the group was removed from this machine."""
+        if any(p.root not in installed and p.root not in self.errors for p in self.records.packages.values()):
+            self.changed.set()
 
     async def _build(self, package: Record) -> bool:
         try:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from klamm.environments.errors import BadRequirement
 from klamm.environments.lock import Lock
 from klamm.environments.store import Record as Package
 
@@ -81,7 +82,7 @@ class PluginRecords:
                 return self._wheel(key.removeprefix(_WHEEL), data)
             else:
                 log.error("ignoring record with unknown key %s in the config topic", key)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (BadRequirement, ValueError, KeyError, TypeError, AttributeError) as e:
             log.error("ignoring record %s: %s: %s", key, type(e).__name__, e)  # noqa: TRY400 - no bug of ours
         return None
 
@@ -89,10 +90,13 @@ class PluginRecords:
         """Whether a package needs this wheel."""
         return any(digest in p.hashes for package in self.packages.values() for p in package.lock.packages)
 
-    def orphans(self, without: Package) -> list[LogRecord]:
-        """The records that take away the wheels which only `without` needs."""
-        others = [p.lock for k, p in self.packages.items() if k != _key(without.name, without.version)]
-        kept = _digests(others)
+    def orphans(self, without: Package, instead: Package | None = None) -> list[LogRecord]:
+        """The records that take away the wheels which only `without` needs, or needed where `instead` replaces it."""
+        key = _key(without.name, without.version)
+        kept = _digests([p.lock for k, p in self.packages.items() if k != key])
+        if instead is not None:
+            known = self.packages.get(key)
+            without, kept = known or instead, kept | _digests([instead.lock])
         return [
             (f"{_WHEEL}{digest}-{number}", None)
             for digest in sorted(_digests([without.lock]) - kept)
@@ -103,7 +107,10 @@ class PluginRecords:
         if data is None:
             self.packages.pop(key, None)
         else:
-            self.packages[key] = Package.from_json(data)
+            package = Package.from_json(data)
+            if key != _key(package.name, package.version):
+                raise ValueError(f"it is about {package.root}")
+            self.packages[key] = package
 
     def _wheel(self, part: str, data: Mapping[str, Any] | None) -> Wheel | None:
         digest, _, number = part.rpartition("-")

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from klamm.environments.errors import Unresolvable
+from klamm.environments.errors import BadRequirement, Unresolvable
+from klamm.environments.names import check_pin
 
 _ID_CHARS: Final = 16
+_FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.!+-]{0,254}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +42,19 @@ class LockedPackage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
+        """Raises BadRequirement for what could be no package: its parts stand in paths and installers' lines."""
+        found = cls(
             name=str(data["name"]),
             version=str(data["version"]),
             hashes=tuple(str(h) for h in data["hashes"]),
             file=data.get("file"),
         )
+        check_pin(found.name, found.version)
+        if not found.hashes or not all(map(_SHA256.fullmatch, found.hashes)):
+            raise BadRequirement(f"{found.pin}: hashes must be sha256 in hex, one at least")
+        if found.file is not None and _FILE.fullmatch(found.file) is None:
+            raise BadRequirement(f"{found.pin}: {found.file!r} is no name of a wheel or source archive")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,15 @@ from typing import Final, NamedTuple
 
 from klamm.environments.errors import BadRequirement
 
+_NAME_MAX: Final = 255  # bytes, of most file systems
 _SEPARATORS: Final = re.compile(r"[-_.]+")
 _REQUIREMENT: Final = re.compile(
     r"\s*(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[^\]]*\])?\s*(?P<rest>.*)",
     re.DOTALL,
 )
+# What becomes part of paths, and of the lines that an installer reads.
+_VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._!+-]*[A-Za-z0-9])?", re.ASCII)
+_WHEEL_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.!+]*", re.ASCII)
 _SPECIFIER: Final = re.compile(r"\(?\s*((?:(?:===|==|~=|!=|<=|>=|<|>)\s*[^\s,;()<>=!~]+\s*,?\s*)*)\)?\s*")
 
 
@@ -36,6 +40,8 @@ def canonical(name: str) -> str:
 
 def requirement(text: str) -> Requirement:
     """Read a requirement. Raises BadRequirement."""
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):  # a second line would be an option of the installer's
+        raise BadRequirement(f"{text!r} is no package requirement: it has control characters in it")
     match = _REQUIREMENT.fullmatch(text)
     if match is None:
         raise BadRequirement(f"{text!r} is no package requirement; write it like acme-plugin==1.2")
@@ -53,6 +59,14 @@ def requirement(text: str) -> Requirement:
     return Requirement(name, extras, found[1].strip(), marker.strip(), None)
 
 
+def check_pin(name: str, version: str) -> None:
+    """Raises BadRequirement unless these are the normalised name and the version of a package."""
+    if canonical(name) != name or _REQUIREMENT.fullmatch(name) is None or requirement(name).name != name:
+        raise BadRequirement(f"{name!r} is no normalised name of a package")
+    if _VERSION.fullmatch(version) is None:
+        raise BadRequirement(f"{version!r} is no version of a package")
+
+
 class WheelName(NamedTuple):
     """The package and version in a wheel's file name, as written there but for normalised names."""
 
@@ -63,7 +77,8 @@ class WheelName(NamedTuple):
 def wheel_name(path: Path) -> WheelName:
     """Raises BadRequirement for a name that no wheel can have."""
     parts = path.name.removesuffix(".whl").split("-")
-    if path.suffix != ".whl" or len(parts) not in {5, 6}:
+    fits = len(parts) in {5, 6} and all(map(_WHEEL_PART.fullmatch, parts))
+    if path.suffix != ".whl" or not fits or len(path.name) > _NAME_MAX:
         raise BadRequirement(
             f"{path.name} is no wheel: its name must be name-version-python-abi-platform.whl"
         )

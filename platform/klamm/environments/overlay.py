@@ -8,6 +8,7 @@ Imports nothing of Klamm: what is imported here would not come from the environm
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import runpy
@@ -26,9 +27,20 @@ def lay_over(path: str) -> None:
 
 
 def hold(path: str) -> None:
-    """Lock the environment of this site folder until this process and its forks have ended."""
-    marker = os.open(os.path.join(os.path.dirname(path), IN_USE), os.O_RDWR | os.O_CREAT, 0o644)  # noqa: PTH118, PTH120
+    """Lock the environment of this site folder until this process and its forks have ended.
+
+    FileNotFoundError when it is removed at this moment.
+    """
+    name = os.path.join(os.path.dirname(path), IN_USE)  # noqa: PTH118, PTH120
+    try:
+        marker = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as e:
+        if e.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
+        marker = os.open(name, os.O_RDONLY)  # of another user, or in an image
     fcntl.flock(marker, fcntl.LOCK_SH)
+    if os.fstat(marker).st_ino != os.stat(name).st_ino:  # noqa: PTH116
+        raise FileNotFoundError(errno.ENOENT, "The environment was removed a moment ago", path)
 
 
 def main(argv: list[str]) -> None:

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from klamm.environments import inspection, runtime
-from klamm.environments.errors import EnvironmentFailure, NoPlugins, NotInstalled, ToolFailure
+from klamm.environments.errors import BadRequirement, EnvironmentFailure, NoPlugins, NotInstalled, ToolFailure
+from klamm.environments.files import discard, discard_unused, write_json
 from klamm.environments.inspection import Contents
 from klamm.environments.lock import Lock, merged
 from klamm.environments.names import canonical
@@ -71,7 +72,8 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
+        """Raises BadRequirement, ValueError, KeyError, TypeError for what is no record."""
+        found = cls(
             name=str(data["name"]),
             version=str(data["version"]),
             request=str(data["request"]),
@@ -79,6 +81,9 @@ class Record:
             installed_ms=int(data["installed_ms"]),
             group=data.get("group"),
         )
+        if found.root not in {p.pin for p in found.lock.packages}:
+            raise BadRequirement(f"the lock of {found.root} is not its own")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +130,7 @@ class Store:
                 found.append(Record.from_json(json.loads(path.read_text(encoding="utf-8"))))
             except FileNotFoundError:
                 continue  # removed a moment ago
-            except (ValueError, KeyError, TypeError) as e:
+            except (BadRequirement, ValueError, KeyError, TypeError) as e:
                 log.error("%s cannot be read (%s); remove it and install the package again", path, e)  # noqa: TRY400
         return sorted(found, key=lambda r: (r.name, sort_key(r.version)))
 
@@ -149,16 +154,17 @@ class Store:
         folder = self.directory / "environments" / number
         if known is not None and known.site.is_dir():
             return known
+        site = folder / "site"
         try:
-            data = json.loads((folder / "contents.json").read_text(encoding="utf-8"))
+            contents = _contents_in(folder)
         except FileNotFoundError:
             return None
-        site = folder / "site"
-        if data.pop("klamm") != __version__:  # another Klamm may understand other plugins
+        if contents is None:
             contents = inspection.inspect(site)
-            _write_json(folder / "contents.json", contents.to_json() | {"klamm": __version__})
-        else:
-            contents = Contents.from_json(data)
+            try:
+                _write_contents(folder, contents)
+            except OSError as e:  # somebody else's directory: it is looked at again by the next process
+                log.warning("what is in the environment %s cannot be written down: %s", folder, e)
         found = Environment(id=number, lock=lock, site=site, contents=contents)
         self._loaded[number] = found
         return found
@@ -229,7 +235,7 @@ class Store:
             return Lock.from_json(json.loads(path.read_text(encoding="utf-8")))
         with self._changing(), self._work() as work:
             lock = self._resolver.resolve_together(locks, sources or self._sources, work)
-            _write_json(path, lock.to_json())
+            write_json(path, lock.to_json())
         return lock
 
     def remove(self, name: str, version: str | None = None) -> Record:
@@ -264,21 +270,21 @@ class Store:
         self._resolver.tool.install(
             lock.requirements(self.wheels.directory), folder / "site", sources, work=work
         )
-        _write_json(folder / "lock.json", lock.to_json())
+        write_json(folder / "lock.json", lock.to_json())
         (folder / IN_USE).touch()
         final = self.directory / "environments" / number
         final.parent.mkdir(parents=True, exist_ok=True)
         # Only contents.json makes it complete: it is inspected where it will be used.
-        shutil.rmtree(final, ignore_errors=True)
+        discard(final, work)
         folder.rename(final)
         contents = inspection.inspect(final / "site")
-        _write_json(final / "contents.json", contents.to_json() | {"klamm": __version__})
+        _write_contents(final, contents)
         environment = Environment(id=number, lock=lock, site=final / "site", contents=contents)
         self._loaded[number] = environment
         return environment
 
     def _note(self, record: Record) -> None:
-        _write_json(self._record_path(record), record.to_json())
+        write_json(self._record_path(record), record.to_json())
         os.utime(self.directory / "installed")
 
     def _record_path(self, record: Record) -> Path:
@@ -286,9 +292,10 @@ class Store:
 
     def _forget(self, environment: Environment) -> None:
         self._loaded.pop(environment.id, None)
-        shutil.rmtree(environment.site.parent, ignore_errors=True)
+        discard_unused(environment.site.parent, self._work_folder)
 
     def _collect(self, keep: Set[str] = frozenset()) -> None:
+        shutil.rmtree(self._work_folder, ignore_errors=True)  # of somebody who was killed: we hold the lock
         locks = [r.lock for r in self.records()]
         installed = {root for lock in locks for root in lock.roots}
         wanted = {lock.id(self.platform) for lock in locks}
@@ -296,28 +303,33 @@ class Store:
         for folder in _folders(self.directory / "environments"):
             lock = _lock_in(folder)
             joint = lock is not None and len(lock.roots) > 1 and set(lock.roots) <= installed
-            if folder.name in wanted or joint or not _unused(folder):
+            if folder.name in wanted or joint or not discard_unused(folder, self._work_folder):
                 kept |= {h for p in (lock.packages if lock else ()) for h in p.hashes}
                 continue
             self._loaded.pop(folder.name, None)
-            shutil.rmtree(folder, ignore_errors=True)
         self.wheels.collect(kept)
+
+    @property
+    def _work_folder(self) -> Path:
+        return self.directory / "work"
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """One change at a time, of all processes."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        """One change at a time, of all processes. What the file system refuses is a ToolFailure."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with (self.directory / "lock").open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except OSError as e:
+            raise ToolFailure(f"The plugin directory {self.directory} cannot be changed: {e}") from e
 
     @contextlib.contextmanager
     def _work(self) -> Iterator[Path]:
         """A folder for what is under way, on the same file system."""
-        folder = self.directory / "work"
-        shutil.rmtree(folder, ignore_errors=True)  # of somebody who was killed: we hold the lock
-        folder.mkdir()
-        with tempfile.TemporaryDirectory(dir=folder) as path:
+        shutil.rmtree(self._work_folder, ignore_errors=True)  # of somebody who was killed: we hold the lock
+        self._work_folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._work_folder) as path:
             yield Path(path)
 
 
@@ -332,28 +344,20 @@ def _lock_in(folder: Path) -> Lock | None:
         return None
 
 
-def _unused(folder: Path) -> bool:
-    """Whether no process holds the environment."""
+def _contents_in(folder: Path) -> Contents | None:
+    """What was found in an environment; None when it must be looked at again. Raises FileNotFoundError."""
     try:
-        with (folder / IN_USE).open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except FileNotFoundError:
-        return True
-    return True
+        data = json.loads((folder / "contents.json").read_text(encoding="utf-8"))
+        # Another Klamm may understand other plugins.
+        return Contents.from_json(data) if data["klamm"] == __version__ else None
+    except (ValueError, KeyError, TypeError) as e:
+        log.warning("%s/contents.json cannot be read: %s", folder, e)
+        return None
+
+
+def _write_contents(folder: Path, contents: Contents) -> None:
+    write_json(folder / "contents.json", contents.to_json() | {"klamm": __version__})
 
 
 def _digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _write_json(path: Path, data: Any) -> None:
-    """Whole or not at all, forced to the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

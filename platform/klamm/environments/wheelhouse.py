@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Iterable, Set
 from pathlib import Path
 
+from klamm.environments.files import write_whole
 from klamm.environments.lock import Lock, LockedPackage, wheel_path
 
 # A wheel is there before the package that needs it is noted: another process must not take it for left over.
@@ -29,11 +29,8 @@ class WheelHouse:
         """Keep a wheel; its sha256."""
         digest = hashlib.sha256(data).hexdigest()
         path = self.directory / digest / Path(file).name
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.part")
-            part.write_bytes(data)
-            part.replace(path)
+        if not path.is_file() or _sha256(path) != digest:  # a disk that was full, a power loss
+            write_whole(path, data)
         return digest
 
     def find(self, lock: Lock, folders: Iterable[Path]) -> None:
