@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -21,10 +21,14 @@ from klamm.connect.rest.http import shown_path
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
 
+if TYPE_CHECKING:
+    from klamm.connect.config import WorkerConfig
+
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 90.0
 INSTALL_S: Final = 960.0  # a large plugin package over a slow line
+CONNECT_S: Final = 3.0
 READ_S: Final = 10.0
 UPLOAD_BYTES_MAX: Final = 48 << 20
 """Of a request with a plugin package: a wheel of 32 MiB in base64, and something around it."""
@@ -39,9 +43,7 @@ _RETURNED: Final = frozenset({"content-type", "location", "allow", "www-authenti
 async def forwarding(request: web.Request, handler: Handler) -> web.StreamResponse:
     """See the module. A leader that has died is waited out: the next one gets the request."""
     runtime = request.app[SERVICE].runtime
-    config = runtime.config
-    patience_s = (config["session.timeout.ms"] + config["heartbeat.interval.ms"]) / 1000 + 1
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + _patience_s(runtime.config)
     while True:
         try:
             return await handler(request)
@@ -49,7 +51,7 @@ async def forwarding(request: web.Request, handler: Handler) -> web.StreamRespon
             url = _next_hop(request, target)
         try:
             return await _send(request, url)
-        except aiohttp.ClientConnectorError as e:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as e:
             # Nothing was sent: it may be sent to somebody else.
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not await runtime.cluster.leader_changed(url, left_s):
@@ -58,6 +60,11 @@ async def forwarding(request: web.Request, handler: Handler) -> web.StreamRespon
             raise RequestError(
                 f"IO Error trying to forward REST request: {e or type(e).__name__}; it may have been carried out"
             ) from None
+
+
+def _patience_s(config: WorkerConfig) -> float:
+    """So long it takes until a worker that is gone has been replaced."""
+    return float((config["session.timeout.ms"] + config["heartbeat.interval.ms"]) / 1000 + 1)
 
 
 def _next_hop(request: web.Request, target: RequestTarget) -> str:
@@ -89,7 +96,11 @@ async def _send(request: web.Request, url: str) -> web.Response:
         # encoded for us would be passed on without saying so.
         skip_auto_headers=(hdrs.CONTENT_TYPE, hdrs.ACCEPT_ENCODING),
         allow_redirects=False,
-        timeout=aiohttp.ClientTimeout(total=INSTALL_S if _installs(request) else TIMEOUT_S),
+        timeout=aiohttp.ClientTimeout(
+            total=INSTALL_S if _installs(request) else TIMEOUT_S,
+            # A machine that is gone does not even refuse; who takes its place is known a little later.
+            sock_connect=min(CONNECT_S, _patience_s(runtime.config) / 2),
+        ),
     ) as answer:
         body = await answer.read()
     if request.method not in {"GET", "HEAD"} and answer.status < 400:

@@ -1,0 +1,62 @@
+"""A request for a leader whose machine is gone: nobody refuses the connection, and the next leader gets the request."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from support.hand_children import make
+from support.hand_group import HandGroup
+from support.runtime import NO_BROKER
+
+from klamm.connect.errors import NotTheLeader
+from klamm.connect.rest.forwarding import forwarding
+from klamm.connect.rest.keys import SERVICE
+from klamm.connect.service import ConnectService
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a host that answers nothing: its queue of connections is full, so the kernel drops what comes."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        address = server.getsockname()
+        filling = [socket.socket() for _ in range(4)]
+        for each in filling:
+            each.setblocking(False)
+            each.connect_ex(address)
+        try:
+            yield f"http://127.0.0.1:{address[1]}"
+        finally:
+            for each in filling:
+                each.close()
+
+
+async def test_herd_a_leader_whose_machine_is_gone_is_waited_out(silent: str) -> None:
+    runtime, _ = make(NO_BROKER, **{"session.timeout.ms": "800", "heartbeat.interval.ms": "200"})
+    group = runtime.cluster.group = HandGroup()
+    group.is_leader, group.leader_url = False, silent
+    asked: list[bytes] = []
+
+    async def create(request: web.Request) -> web.Response:
+        asked.append(await request.read())
+        if len(asked) == 1:
+            raise NotTheLeader("Only the leader of the group can do this", silent)
+        return web.json_response({"made": True}, status=201)
+
+    app = web.Application(middlewares=[forwarding])
+    app[SERVICE] = ConnectService(runtime)
+    app.router.add_post("/connectors", create)
+    began = time.monotonic()
+    async with TestClient(TestServer(app)) as client:
+        # By the time that the connection is given up the group has met: this worker leads.
+        group.is_leader = True
+        answer = await client.post("/connectors", data=b'{"name": "a"}')
+        assert (answer.status, await answer.json()) == (201, {"made": True})
+    assert asked == [b'{"name": "a"}'] * 2
+    assert time.monotonic() - began < 2.5
+    await runtime.cluster.close()
+    await runtime.producer.close()
