@@ -175,7 +175,9 @@ class PluginManager:
                 for cls in self._call(hook, name)
                 for desc in _describe(cls, name, value)
             ]
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             self._break(name, e)
             return
         known = {(d.cls, d.type) for d in self._plugins}
@@ -272,7 +274,9 @@ class PluginManager:
         self._loaded.add((entry_point.name, entry_point.value))
         try:
             module = entry_point.load()
-        except (Exception, SystemExit) as e:  # a module that ends the interpreter is broken, too
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # a module that ends the interpreter, or is cancelled, is broken, too
             self._break(entry_point.name, e)
         else:
             self.register(module, entry_point.name, entry_point.value)
@@ -309,6 +313,8 @@ def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise ConnectError(f"{python_name(cls)} does not implement {missing}")
     version = cls.version()
+    if not isinstance(version, str) or not version.strip():
+        raise ConnectError(f"version() of {python_name(cls)} must be a text that is not empty, not {version!r}")
     return [
         PluginDesc(cls=cls, type=kind, version=version, location=location, module=module) for kind in kinds
     ]

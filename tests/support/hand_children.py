@@ -34,7 +34,7 @@ class HandChildren:
         assert method == "list_plugins"
         json, headers = f"{CONVERTERS}.json.JsonConverter", f"{CONVERTERS}.storage.SimpleHeaderConverter"
         rows = [["Src", "source", "1"], [json, "converter", "1"], [headers, "header_converter", "1"]]
-        return {"plugins": rows, "broken": []}
+        return {"plugins": rows, "broken": [], "files": []}
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
         self.runtime.on_event(StateEvent(connector=spec.name, task=None, state=State.RUNNING))

@@ -21,8 +21,8 @@ from klamm.connect.placement import Needs, Placement, needs
 from klamm.connect.plugin_group import GroupPackages
 from klamm.connect.plugin_records import LogRecord, decoded_wheel
 from klamm.connect.plugins import PluginRegistry
+from klamm.connect.plugins_beside import List, PluginsBeside
 from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
-from klamm.environments.inspection import Broken
 from klamm.environments.names import wheel_name
 from klamm.environments.shown import InstalledPlugin
 from klamm.environments.store import Environment, Record, Store
@@ -37,7 +37,7 @@ Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 
 
 class PluginAdmin:
-    """See the module. `list_beside` asks a child for the plugins beside the worker (the call `list_plugins`);
+    """See the module. `list_beside` asks a child for plugins beside the worker (the call `list_plugins`);
     `group` is the worker group for which packages are installed; None: for this machine alone (a standalone worker).
     `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable.
     """
@@ -47,7 +47,7 @@ class PluginAdmin:
         store: Store,
         *,
         group: str | None,
-        list_beside: Callable[[float], Awaitable[Mapping[str, Any]]],
+        list_beside: List,
         configs: Callable[[], Iterable[tuple[str, Mapping[str, str]]]],
         worker: Mapping[str, str],
         publish: Publish,
@@ -55,13 +55,11 @@ class PluginAdmin:
     ) -> None:
         self.registry = PluginRegistry()
         self._store = store
-        self._list_beside = list_beside
+        self._beside = PluginsBeside(list_beside)
         self._configs = configs
         self._worker = worker
         self._publish = publish
         self._on_built = on_built
-        self._beside: list[PluginInfo] = []
-        self._broken_beside: list[Broken] = []
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: tuple[int, int] | None = None
         self._group = GroupPackages(store, group)
@@ -72,11 +70,11 @@ class PluginAdmin:
     # What is there
 
     async def refresh(self, timeout_s: float = 30) -> None:
-        """List what is beside the worker and what is installed. Raises KlammError when a child could not say."""
-        found = await self._list_beside(timeout_s)
-        self._beside = [PluginInfo(*row) for row in found["plugins"]]
-        self._broken_beside = [Broken(*each) for each in found["broken"]]
-        self._stamp = None
+        """List what is beside the worker and what is installed, each only if that has changed. Raises KlammError when
+        no child could say.
+        """
+        if await self._beside.refresh(timeout_s):
+            self._stamp = None
         await self.look()
 
     async def look(self) -> None:
@@ -87,7 +85,7 @@ class PluginAdmin:
         self._installed = await asyncio.to_thread(self._read_store)
         self._stamp = stamp
         self._group.check(self._installed)
-        rows = list(self._beside)
+        rows = list(self._beside.plugins)
         for record, environment in self._installed.values():
             if environment is not None:
                 rows += _infos(record, environment)
@@ -108,7 +106,7 @@ class PluginAdmin:
         shown.sort(key=lambda p: (p.name, p.version))
         beside = [
             InstalledPlugin(name=b.name, version="", request="", state="broken", broken=(b,))
-            for b in self._broken_beside
+            for b in self._beside.broken
         ]
         return shown + beside
 

@@ -186,7 +186,9 @@ class Runtime:
         return PluginAdmin(
             Store(directory_of(values), sources=sources_of(values)),
             group=None if alone else self.config["group.id"],
-            list_beside=lambda timeout_s: self.children.call("list_plugins", {}, timeout_s=timeout_s),
+            list_beside=lambda params, timeout_s: self.children.call(
+                "list_plugins", dict(params), timeout_s=timeout_s
+            ),
             configs=self._connector_configs,
             worker=self.config.for_tasks(),
             publish=self._publish,

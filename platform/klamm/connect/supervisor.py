@@ -165,7 +165,8 @@ class Supervisor:
         """Run one plugin call in a child of its own. Raises PluginCallError; never hangs.
 
         - "list_plugins" {} -> {"plugins": [[class, type, version, names, entry point], ...] (PluginInfo), "broken":
-          [[entry point, error, trace], ...]}: those beside the worker
+          [[entry point, error, trace], ...], "files": sources}: those beside the worker; {"entry_points": [[name,
+          module], ...]}: of these alone
         - "plugin_config" {"plugin": name, "version": range (may be absent)} -> list of config key dicts (Kafka's names: name, type, required,
           default_value, importance, documentation, group, order_in_group, width, display_name, dependents)
         - "validate" {"config": {...}, "worker": {...}} -> {"name": class, "kind", "version", "groups": [...],

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from klamm.connect.channel import Message
@@ -29,11 +31,12 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
     """The whole life of a one-shot child."""
     params = order["params"]
     secrets += secret_values(None, params.get("config", {}), params.get("worker", {}))
-    everything = order["method"] == "list_plugins"
-    plugins = PluginManager.load(None if everything else order["entry_points"])
+    if order["method"] == "list_plugins":
+        control.notify("result", result=list_plugins(params.get("entry_points")))
+        return
+    plugins = PluginManager.load(order["entry_points"])
+    result: Any
     match order["method"]:
-        case "list_plugins":
-            result: Any = {"plugins": [row(d) for d in plugins.plugins()], "broken": [tuple(b) for b in plugins.broken]}
         case "plugin_config":
             result = [definition(key) for key in plugins.find_plugin(params["plugin"]).cls.config()]
         case "validate":
@@ -48,6 +51,18 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
         case method:
             raise ValueError(f"there is no call {method!r}")
     control.notify("result", result=result)
+
+
+def list_plugins(only: Sequence[Sequence[str]] | None) -> dict[str, Any]:
+    """All plugins, or those of these entry points; what is broken; and the source files of what was imported for it."""
+    before = set(sys.modules)
+    plugins = PluginManager.load(only)
+    rows = [row(d) for d in plugins.plugins()]
+    tops = {d.module.partition(".")[0].partition(":")[0] for d in plugins.plugins()}
+    tops |= {d.cls.__module__.partition(".")[0] for d in plugins.plugins()}
+    modules = [sys.modules[name] for name in set(sys.modules) - before if name.partition(".")[0] in tops]
+    files = sorted({file for m in modules if isinstance(file := getattr(m, "__file__", None), str)})
+    return {"plugins": rows, "broken": [tuple(b) for b in plugins.broken], "files": files}
 
 
 def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) -> dict[str, Any]:
