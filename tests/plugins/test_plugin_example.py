@@ -38,19 +38,28 @@ def test_the_package_is_found(environment):
     assert found == [
         ["klamm_example.datagen.DatagenSourceConnector", "source", "1.0.0"],
         ["klamm_example.sqlite_sink.SqliteSinkConnector", "sink", "1.0.0"],
+        ["klamm_example.hide.HideFields", "transformation", "1.0.0"],
     ]
     assert name == "DatagenSourceConnector"
     assert broken == []
 
 
-def test_its_own_tests_pass(environment, tmp_path):
+# Those that start a broker and workers take half a minute.
+ON_WORKER = ["test_example_conformance.py", "test_example_worker.py"]
+ALONE = sorted({p.name for p in (EXAMPLE / "tests").glob("test_*.py")} - {*ON_WORKER})
+
+
+@pytest.mark.parametrize(
+    "files", [ALONE, pytest.param(ON_WORKER, marks=pytest.mark.slow)], ids=["alone", "on a worker"]
+)
+def test_its_own_tests_pass(environment, tmp_path, files):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     out = run(
         *command,
         "-o",
         "pythonpath=",
         f"--rootdir={EXAMPLE}",
-        str(EXAMPLE / "tests"),
+        *(str(EXAMPLE / "tests" / name) for name in files),
         env=environment,
         cwd=tmp_path,
     )

@@ -341,6 +341,7 @@ CONVERTER_PREFIXES: Final = ("key.converter.", "value.converter.", "header.conve
 STORAGE_PREFIXES: Final = ("config.storage.", "offset.storage.", "status.storage.")
 # What a Kafka client needs to reach the broker; it goes to every client and is translated where one is made.
 CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+EXTENSION_PREFIX: Final = "rest.extension."  # an extension's own keys stand below it
 LISTENER_PREFIXES: Final = ("listeners.https.", "admin.listeners.https.")
 CONNECTION_KEYS: Final = frozenset(
     {
@@ -459,7 +460,7 @@ def _warn(name: str, source: str | None) -> None:
     if name in IGNORED:
         log.warning("%s%s has no effect: %s", at, name, IGNORED[name])
     elif name in CONNECTION_KEYS or name.startswith(
-        (f"{PROVIDERS}.", *CLIENT_PREFIXES, *CONVERTER_PREFIXES, *CONNECTION_PREFIXES, *LISTENER_PREFIXES)
+        (f"{PROVIDERS}.", EXTENSION_PREFIX, *CLIENT_PREFIXES, *CONVERTER_PREFIXES, *CONNECTION_PREFIXES, *LISTENER_PREFIXES)
     ):
         return
     elif name.startswith(STORAGE_PREFIXES):

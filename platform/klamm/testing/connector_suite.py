@@ -40,6 +40,11 @@ class Running:
     def halt(self) -> None:
         self.worker.halt(self.name)
 
+    def committed(self) -> list[int]:
+        """The committed offset of each partition that a sink has."""
+        found = self.worker.request("GET", f"/connectors/{self.name}/offsets").body["offsets"]
+        return [each["offset"]["kafka_offset"] for each in found]
+
     def resume(self) -> None:
         self.worker.resume(self.name)
 

@@ -139,8 +139,7 @@ class SinkSuite(SinkConformance):
         running.start(consumer__override__max__partition__fetch__bytes="2048")
         self._arrived(running, BACKLOG)
         running.halt()
-        offsets = running.worker.request("GET", f"/connectors/{running.name}/offsets").body["offsets"]
-        assert [o["offset"]["kafka_offset"] for o in offsets] == [BACKLOG]
+        running.worker.wait(lambda: running.committed() == [BACKLOG], f"commit at {BACKLOG}", running.name)
 
     def test_a_target_that_is_away_is_waited_for(self, running: Running) -> None:
         if self._case.outage is None:

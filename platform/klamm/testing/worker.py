@@ -46,6 +46,7 @@ class Answer(NamedTuple):
 
     status: int
     body: Any
+    headers: Mapping[str, str]
 
     @property
     def message(self) -> str:
@@ -151,10 +152,10 @@ class EmbeddedWorker:
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own URL
         try:
             with _OPENER.open(request, timeout=90) as answer:
-                return Answer(answer.status, _decoded(answer.read()))
+                return Answer(answer.status, _decoded(answer.read()), dict(answer.headers))
         except urllib.error.HTTPError as e:
             with e:
-                return Answer(e.code, _decoded(e.read()))
+                return Answer(e.code, _decoded(e.read()), dict(e.headers))
 
     def create(self, name: str, config: Mapping[str, str]) -> None:
         """Make a connector, or change its configuration. WorkerFailed when it is refused, with the reason."""
@@ -172,7 +173,7 @@ class EmbeddedWorker:
         self.wait_state(name, "PAUSED")
 
     def halt(self, name: str) -> None:
-        """Stop a connector (`PUT …/stop`): its tasks end and their offsets are committed when this returns."""
+        """Stop a connector (`PUT …/stop`). Its tasks may still be committing their offsets; `resume` waits for them."""
         self._ask("PUT", f"/connectors/{name}/stop", 204)
         self.wait(lambda: self.states(name) == ["STOPPED"], f"connector {name} stopped", name)
 
