@@ -150,6 +150,26 @@ async def test_a_sink_delivers_in_order_commits_on_stop_and_goes_on_there(broker
     assert topic in w.last(task).topics
 
 
+async def test_a_sink_reads_the_topics_that_match_as_java_reads_the_pattern_also_new_ones(broker, tmp_path):  # noqa: F811
+    stem, out = new_name("log"), tmp_path / "out"
+    for name in ("1", "x"):
+        fill(broker.bootstrap, new_topic(broker, name=f"{stem}-{name}"), [f"in {name}"])
+    config = {
+        "topics.regex": stem + r"-\d+", "file": str(out), "consumer.override.metadata.max.age.ms": "100",
+    }  # fmt: skip
+    async with Watched() as w:
+        spec = task_spec(new_name("snk"), config, kind=Kind.SINK, worker=worker_props(broker.bootstrap))
+        await w.supervisor.start_task(spec)
+        await wait_for(lambda: sink_lines(out), lambda: str(w.events), 30)
+        fill(broker.bootstrap, new_topic(broker, name=f"{stem}-22"), ["in 22"])
+        await wait_for(lambda: len(sink_lines(out)) == 2, lambda: str(w.events), 30)
+        await w.supervisor.stop_task(spec.id)
+    assert [(topic, value) for topic, _, _, value in sink_lines(out)] == [
+        (f"{stem}-1", "in 1"),
+        (f"{stem}-22", "in 22"),
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.fault
 async def test_kill_9_of_a_sink_task_loses_nothing(broker, tmp_path):  # noqa: F811

@@ -9,8 +9,8 @@ from support.runtime_fakes import FakeProducer, RecordingControl, string_convert
 
 from klamm.connect.child.dead_letters import DeadLetters
 from klamm.connect.child.plugins import Converters
-from klamm.connect.child.sink_places import subscription
 from klamm.connect.child.sink_task import SinkRunner
+from klamm.connect.child.sink_topics import wanted_topics
 from klamm.connect.model import Kind, TaskId
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.converters.string import StringConverter
@@ -500,16 +500,33 @@ def refuse(partition):
 
 @pytest.mark.parametrize(
     ("config", "expected"),
-    [({"topics": "a, b"}, ["a", "b"]), ({"topics.regex": "log.*|x"}, ["^(log.*|x)$"])],
+    [
+        ({"topics": "a, b"}, ["a", "b"]),
+        ({"topics.regex": "log.*|x"}, ["log-1", "logs", "x"]),
+        ({"topics.regex": r"log-\d+"}, ["log-1"]),
+        ({"topics.regex": r"(?!log|__).*"}, ["xy", "x"]),
+        ({"topics.regex": r"(?:log|x)\p{Alpha}?"}, ["logs", "x", "xy"]),
+        ({"topics.regex": ".*"}, ["log-1", "logs", "x", "xy", "__mine"]),
+    ],
 )
 def test_subscriptions(config, expected):
-    assert subscription(config) == expected
+    """A whole name must match, as Java reads the pattern; Kafka's own topics are nobody's data."""
+    found = wanted_topics(config)
+    names = ["log-1", "logs", "x", "xy", "__consumer_offsets", "__transaction_state", "__mine"]
+    assert (found if isinstance(found, list) else found.of(names)) == sorted(expected)
+
+
+def test_new_topics_are_looked_for_as_often_as_javas_consumer_does():
+    config = {"topics.regex": "a"}
+    assert wanted_topics(config).refresh_s == 300
+    assert wanted_topics(config, consumer={"metadata.max.age.ms": 5_000}).refresh_s == 5
+    assert wanted_topics(config, internal=True).internal
 
 
 @pytest.mark.parametrize("config", [{}, {"topics": "a", "topics.regex": "b"}, {"topics.regex": "("}])
 def test_bad_subscriptions_are_refused(config):
     with pytest.raises(ConfigError):
-        subscription(config)
+        wanted_topics(config)
 
 
 def test_lag_is_unknown_without_partitions_and_counts_from_what_was_committed(rig):

@@ -39,6 +39,7 @@ from klamm_base.configdef import (
     parse_type,
     to_string,
 )
+from klamm_plugins.java_regex import compile_java
 
 Row = dict[str, Any]
 """One key of the answer: {"definition": {...}, "value": {...}} as REST shows it."""
@@ -260,7 +261,7 @@ def _check_topics(values: Mapping[str, ConfigValue]) -> None:
             value.errors.append(_BOTH_TOPICS if has_topics else _NO_TOPICS)
     if has_regex:
         try:
-            re.compile(regex.value)
+            compile_java(regex.value)
         except re.error as e:
             _add_error(regex, f"Invalid regular expression ({e})")
     _check_dead_letters(values)
@@ -275,7 +276,7 @@ def _check_dead_letters(values: Mapping[str, ConfigValue]) -> None:
     read = f"The dead letter topic {topic} must not be among the topics that the connector reads"
     if topic in (t.strip() for t in topics.value or ()):
         _add_error(topics, read)
-    if regex.value and not regex.errors and re.fullmatch(regex.value, topic):
+    if regex.value and not regex.errors and compile_java(regex.value).fullmatch(topic):
         _add_error(regex, read)
 
 

@@ -9,8 +9,8 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import open_dead_letters
 from klamm.connect.child.plugins import converters
 from klamm.connect.child.setup import seconds
-from klamm.connect.child.sink_places import subscription
 from klamm.connect.child.sink_task import BATCH_RECORDS_MAX, SinkRunner
+from klamm.connect.child.sink_topics import wanted_topics
 from klamm.connect.child.transform_chain import make_chain
 from klamm.connect.model import TaskSpec
 from klamm_plugins.connector import SinkTask
@@ -21,8 +21,11 @@ def prepare(
     control: Control, spec: TaskSpec, task: SinkTask, plugins: PluginManager, secrets: list[str]
 ) -> Callable[[], None]:
     """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
-    topics = subscription(spec.connector_config)
     consumer_config = clients.consumer_config(spec)
+    excluded = clients.properties(spec, "consumer").get("exclude.internal.topics", "true")
+    topics = wanted_topics(
+        spec.connector_config, consumer=consumer_config, internal=excluded.strip().lower() == "false"
+    )
     runner = SinkRunner(
         control=control,
         spec=spec,

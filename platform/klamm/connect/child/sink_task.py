@@ -28,6 +28,7 @@ from klamm.connect.child.sink_figures import SinkFigures
 from klamm.connect.child.sink_lag import Lag
 from klamm.connect.child.sink_places import kafka, named, place_of
 from klamm.connect.child.sink_records import Consumed, RecordConverter, Reporter
+from klamm.connect.child.sink_topics import Matching, Subscription
 from klamm.connect.child.tolerance import Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm.connect.model import TaskSpec
@@ -64,7 +65,7 @@ class SinkRunner:
         task: SinkTask,
         converters: Converters,
         consumer: Consumer,
-        topics: list[str],
+        topics: list[str] | Matching,
         commit_interval_s: float,
         cooperative: bool = True,
         dead_letters: DeadLetters | None = None,
@@ -94,7 +95,8 @@ class SinkRunner:
             self.context.errant_record_reporter = Reporter(tolerance)
         self._consumer = consumer
         self._assign = consumer.incremental_assign if cooperative else consumer.assign
-        self._subscription = topics
+        callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+        self._subscription = Subscription(consumer, topics, callbacks)
         self._batch_max = batch_max
         self._commit_interval_s = commit_interval_s
         self._commit_due = time.monotonic() + commit_interval_s
@@ -115,12 +117,7 @@ class SinkRunner:
     def run(self) -> None:
         """Until told to stop. What was delivered is committed on the way out, also after an error."""
         try:
-            self._consumer.subscribe(
-                self._subscription,
-                on_assign=self._on_assign,
-                on_revoke=self._on_revoke,
-                on_lost=self._on_lost,
-            )
+            self._subscription.begin()
             while not self._control.stopping.is_set():
                 self._step()
         except Stopped:
@@ -164,6 +161,7 @@ class SinkRunner:
         self._apply_context()
         self._tolerance.serve()
         now = time.monotonic()
+        self._subscription.follow(now)
         if now >= self._commit_due or self.context.take_commit_request():
             self._commit_due = now + self._commit_interval_s
             self._commit(list(self._delivered), rewind=True)
