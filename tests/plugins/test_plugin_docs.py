@@ -1,5 +1,7 @@
 """The extension surface, its pages and its tests agree."""
 
+import asyncio
+import dataclasses
 import inspect
 import subprocess
 import sys
@@ -7,11 +9,17 @@ import threading
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
-from klamm_plugins import connector, converter, hookspecs, testing, transform
+import klamm.testing
+from klamm.testing import conformance, fixtures
+from klamm_base.errors import ConfigError
+from klamm_plugins import connector, converter, hookspecs, rest_extension, testing, transform
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/writing-plugins.md").read_text("utf-8")
+TESTING = (ROOT / "docs/testing-plugins.md").read_text("utf-8")
 HOOKS = [name for name, f in inspect.getmembers(hookspecs, inspect.isfunction) if hasattr(f, "klamm_spec")]
 API = [
     (cls, name)
@@ -29,6 +37,9 @@ API = [
         converter.HeaderConverter,
         transform.Transformation,
         transform.Predicate,
+        rest_extension.RestExtension,
+        rest_extension.RestContext,
+        rest_extension.ClusterState,
     )
     for name, _ in inspect.getmembers(cls, lambda m: inspect.isroutine(m) or isinstance(m, property))
     if not name.startswith("_")
@@ -37,10 +48,12 @@ API = [
 
 def test_there_are_hooks():
     assert HOOKS == [
+        "register_commands",
         "register_config_providers",
         "register_connectors",
         "register_converters",
         "register_predicates",
+        "register_rest_extensions",
         "register_transforms",
     ]
 
@@ -50,7 +63,10 @@ def test_every_hook_is_documented_and_called(hook):
     assert inspect.getdoc(getattr(hookspecs, hook))
     assert f"`{hook}()`" in PAGE
     tests = "".join(
-        p.read_text("utf-8") for p in Path(__file__).parent.glob("test_plugin_*.py") if p != Path(__file__)
+        p.read_text("utf-8")
+        for folder in ("plugins", "connect", "cli")  # where what they register is
+        for p in (ROOT / "tests" / folder).glob("test_*.py")
+        if p != Path(__file__)
     )
     assert hook in tests
 
@@ -61,10 +77,24 @@ def test_every_method_of_the_api_is_on_the_page(cls, name):
 
 
 @pytest.mark.parametrize(
-    "suite", [testing.SourceConformance, testing.SinkConformance], ids=lambda suite: suite.__name__
+    "suite",
+    [testing.SourceConformance, testing.SinkConformance, conformance.SourceSuite, conformance.SinkSuite],
+    ids=lambda suite: suite.__name__,
 )
 def test_the_conformance_suites_are_documented(suite):
     assert f"`{suite.__name__}`" in PAGE
+    assert suite.__name__ in TESTING
+
+
+def test_what_is_public_for_tests_is_documented():
+    public = [name for name in klamm.testing.__all__ if name not in {"Answer", "BrokerFailed", "FakeEvent"}]
+    found = [name for name, f in vars(fixtures).items() if type(f).__name__ == "FixtureFunctionDefinition"]
+    fields = [
+        f.name for case in (conformance.SourceCase, conformance.SinkCase) for f in dataclasses.fields(case)
+    ]
+    assert len(found) == 7
+    missing = [n for n in (*public, *found, *fields) if n not in TESTING and n != "klamm_own_broker"]
+    assert not missing
 
 
 def test_the_reference_page_is_what_the_definitions_say():
@@ -79,7 +109,7 @@ def test_the_reference_page_is_what_the_definitions_say():
     assert made.stdout == page, "run: python -m klamm_plugins.reference >docs/reference/connectors.md"
 
 
-BLOCKS = [b.split("```")[0] for b in PAGE.split("```python\n")[1:]]
+BLOCKS = [b.split("```")[0] for page in (PAGE, TESTING) for b in page.split("```python\n")[1:]]
 
 
 def test_python_on_the_page_is_python():
@@ -136,6 +166,53 @@ def test_the_driver_on_the_page_copies_pauses_and_goes_on(tmp_path):
         context.stopping.clear()
     assert context.offset({"file": str(here)}) == {"position": 6}
     assert context.said[-1]["details"] == {"at": 6}
+
+
+class OneFailed:
+    """A group with one connector that works and one that does not."""
+
+    def connectors(self):
+        return ["good", "bad"]
+
+    async def status(self, name):
+        return {"tasks": [{"id": 0, "state": "FAILED" if name == "bad" else "RUNNING"}]}
+
+
+class Context:
+    def __init__(self):
+        self.cluster, self.apps, self.middlewares = OneFailed(), {}, []
+
+    def add_app(self, prefix, app, *, access="any"):
+        self.apps[prefix, access] = app
+
+    def add_middleware(self, middleware):
+        self.middlewares.append(middleware)
+
+
+def test_the_rest_extension_on_the_page_works():
+    found = {}
+    exec(next(b for b in BLOCKS if "class Alerts" in b), found)
+    extension, context = found["Alerts"](), Context()
+    with pytest.raises(ConfigError, match="give low or high"):
+        extension.configure({})
+    extension.configure({"rest.extension.alerts.level": "high"})
+    extension.register(context)
+    assert list(context.apps) == [("alerts", "view")]
+    (guard,) = context.middlewares
+
+    def ask(method, path):
+        return asyncio.run(guard(make_mocked_request(method, path), extension.failed))
+
+    assert ask("GET", "/alerts/failed").text == '{"level": "high", "connectors": ["bad"]}'
+    with pytest.raises(web.HTTPForbidden):
+        ask("DELETE", "/connectors/x")
+
+
+def test_the_command_on_the_page_is_one():
+    found = {}
+    exec(next(b for b in BLOCKS if "register_commands" in b), found)
+    (command,) = found["register_commands"]()
+    assert (command.name, command.target) == ("tickets", "acme_klamm.commands:app")
 
 
 def run_suite(suite, tmp_path):
