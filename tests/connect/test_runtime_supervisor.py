@@ -477,3 +477,25 @@ async def test_a_pause_while_a_process_is_being_started_counts():
         servers.spawn = spawn
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
         await w.wait_states(TASK, State.PAUSED)
+
+
+async def test_a_reload_of_secrets_starts_nothing_after_the_session_was_lost():
+    """Its task runs elsewhere by then."""
+    async with Watched() as w:
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await w.wait_states(TASK, R)
+        placing, placed, real = asyncio.Event(), asyncio.Event(), w.supervisor._place
+
+        async def place(config, worker, *, strict=True):
+            placing.set()
+            await placed.wait()
+            return await real(config, worker, strict=strict)
+
+        w.supervisor._place = place
+        w.supervisor._on_expired(TASK)
+        await asyncio.wait_for(placing.wait(), 10)
+        await w.supervisor.kill_all()
+        placed.set()
+        await asyncio.sleep(0)
+        assert not w.supervisor._reloads
+        assert w.supervisor._units == {}

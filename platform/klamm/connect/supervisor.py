@@ -156,6 +156,9 @@ class Supervisor:
         for reload in self._reloads:  # one that is between two processes would start another
             reload.cancel()
         await asyncio.gather(*self._reloads, return_exceptions=True)
+        for reload in list(self._reloads):
+            reload.cancel()  # it may be between the old process and the new one
+        await asyncio.gather(*self._reloads, return_exceptions=True)
         units = list(self._units.values())
         for unit in units:
             unit.kill()
