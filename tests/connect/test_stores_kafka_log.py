@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from support.runtime import NO_BROKER
 from support.stores import java_partition
 
 from klamm.connect.kafka_log import (
@@ -154,6 +155,17 @@ async def test_stores_log_asks_again_for_its_end_when_the_leader_is_another(
         assert not refused
     finally:
         await log.close()
+
+
+async def test_stores_log_tells_of_every_write_also_of_a_producer_that_failed_for_good() -> None:
+    """Somebody waits for it, with a lock in the hand."""
+    producer = LogProducer({"bootstrap.servers": NO_BROKER, "message.timeout.ms": 800})
+    written = producer.send("t", "k", b"1")
+    producer._on_error(KafkaError(KafkaError._FATAL))
+    async with asyncio.timeout(10):
+        with pytest.raises(LogError, match="cannot write to topic t"):
+            await written
+    await producer.close()
 
 
 def test_stores_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:

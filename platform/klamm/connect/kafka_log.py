@@ -225,6 +225,7 @@ class LogProducer:
         self._loop = asyncio.get_running_loop()
         self._stopping = False
         self._producer = Producer(self._config)
+        self._failed: list[Producer] = []  # whose last words are still to come: what was in flight has failed
         self._thread = threading.Thread(target=self._poll, name="log-producer", daemon=True)
         self._thread.start()
 
@@ -257,12 +258,17 @@ class LogProducer:
     def _poll(self) -> None:
         while not self._stopping:
             self._producer.poll(POLL_S)
+            for failed in [*self._failed]:
+                failed.poll(0)
+                if not len(failed):
+                    self._failed.remove(failed)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._FATAL:  # noqa: SLF001 - librdkafka's local error codes are spelled so
             log.error(
                 "the producer of the internal topics failed for good, starting a new one: %s", error.str()
             )
+            self._failed.append(self._producer)
             self._producer = Producer(self._config)
         else:
             _log_client_error("writing the internal topics", error)
