@@ -7,14 +7,16 @@ several versions (KIP-891): where none is asked for, the newest counts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from klamm.connect.config import WorkerConfig
 from klamm.connect.definitions import CONVERTERS
 from klamm.connect.model import PluginInfo
 from klamm.environments.versions import BadVersion, sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
+
+if TYPE_CHECKING:  # every child imports this module, and none the worker's configuration
+    from klamm.connect.config import WorkerConfig
 
 CONNECTOR_TYPES: Final = ("source", "sink")
 CONVERTER: Final = "converter"
