@@ -340,6 +340,7 @@ class SinkConformance(ConnectorConformance):
     """What holds for every sink connector. `written` says what has arrived."""
 
     connector: type[SinkConnector]
+    topic: str = "t"
 
     def written(self, tmp_path: Path) -> list[Any]:
         """The values that the target holds, in order."""
@@ -359,27 +360,29 @@ class SinkConformance(ConnectorConformance):
             task.put(self._records(0, 1))
             task.put([])
             task.put(self._records(2))
-            agreed = task.pre_commit({TopicPartition("t", 0): 3}).get(TopicPartition("t", 0), 0)
+            agreed = task.pre_commit({TopicPartition(self.topic, 0): 3}).get(TopicPartition(self.topic, 0), 0)
             assert agreed <= 3, "a sink cannot agree to offsets that it was not asked for"
             expected = [self.shown(n) for n in range(agreed)]
             assert list(self.written(tmp_path))[:agreed] == expected
         finally:
-            task.close([TopicPartition("t", 0)])
+            task.close([TopicPartition(self.topic, 0)])
             task.stop()
 
     def test_goes_on_after_a_restart(self, tmp_path: Path) -> None:
         for number in (0, 1):
             task = self._start(tmp_path)
             task.put(self._records(number))
-            task.pre_commit({TopicPartition("t", 0): number + 1})
-            task.close([TopicPartition("t", 0)])
+            task.pre_commit({TopicPartition(self.topic, 0): number + 1})
+            task.close([TopicPartition(self.topic, 0)])
             task.stop()
         assert list(self.written(tmp_path)) == [self.shown(0), self.shown(1)]
 
     def _records(self, *numbers: int) -> list[SinkRecord]:
         """Records of these numbers, at offsets that are their numbers."""
         made = [self.make(number) for number in numbers]
-        return [SinkRecord("t", 0, None, None, m[0], m[1], n) for m, n in zip(made, numbers, strict=True)]
+        return [
+            SinkRecord(self.topic, 0, None, None, m[0], m[1], n) for m, n in zip(made, numbers, strict=True)
+        ]
 
     def test_stops_without_having_started(self) -> None:
         _sink_task(self.connector).stop()
@@ -387,7 +390,7 @@ class SinkConformance(ConnectorConformance):
     def _start(self, tmp_path: Path) -> SinkTask:
         config = self.task_configs(self.props(tmp_path), 1)[0]
         context = MemorySinkContext(config)
-        context.assignment = frozenset({TopicPartition("t", 0)})
+        context.assignment = frozenset({TopicPartition(self.topic, 0)})
         task = _sink_task(self.connector)
         task.initialize(context)
         task.start(config)

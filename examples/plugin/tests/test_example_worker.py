@@ -69,10 +69,10 @@ def test_the_middleware_marks_every_answer(worker):
     assert worker.request("GET", "/connectors").headers["X-Shop"] == "klamm-example"
 
 
-def test_a_bad_setting_keeps_the_worker_from_starting(klamm_bootstrap):
+def test_a_bad_setting_keeps_the_worker_from_starting(klamm_bootstrap, tmp_path):
     config = {"rest.extension.classes": EXTENSION, "example.header": "not a header"}
     with pytest.raises(WorkerFailed, match=r"example\.header=not a header"):
-        EmbeddedWorker(klamm_bootstrap, config=config).start()
+        EmbeddedWorker(klamm_bootstrap, config=config, directory=tmp_path).start()
 
 
 def test_the_command_prints_orders():

@@ -135,7 +135,11 @@ class EmbeddedBroker:
         self._process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self._clean()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -143,8 +147,11 @@ class EmbeddedBroker:
         try:
             self.stop()
         finally:
-            if self._temporary is not None:
-                self._temporary.cleanup()
+            self._clean()
+
+    def _clean(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _forget(self) -> None:
         process, self._process = self._process, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class SinkSuite(SinkConformance):
     def _joined(self, sink: SinkCase) -> None:
         self._case = sink
         self.connector = sink.connector
+        self.topic = f"unit-{uuid.uuid4().hex[:12]}"  # a target that is there for longer knows nothing of it
 
     def props(self, tmp_path: Path) -> dict[str, str]:
         return dict(self._case.props)
@@ -70,7 +72,7 @@ class SinkSuite(SinkConformance):
     def test_partitions_are_committed_apart(self, tmp_path: Path) -> None:
         """Out-of-order acknowledgement: what a sink agrees to is written, for each partition by itself."""
         task = self._start(tmp_path)
-        one, other = TopicPartition("t", 0), TopicPartition("t", 1)
+        one, other = TopicPartition(self.topic, 0), TopicPartition(self.topic, 1)
         task.open([other])
         try:
             task.put([self._record(0, 1, 0), self._record(1, 11, 0), self._record(0, 2, 1)])
@@ -90,8 +92,8 @@ class SinkSuite(SinkConformance):
             task = self._start(tmp_path)
             for batch in batches:
                 task.put([self._record(0, number, number) for number in batch])
-            task.pre_commit({TopicPartition("t", 0): batches[-1][-1] + 1})
-            task.close([TopicPartition("t", 0)])
+            task.pre_commit({TopicPartition(self.topic, 0): batches[-1][-1] + 1})
+            task.close([TopicPartition(self.topic, 0)])
             task.stop()
         found, expected = self.written(tmp_path), [self.shown(n) for n in (1, 2, 3, 4)]
         self._is_there(found, expected)
@@ -189,7 +191,7 @@ class SinkSuite(SinkConformance):
 
     def _record(self, partition: int, number: int, offset: int) -> SinkRecord:
         schema, value = self.make(number)
-        return SinkRecord("t", partition, STRING, str(number), schema, value, offset)
+        return SinkRecord(self.topic, partition, STRING, str(number), schema, value, offset)
 
     def _agrees(self, agreed: Any, put: dict[TopicPartition, list[int]]) -> None:
         found = self._case.written()

@@ -218,7 +218,11 @@ class EmbeddedWorker:
             time.sleep(POLL_S)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self._clean()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -226,8 +230,11 @@ class EmbeddedWorker:
         try:
             self.stop()
         finally:
-            if self._temporary is not None:
-                self._temporary.cleanup()
+            self._clean()
+
+    def _clean(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _ask(self, method: str, path: str, *accepted: int) -> None:
         answer = self.request(method, path)
