@@ -15,6 +15,7 @@ from klamm_plugins.converters.number import (
     LongConverter,
     ShortConverter,
 )
+from klamm_plugins.converters.protobuf import ProtobufConverter
 from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.hookspecs import hookimpl
@@ -35,6 +36,7 @@ def register_converters() -> list[type[Converter] | type[HeaderConverter]]:
         JsonConverter,
         JsonSchemaConverter,
         LongConverter,
+        ProtobufConverter,
         ShortConverter,
         SimpleHeaderConverter,
         StringConverter,

@@ -55,7 +55,7 @@ class AvroConverter(RegistryConverter):
         avro, named = self._read.parse(registered.text, self._client.resolved(registered))
         return self._write.AvroWriter(needed, avro, named)
 
-    def reading(self, registered: RegisteredSchema, references: Mapping[str, str]) -> Reading:
+    def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
         reader = self._read.AvroReader(
             registered.text, references, version=registered.version, meta=self._meta
         )

@@ -91,7 +91,7 @@ class JsonSchemaConverter(RegistryConverter):
 
         return write
 
-    def reading(self, registered: RegisteredSchema, references: Mapping[str, str]) -> Reading:
+    def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
         root = _parsed(registered.text)
         others = {name: _parsed(text) for name, text in references.items()}
         schema = SchemaReader(root, others).read(version=registered.version)

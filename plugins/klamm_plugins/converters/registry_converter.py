@@ -147,8 +147,12 @@ class RegistryConverter(Converter):
         """What writes values; `registered` is the schema to write with, None for the value's own."""
 
     @abstractmethod
-    def reading(self, registered: RegisteredSchema, references: Mapping[str, str]) -> Reading:
-        """What reads values of a registered schema."""
+    def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
+        """What reads values of a registered schema that begin with `head`."""
+
+    def head_of(self, value: bytes) -> bytes:
+        """What says how a value is read: the zero byte and the id, and what else a format has there. DataError."""
+        return value[:HEAD_BYTES]
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if value is None:
@@ -167,8 +171,9 @@ class RegistryConverter(Converter):
     def to_connect_data(self, topic: str, value: bytes | None) -> SchemaAndValue:
         if value is None:
             return NULL
-        schema, decode = self._readings.get(value[:HEAD_BYTES]) or self._new_reading(topic, value)
-        return SchemaAndValue(schema, decode(memoryview(value)[HEAD_BYTES:]))
+        head = self.head_of(value)
+        schema, decode = self._readings.get(head) or self._new_reading(topic, head)
+        return SchemaAndValue(schema, decode(memoryview(value)[len(head) :]))
 
     def _writing(self, topic: str, schema: Schema | None) -> Writing:
         key = (topic, schema)
@@ -199,21 +204,21 @@ class RegistryConverter(Converter):
             raise DataError(f"{self._strategy} needs a schema with a name; this one has none: {schema!r}")
         return name if self._strategy == "RecordNameStrategy" else f"{topic}-{name}"
 
-    def _new_reading(self, topic: str, value: bytes) -> Reading:
-        if len(value) < HEAD_BYTES or value[0] != 0:
+    def _new_reading(self, topic: str, head: bytes) -> Reading:
+        if len(head) < HEAD_BYTES or head[0] != 0:
             raise DataError(
                 f"Failed to deserialize data for topic {topic}: it does not begin with a zero byte and a schema id, so it "
                 "was not written with a schema registry"
             )
-        _, id_ = _HEAD.unpack_from(value)
+        _, id_ = _HEAD.unpack_from(head)
         registered = self._client.by_id(id_)
         if self._strategy == "TopicNameStrategy":
             version = self._client.version_of(f"{topic}-{self._part}", registered)
             registered = replace(registered, version=version)
         if registered.kind != self.kind:
             raise DataError(f"schema {id_} of topic {topic} is {registered.kind}, not {self.kind}")
-        found = self.reading(registered, self._client.resolved(registered))
+        found = self.reading(registered, self._client.resolved(registered), head)
         if len(self._readings) >= self._cache_size:
             del self._readings[next(iter(self._readings))]
-        self._readings[value[:HEAD_BYTES]] = found
+        self._readings[head] = found
         return found
