@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections import Counter
 from collections.abc import Generator
 
@@ -15,6 +16,10 @@ pytest_plugins = ["klamm.testing.fixtures"]  # as the tests of a plugin author
 
 # Spark's gateway says goodbye at the end of the interpreter, to a stream that is closed by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)
+
+# Tests that imitate crashes leave files open; 1024 is a usual limit.
+_files, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(_files, min(_most, 8192)) if _most > 0 else 8192, _most))
 
 # Workers of tests have no plugins that whoever runs them has installed.
 os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
