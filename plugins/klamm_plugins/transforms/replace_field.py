@@ -27,8 +27,10 @@ _PURPOSE = "field replacement"
 def _renames(name: str, mappings: Sequence[str]) -> dict[str, str]:
     renames = {}
     for mapping in mappings:
-        old, colon, new = mapping.partition(":")
-        if not colon or not new or ":" in new:
+        old, colon, new = mapping.rstrip(":").partition(
+            ":"
+        )  # Java's split passes over what is empty at the end
+        if not colon or ":" in new:
             raise invalid(name, f"[{', '.join(mappings)}]", f"Invalid rename mapping: {mapping}")
         renames[old] = new
     return renames
