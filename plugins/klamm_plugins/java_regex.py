@@ -60,7 +60,10 @@ _GROUP: Final = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 
 def compile_java(pattern: str) -> re.Pattern[str]:
     """The pattern, compiled. `re.error` for what is wrong, or cannot be said in Python."""
-    return re.compile(_Translation(pattern).python(), re.ASCII)
+    try:
+        return re.compile(_Translation(pattern).python(), re.ASCII)
+    except (ValueError, OverflowError, RecursionError) as e:  # a{99999999999}, a thousand groups in each other
+        raise re.error(str(e), pattern) from e
 
 
 def java_replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
