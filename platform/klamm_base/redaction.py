@@ -1,11 +1,10 @@
 """Secrets out of texts: which names have them, which values they are, and a filter for what is logged.
 
-A value shorter than four characters is not hidden: texts would become unreadable, and nothing be protected.
+Values are found as they are and in every form that quoting gives them (`escaped`). A value shorter than four characters is not hidden: texts would become unreadable, and nothing be protected.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -14,6 +13,7 @@ from typing import Final
 
 from klamm_base.configdef import Password
 from klamm_base.errors import ConfigError
+from klamm_base.escaped import any_form
 from klamm_base.jaas import parse_jaas
 
 HIDDEN: Final = Password.HIDDEN
@@ -79,22 +79,16 @@ class Redactor:
     def add(self, values: Iterable[str]) -> None:
         """From now on these are hidden, too; each line of one that has several, as logs show them line by line."""
         parts = (v for value in values for v in (value, *value.splitlines()))
-        new = {form for v in parts if _tells(v) for form in _forms(v)}
+        new = {v for v in parts if _tells(v)}
         with self._lock:
             if new <= self._values:
                 return
             self._values |= new
             longest_first = sorted(self._values, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            self._pattern = re.compile("|".join(map(any_form, longest_first)))
 
     def redact(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
-
-
-def _forms(value: str) -> set[str]:
-    """A value as it stands in texts: as it is, within JSON (with and without escapes for all but ASCII), as Python shows it."""
-    escaped = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1])
-    return {value, *escaped}
 
 
 def _tells(value: str) -> bool:

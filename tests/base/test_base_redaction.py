@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
+import re
+import time
+from urllib.parse import quote, quote_plus
+from xml.sax import saxutils
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm_base.redaction import RedactingFilter, Redactor, is_secret_name, secret_values
@@ -124,3 +129,43 @@ def test_values_are_hidden_as_json_and_python_write_them() -> None:
         f"<{secret}>",
     ):
         assert "word" not in redactor.redact(text)
+
+
+FORMS = {
+    "repr": repr,
+    "repr between other quotes": lambda v: repr('"' + v),
+    "ascii": ascii,
+    "repr of bytes": lambda v: repr(v.encode()),
+    "repr of repr": lambda v: repr(repr(v)),
+    "JSON": json.dumps,
+    "JSON of more than ASCII": lambda v: json.dumps(v, ensure_ascii=False),
+    "JSON of repr": lambda v: json.dumps(repr(v)),
+    "backslashes doubled": lambda v: v.replace("\\", "\\\\"),
+    "URL": quote,
+    "part of a URL": lambda v: quote(v, safe=""),
+    "form": quote_plus,
+    "URL in a URL": lambda v: quote(quote(v)),
+    "HTML": html.escape,
+    "XML": saxutils.quoteattr,
+    "HTML of HTML": lambda v: html.escape(html.escape(v)),
+    "ASCII for XML": lambda v: html.escape(v).encode("ascii", "xmlcharrefreplace").decode(),
+    "regular expression": re.escape,
+    "shell": lambda v: v.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$"),
+}
+AWKWARD = st.text(st.sampled_from("\\\\\"'`<>&%+ /:$äß€😀\n\t\x00nux2590"), min_size=4, max_size=12)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@given(AWKWARD.filter(lambda v: len(v.strip()) >= 4 and v.splitlines() == [v] and not v.startswith("-----")))
+@settings(max_examples=25)
+def test_a_value_is_hidden_in_every_form_that_a_text_may_show(form, secret):
+    shown = Redactor([secret]).redact(form(f"ABCD{secret}ABCD"))
+    assert "ABCD[hidden]ABCD" in shown, form(secret)
+
+
+def test_a_secret_of_backslashes_takes_no_time():
+    redactor = Redactor(["\\" * 20 + "\"'" * 10 + "\\x", "%25%25%", "&amp;&amp;&"])
+    began = time.process_time()
+    for text in ("\\" * 3000, "\\'" * 3000, "%25" * 3000, "&amp;" * 3000):
+        redactor.redact(text)
+    assert time.process_time() - began < 1.0
