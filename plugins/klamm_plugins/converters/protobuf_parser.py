@@ -252,7 +252,7 @@ class _Parser:
         """Each `optional` field of proto3 is a oneof of its own; they come last."""
         taken = {f.name for f in message.field} | {o.name for o in message.oneof_decl}
         for made in optional:
-            name = "_" + made.name
+            name = made.name if made.name.startswith("_") else f"_{made.name}"
             while name in taken:
                 name = "X" + name
             taken.add(name)
