@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,7 +99,9 @@ def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: st
     port = free_port()  # the same port: the worker takes its own place in the group at once
     # The sink's next task waits until the killed one's session has ended.
     sessions = {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "400"}
-    more = {"listeners": f"http://127.0.0.1:{port}", **sessions}
+    # A worker that waited for its former self would do so for minutes.
+    patience = {"session.timeout.ms": "300000", "rebalance.timeout.ms": "300000"}
+    more = {"listeners": f"http://127.0.0.1:{port}", **sessions, **patience}
     worker = start(**more).wait_ready()
     pipe(worker, name, tmp_path)
     sent = 0
@@ -109,9 +110,7 @@ def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: st
         sent += 200
         wait_for(lambda: len(lines_out(tmp_path)) > sent - 200, lambda: worker.log)
         worker.stop(signal.SIGKILL)
-        began = time.monotonic()
-        worker = start(**more).wait_ready()
-        assert time.monotonic() - began < 8, f"a restarted worker waited for its old session\n{worker.log}"
+        worker = start(**more).wait_ready(60)
     wait_lines(tmp_path, sent, worker)
     assert worker.stop() == 0, worker.log
 

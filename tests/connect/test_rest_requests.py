@@ -218,12 +218,12 @@ def test_rest_answers_at_once_while_a_plugin_hangs(worker: WorkerProcess) -> Non
     body = counting(behaviour="sleep", where="validate", name="v")
     url = f"/connector-plugins/{SOURCE}/config/validate"
     # Its answer comes after the supervisor's 30 s; this test does not wait for it.
-    threading.Thread(target=lambda: _ignore(worker, url, body), daemon=True).start()
+    asking = threading.Thread(target=lambda: _ignore(worker, url, body), daemon=True)
+    asking.start()
     wait_for(lambda: worker.get("/connectors/hung/status")["connector"]["state"] == "UNASSIGNED")
     for path in ("/", "/connectors?expand=status&expand=info", "/health", "/connectors/hung/status"):
-        began = time.monotonic()
         assert worker.request("GET", path).status == 200
-        assert time.monotonic() - began < 1.5
+        assert asking.is_alive(), f"{path} was answered after a plugin that hangs"
     assert worker.request("POST", "/connectors", {"name": "ok", "config": counting()}).status == 201
     worker.wait_state("ok", "RUNNING", "RUNNING")
     for name in ("hung", "ok"):

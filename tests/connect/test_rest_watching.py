@@ -35,7 +35,7 @@ def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     running.wait_state("src", "RUNNING", "RUNNING")
     yield running
     still = Events(running)  # a stream that is open does not hold the worker up
-    assert running.stop(timeout_s=10) == 0, running.log
+    assert running.stop() == 0, running.log
     still.close()
 
 
