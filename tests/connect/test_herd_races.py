@@ -16,7 +16,7 @@ from klamm.connect.assignment import Assignment
 from klamm.connect.errors import Conflict
 from klamm.connect.fenced_writer import Fenced, FencedWriter, leader_transactional_id
 from klamm.connect.kafka_log import LogError
-from klamm.connect.model import TaskId
+from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.status_writer import StatusWriter
 from klamm.connect.stores import connector_record, target_state_record, task_records
@@ -172,6 +172,47 @@ async def test_herd_a_status_that_another_worker_takes_away_comes_back(
     group.alive = False
     runtime.status_board.read("status-task-a-1", None, 0)
     assert runtime.statuses.get(A1) is None, "who slept itself does not know whose it is"
+
+
+# Plugins
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_herd_a_class_that_no_package_lists_is_looked_for_by_each_worker(
+    worker: tuple[Runtime, HandChildren, HandGroup],
+    known: bool,
+) -> None:
+    """Its Python path was validated by another worker, the leader."""
+    runtime, children, _group = worker
+    if known:
+        children.paths.add("mine.Source")
+    for record in [
+        connector_record("b", {"connector.class": "mine.Source"}),
+        *task_records("b", [{"n": "0"}]),
+    ]:
+        await runtime.producer.send(runtime.config_log.topic, *record)
+    await wait_for(lambda: "b" in runtime.configs, lambda: str(runtime.configs.connectors))
+    await runtime.meet()
+    shown: list[State] = []
+    put = runtime.status_board.put
+    runtime.status_board.put = lambda said: (
+        shown.append(said.state) if said.target == "b" else None,
+        put(said),
+    )[1]  # type: ignore[method-assign]
+    b0 = TaskId("b", 0)
+    runtime.assign(Assignment(connectors=frozenset({"b"}), tasks=frozenset({A0, A1, b0})), 6)
+    if known:
+        await wait_for(lambda: b0 in children.tasks, lambda: str(children.log))
+        await runtime.settled("b")
+        assert shown[-1] is State.RUNNING
+        assert State.FAILED not in shown
+    else:
+        await wait_for(lambda: State.FAILED in shown, lambda: str(shown))
+        runtime.reconcile()
+        await runtime.settled("b")
+        assert shown.count(State.FAILED) == 1
+        assert b0 not in children.tasks
+    assert children.log.count("validate mine.Source") == 1
 
 
 # Writes

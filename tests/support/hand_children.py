@@ -11,6 +11,7 @@ from support.connect_worker import worker_properties
 from klamm.connect.config import WorkerConfig
 from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.runtime import Runtime
+from klamm.connect.supervisor import PluginCallError
 
 CONVERTERS = "org.apache.kafka.connect"
 
@@ -23,6 +24,7 @@ class HandChildren:
         self.tasks: dict[TaskId, TaskSpec] = {}
         self.slow: dict[TaskId, asyncio.Event] = {}
         self.log: list[str] = []
+        self.paths: set[str] = set()  # classes that no package lists
 
     async def start(self) -> None:
         pass
@@ -31,6 +33,12 @@ class HandChildren:
         pass
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
+        if method == "validate":
+            name = params["config"]["connector.class"]
+            self.log.append(f"validate {name}")
+            if name not in self.paths:
+                raise PluginCallError(f"there is no {name}", kind="config")
+            return {"name": name, "kind": "source", "version": "1"}
         assert method == "list_plugins"
         json, headers = f"{CONVERTERS}.json.JsonConverter", f"{CONVERTERS}.storage.SimpleHeaderConverter"
         rows = [["Src", "source", "1"], [json, "converter", "1"], [headers, "header_converter", "1"]]

@@ -57,7 +57,8 @@ _OLD_PROCESS_GONE: Final = (State.UNASSIGNED, State.RESTARTING)
 
 
 class Herder:
-    """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed; `current` a
+    """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed; `seeks` says
+    whether that is not sure yet (there will be another `reconcile`); `current` gives a
     configuration with the last known values of its references.
     """
 
@@ -66,11 +67,13 @@ class Herder:
         *,
         worker: Mapping[str, str],
         find_plugin: Callable[[str], PluginInfo | None],
+        seeks: Callable[[str], bool] = lambda _class: False,
         current: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda config: config,
     ) -> None:
         self._current = current
         self._worker = dict(worker)
         self._find_plugin = find_plugin
+        self._seeks = seeks
         self._connectors: dict[str, HerdedConnector] = {}
         self._assigned = Assignment()
         self._view: dict[str, int] | None = None  # as the group was last asked to look at
@@ -226,7 +229,9 @@ class Herder:
                 out += [*self._show(name, State.UNASSIGNED), StartConnector(spec)]
                 found.runs = True
         elif found.plugin is None:
-            if changed or found.state is None:
+            if self._seeks(wanted.get("connector.class", "")):
+                out += self._show(name, State.UNASSIGNED) if changed or found.state is None else []
+            elif changed or found.state in {None, State.UNASSIGNED}:
                 out += self._fail(name, f"no connector plugin is called {wanted.get('connector.class')}")
         else:
             out += self._show(name, State(config.target(name)))

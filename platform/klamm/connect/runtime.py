@@ -30,7 +30,6 @@ from klamm.connect.lanes import Lanes
 from klamm.connect.loads import Loads
 from klamm.connect.model import (
     ConnectorSpec,
-    PluginInfo,
     Progress,
     RestartNote,
     State,
@@ -42,6 +41,7 @@ from klamm.connect.place import Place
 from klamm.connect.plugin_admin import PluginAdmin
 from klamm.connect.plugin_config import directory_of, sources_of
 from klamm.connect.plugin_records import PLUGINS
+from klamm.connect.plugin_search import PluginSearch
 from klamm.connect.plugins import PluginRegistry, check_converters
 from klamm.connect.status_board import StatusBoard
 from klamm.connect.storage import Storage, TopicStorage
@@ -114,13 +114,17 @@ class Runtime:
         self.statuses = StatusState(worker_id)
         self.announcer = Announcer(self.events, self.configs, self.statuses)
         self.plugin_admin = self._make_plugin_admin(alone=storage is not None)
+        self.plugin_search = PluginSearch(self)
         self.task_requests = TaskRequests(self)
         self.children = make_children(self)
         self.admin = make_admin(client)
         self.storage = storage or TopicStorage(config, client)
         self.producer = self.storage.writer
         self.herder = Herder(
-            worker=config.for_tasks(), find_plugin=self._find_plugin, current=config.secrets.current
+            worker=config.for_tasks(),
+            find_plugin=self.plugin_search.find,
+            seeks=self.plugin_search.seeks,
+            current=config.secrets.current,
         )
         self.config_log = self.storage.log("config", self._on_config)
         self.offset_log = self.storage.log("offset", self.offsets.apply)
@@ -149,12 +153,12 @@ class Runtime:
         self.storage.check()
         self.announcer.begin()
         self.configs.take_commands()  # said before this worker was there
-        self._job(self.status_board.writer.run())
+        self.job(self.status_board.writer.run())
         await self.plugin_admin.start()
         if await self._list_plugins():
             check_converters(self.config, self.plugins)
         else:
-            self._job(self._list_plugins_later())
+            self.job(self._list_plugins_later())
 
     async def stop(self) -> None:
         """Stop all children (tasks commit their offsets), write the last statuses, close the topics."""
@@ -202,6 +206,11 @@ class Runtime:
         async with self.config_lock:
             await self.write_config(records)
 
+    @property
+    def herding(self) -> bool:
+        """Whether this worker has a place in its group, and runs what that says."""
+        return self._herding
+
     async def refresh_plugins(self) -> None:
         """List the plugins again; when that fails, what was known stays known."""
         await self._list_plugins(timeout_s=REFRESH_S)
@@ -213,8 +222,7 @@ class Runtime:
         except KlammError as e:
             log.error("the plugins cannot be listed: %s", e)  # noqa: TRY400
             return False
-        for name in self.configs.connectors:
-            await self._learn_plugin((self.configs.config(name) or {}).get("connector.class", ""))
+        await self.plugin_search.learn_all()
         return True
 
     async def _list_plugins_later(self) -> None:
@@ -223,20 +231,6 @@ class Runtime:
             if await self._list_plugins():
                 self.reconcile()
                 return
-
-    async def _learn_plugin(self, connector_class: str) -> None:
-        """Find a plugin that the list does not show under this name (a Python path) by asking a child."""
-        if self.plugins.connector(connector_class) is not None:
-            return
-        try:
-            answer = await self.validate({"connector.class": connector_class})
-        except KlammError as e:
-            log.warning("connector.class %s: %s", connector_class, e)
-        else:
-            self.plugins.learn(connector_class, PluginInfo(answer["name"], answer["kind"], answer["version"]))
-
-    def _find_plugin(self, connector_class: str) -> PluginInfo | None:
-        return self.plugins.connector(connector_class)
 
     async def validate(self, config: Mapping[str, str]) -> dict[str, Any]:
         """The plugin's part of a validate answer, from a child."""
@@ -271,7 +265,7 @@ class Runtime:
             self.status_board.unassign(self.cluster.orphans())
         self.config_writer.assigned(leads=self.cluster.is_leader)
         if self.cluster.is_leader:
-            self._job(self.config_writer.claim_soon())
+            self.job(self.config_writer.claim_soon())
         self.cluster.assigned()
         told = {"connectors": sorted(assignment.connectors), "tasks": sorted(map(str, assignment.tasks))}
         self.events.publish(
@@ -311,7 +305,7 @@ class Runtime:
             return
         for name in names:
             if name in self.configs and self.statuses.get(name) is None:
-                plugin = self._find_plugin((self.configs.config(name) or {}).get("connector.class", ""))
+                plugin = self.plugin_search.find((self.configs.config(name) or {}).get("connector.class", ""))
                 version = plugin.version if plugin else None
                 self.status_board.put(do.PutStatus(name, State.UNASSIGNED, None, version))
 
@@ -420,9 +414,9 @@ class Runtime:
             case do.PauseTask(id=id, paused=paused):
                 self.lanes.run(id, lambda: children.set_paused(id, paused))
             case do.ComputeTasks():
-                self._job(self._compute_tasks(action))
+                self.job(self._compute_tasks(action))
             case do.WriteTasks():
-                self._job(self._write_tasks(action))
+                self.job(self._write_tasks(action))
             case do.Rejoin(reason=reason):
                 self.cluster.request_rejoin(reason)
 
@@ -434,7 +428,8 @@ class Runtime:
         name, task = target if isinstance(target, TaskId) else (target, None)
         self.on_event(StateEvent(connector=name, task=task, state=State.FAILED, trace=why))
 
-    def _job(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def job(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something beside, as long as the worker runs."""
         task = asyncio.create_task(coroutine)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
