@@ -196,6 +196,7 @@ def test_bad_source_configurations(props, key, error):
         ({"filename": "f"}, {}, "should either be null or contain the key 'position'"),
         ({"filename": "f"}, {"position": 7}, None),
         ({"filename": "other"}, None, None),
+        ({"garbage": 1}, None, None),
     ],
 )
 def test_alter_source_offsets(partition, offset, error):

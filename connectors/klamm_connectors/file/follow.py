@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm_connectors.file.lines import NONE, Lines, LineSplitter
+from klamm_connectors.file.positions import ends_line
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class FollowedFile:
         found = self._pread(kept + 1, position - kept)
         if len(found) < kept:
             self._start_over(self._shorter())
-        elif found[kept - 1] not in b"\r\n" or found[kept - 1 :] == b"\r\n":  # no line ends inside a CRLF
+        elif not ends_line(found[kept - 1 : kept], found[kept:]):
             self._start_over(f"no line ends at byte {position}, so it is not the file that was read before")
         else:
             self._kept = found[:kept]

@@ -17,6 +17,7 @@ from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, betwe
 from klamm_base.version import __version__
 from klamm_connectors.file.follow import FollowedFile
 from klamm_connectors.file.lines import NONE, Lines
+from klamm_connectors.file.positions import unusable
 from klamm_plugins.batch import SourceBatch
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition, SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
@@ -115,13 +116,24 @@ class FileStreamSourceConnector(SourceConnector):
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Partitions of files that were configured before may be altered too."""
-        _parse(props)
+        """Partitions of files that were configured before may be altered too, and anything be removed, as with Kafka.
+
+        A position in the configured file must be one at which the task would go on: anywhere else it would read the
+        file from its beginning.
+        """
+        path = _parse(props)["file"]
         for partition, offset in offsets:
-            if offset is not None:
-                _check_offset(offset)
+            if offset is None:
+                continue
+            _check_offset(offset)
             if FILENAME not in partition:
                 raise ConnectError(f"Partition objects should contain the key '{FILENAME}'")
+            why = unusable(path, offset[POSITION]) if partition[FILENAME] == path else None
+            if why is not None:
+                raise ConnectError(
+                    f"The position {offset[POSITION]} cannot be used: {why}. Give the byte at which a line begins (0 is "
+                    "the first)"
+                )
         return True
 
 

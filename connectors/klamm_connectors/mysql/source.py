@@ -70,10 +70,11 @@ class MySqlSourceConnector(SourceConnector):
     ) -> bool:
         """A position of the binlog may be set by hand: {"file", "pos", "gtids"}."""
         for partition, offset in offsets:
+            if offset is None:
+                continue  # anything may be removed
             if SERVER not in partition:
                 raise ConnectError(f"Partition objects should contain the key '{SERVER}' (the topic.prefix)")
-            if offset is not None:
-                Position.from_offset(offset)
+            Position.from_offset(offset)
         return True
 
 

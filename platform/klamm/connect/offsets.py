@@ -10,7 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 
 from klamm.connect.errors import BadRequest, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
@@ -30,6 +36,14 @@ _SINK_PARTITION: Final = (
 )
 _SINK_OFFSET: Final = (
     "The offset for a sink connector should either be null or contain the key 'kafka_offset'"
+)
+_NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
+_MEMBERS: Final = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.GROUP_SUBSCRIBED_TO_TOPIC,
+    KafkaError.ILLEGAL_GENERATION,
 )
 
 
@@ -57,6 +71,7 @@ class ConnectorOffsets:
             await self._check_stopped(name)
             if self._is_sink(name):
                 wanted = [_sink_offset(partition, offset) for partition, offset in offsets]
+                await self._check_places(wanted)
                 known = await self._ask_plugin(name, offsets)
                 await self._alter_sink(name, wanted)
             else:
@@ -131,6 +146,27 @@ class ConnectorOffsets:
             if tp.offset >= 0
         ]
 
+    async def _check_places(self, wanted: Sequence[tuple[str, int, int | None]]) -> None:
+        """Before anything is changed: partitions that get an offset are there. BadRequest."""
+        topics = sorted({topic for topic, _, offset in wanted if offset is not None})
+        if not topics:
+            return
+        futures = self._runtime.admin.describe_topics(
+            TopicCollection(topics), request_timeout=ADMIN_TIMEOUT_S
+        )
+        for topic, future in futures.items():
+            try:
+                count = len((await asyncio.wrap_future(future)).partitions)
+            except KafkaException as e:
+                if e.args[0].code() in _NO_TOPIC:
+                    raise BadRequest(f"There is no topic {topic!r} to set an offset in") from None
+                raise RequestError(f"cannot look up topic {topic}: {e.args[0].str()}") from None
+            absent = sorted(p for t, p, offset in wanted if t == topic and offset is not None and p >= count)
+            if absent:
+                raise BadRequest(
+                    f"There is no partition {absent[0]} in topic {topic!r}: it has {count}, numbered from 0"
+                )
+
     async def _alter_sink(self, name: str, wanted: Sequence[tuple[str, int, int | None]]) -> None:
         group = self._group(name)
         kept = [TopicPartition(topic, p, offset) for topic, p, offset in wanted if offset is not None]
@@ -149,8 +185,7 @@ class ConnectorOffsets:
             errors = [e.args[0]]
         if errors:
             raise RequestError(
-                f"Failed to alter consumer group offsets for connector {name}: {errors[0].str()}. "
-                "Its tasks may not have stopped yet."
+                f"Failed to alter consumer group offsets for connector {name}: {_said(errors[0])}"
             )
 
     async def _without(self, name: str, reset: set[tuple[str, int]]) -> list[TopicPartition]:
@@ -169,9 +204,14 @@ class ConnectorOffsets:
         except KafkaException as e:
             if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise RequestError(
-                    f"Failed to reset consumer group offsets for connector {name}: {e.args[0].str()}. "
-                    "Its tasks may not have stopped yet."
+                    f"Failed to reset consumer group offsets for connector {name}: {_said(e.args[0])}"
                 ) from None
+
+
+def _said(error: KafkaError) -> str:
+    """Also what to do about a group that still has members."""
+    hint = ". Its tasks may not have stopped yet." if error.code() in _MEMBERS else ""
+    return error.str() + hint
 
 
 def _shown(offsets: Sequence[Offset]) -> list[dict[str, Any]]:

@@ -134,7 +134,13 @@ def _undefined(value: ConfigValue) -> dict[str, Any]:
 def _alter_offsets(plugins: PluginManager, config: dict[str, str], offsets: list[list[Any]]) -> bool:
     cls = connector_class(plugins, config)
     if issubclass(cls, SourceConnector):
-        return cls.alter_offsets(config, [(partition, offset) for partition, offset in offsets])
+        if any(partition is None and offset is not None for partition, offset in offsets):
+            raise DataError(
+                "Partition objects cannot be null, unless their offset is null, too: it is removed"
+            )
+        # What no plugin could have written is none of its business; it may be removed.
+        judged = [(partition, offset) for partition, offset in offsets if partition is not None]
+        return cls.alter_offsets(config, judged)
     changes = {}
     for partition, offset in offsets:
         place = TopicPartition(partition["kafka_topic"], _partition_number(partition["kafka_partition"]))

@@ -1,0 +1,38 @@
+"""Positions in a file from which reading can go on: its beginning, and wherever a line ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+_NEAR: Final = 64 * 1024  # bytes in which the line around a position is looked for, to name its ends
+
+
+def ends_line(before: bytes, after: bytes) -> bool:
+    r"""Whether a line ends between the byte before and the one after (empty: the file's end). None ends inside of a CRLF."""
+    return before in {b"\n", b"\r"} and before + after != b"\r\n"
+
+
+def unusable(path: str, position: int) -> str | None:
+    """Why a task could not go on at `position` of this file, in a sentence; None when it can, or when nobody knows: the
+    file cannot be read here.
+    """
+    if position == 0:
+        return None
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if position > size:
+                return f"it is beyond the end of {path}, which has {size} bytes"
+            start = max(0, position - _NEAR)
+            file.seek(start)
+            around = file.read(position - start + _NEAR)
+    except OSError:
+        return None
+    here = position - start
+    if ends_line(around[here - 1 : here], around[here : here + 1]):
+        return None
+    begin = max(around.rfind(b"\n", 0, here), around.rfind(b"\r", 0, here)) + 1
+    said = f"it is in the middle of a line of {path}"
+    return said + (f", which begins at byte {start + begin}" if begin or not start else "")
