@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from support.broker import new_name
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
 
+from klamm.connect.child.topic_creator import TopicCreator
 from klamm.connect.topic_creation import group_keys, group_names, rules
 from klamm_base.errors import ConfigError
 
@@ -112,3 +114,22 @@ def test_a_sources_topics_are_made_by_its_rules(bootstrap: str, tmp_path: Path) 
         assert "topic creation group logs" in trace
     finally:
         worker.end()
+
+
+def test_topics_that_are_there_are_asked_for_together() -> None:
+    """A source may write to thousands: a look at the cluster for each would be a burden to it."""
+    asked = []
+
+    class Admin:
+        def list_topics(self, timeout: float) -> SimpleNamespace:
+            asked.append(timeout)
+            return SimpleNamespace(topics=dict.fromkeys("abc"))
+
+    found = rules(
+        {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    )
+    assert found is not None
+    ensure = TopicCreator(found, Admin(), lambda: pytest.fail("there is nothing to wait for"))  # type: ignore[arg-type]
+    for topic in "abcab":
+        ensure(topic)
+    assert len(asked) == 1

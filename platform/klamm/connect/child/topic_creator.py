@@ -66,7 +66,9 @@ class TopicCreator:
 
     def _ensure(self, topic: str) -> None:
         # Metadata of all topics: to ask for one by name would create it with the broker's defaults.
-        if topic in self._admin.list_topics(timeout=_ADMIN_S).topics:
+        # What it tells of the others is kept: a source may have thousands of topics.
+        self._seen |= self._admin.list_topics(timeout=_ADMIN_S).topics.keys()
+        if topic in self._seen:
             return
         group = self._rules.group_of(topic)
         try:
