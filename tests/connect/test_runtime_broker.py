@@ -91,7 +91,7 @@ def test_the_partitioner_written_down_here_agrees_with_kafkas_recording():
 
 @pytest.mark.fault
 async def test_kill_9_of_a_source_task_under_load_loses_nothing(broker, offsets_topic):  # noqa: F811
-    topic, total = new_topic(broker, 3), 60_000
+    topic, total = new_topic(broker, 3), 24_000
     worker = worker_props(
         broker.bootstrap, **{"offset.storage.topic": offsets_topic, "offset.flush.interval.ms": "50"}
     )
@@ -102,9 +102,9 @@ async def test_kill_9_of_a_source_task_under_load_loses_nothing(broker, offsets_
         config = {"topic": topic, "limit": str(total), "batch": "300", "pace.s": "0.01"}
         await w.supervisor.start_task(task_spec(task.connector, config, worker=worker))
         kills = 0
-        while kills < 5:
+        while kills < 3:
             await w.wait_state(task, R)
-            await asyncio.sleep(rng.uniform(0.05, 0.4))
+            await asyncio.sleep(rng.uniform(0.05, 0.3))
             if (pid := w.supervisor.pid(task)) is not None:
                 os.kill(pid, signal.SIGKILL)
                 kills += 1
@@ -115,7 +115,7 @@ async def test_kill_9_of_a_source_task_under_load_loses_nothing(broker, offsets_
             lambda: str(w.events[-5:]),
             40,
         )
-    assert [e.attempt for e in w.events if e.state is X] == [1, 2, 3, 4, 5]
+    assert [e.attempt for e in w.events if e.state is X] == [1, 2, 3]
     counts = collections.Counter(int(m.value()) for m in read_all(broker.bootstrap, topic))
     assert sorted(counts) == list(range(total)), "at least once: every record is there"
 

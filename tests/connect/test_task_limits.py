@@ -24,12 +24,12 @@ def _plugins(tmp_path, monkeypatch):
 async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
     """All at once, because each takes its seconds."""
     caplog.set_level("INFO")
-    limit = 200 << 20
+    limit = 120 << 20
     cases = {
         # It holds the interpreter, so nothing of Python can answer.
         "hung": {"behaviour": "spin", "task.heartbeat.timeout.ms": "1000"},
         "crashed": {"behaviour": "crash"},
-        "grown": {"behaviour": "grow", "grow.mb": "400", "task.memory.max.bytes": str(limit)},
+        "grown": {"behaviour": "grow", "grow.mb": "160", "task.memory.max.bytes": str(limit)},
         "greedy": {"behaviour": "grow", "grow.mb": "6000", "task.memory.max.bytes": str(100 << 20)},
     }
     async with Watched() as w:
@@ -49,7 +49,7 @@ async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
     assert trace["crashed"].startswith("The process was killed by SIGSEGV\n")
     assert "Fatal Python error: Segmentation fault" in trace["crashed"]
     assert "in misbehave" in trace["crashed"]
-    assert "of memory are more than task.memory.max.bytes=209715200 (200 MiB) allows" in trace["grown"]
+    assert "of memory are more than task.memory.max.bytes=125829120 (120 MiB) allows" in trace["grown"]
     assert trace["greedy"].startswith("MemoryError")
     errors = {name: event.restart.error for name, event in shown.items()}
     assert errors == {"hung": "hang", "crashed": "crash", "grown": "memory", "greedy": "memory"}
