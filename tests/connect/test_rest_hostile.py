@@ -18,7 +18,8 @@ from aiohttp import web
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
 from klamm.connect.config_redaction import Redaction
-from klamm.connect.rest import forwarding, watching
+from klamm.connect.rest import authentication, forwarding, watching
+from klamm.connect.rest.authentication import UsersFile
 from klamm.connect.rest.passwords import hash_password
 from klamm.connect.service import ConnectService
 from klamm.connect.stores import connector_record
@@ -159,6 +160,55 @@ def test_nobody_passes_for_a_worker_where_workers_do_not_sign(bootstrap: str, tm
 
 
 # Without a worker
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+async def test_a_password_is_checked_once_right_or_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+
+    def verify(password: str, stored: str) -> bool:
+        checked.append(password)
+        return password == "a" and stored == ann
+
+    monkeypatch.setattr(authentication, "verify", verify)
+    monkeypatch.setattr(authentication, "LOOK_S", 0.0)
+    monkeypatch.setattr(authentication, "REMEMBERED_MAX", 3)
+    ann, file = hash_password("a"), tmp_path / "users.toml"
+    file.write_text(f'[users.ann]\npassword = "{ann}"\nrole = "viewer"\n')
+    users = UsersFile(file)
+    for _ in range(3):
+        found = await users.authenticate(basic("ann", "a"))
+        assert found is not None
+        assert found.name == "ann"
+        assert await users.authenticate(basic("ann", "b")) is None
+        assert await users.authenticate(basic("eve", "a")) is None
+    assert checked == ["a", "b", "a"]
+    for guess in range(5):  # pushes out other guesses, and not who is right
+        assert await users.authenticate(basic("ann", str(guess))) is None
+    del checked[:]
+    assert await users.authenticate(basic("ann", "a")) is not None
+    assert checked == []
+    ann = hash_password("a")  # written again: what was known of the old one is worth nothing
+    file.write_text(f'[users.ann]\npassword = "{ann}"\nrole = "viewer"\n# longer\n')
+    assert await users.authenticate(basic("ann", "a")) is not None
+    assert checked == ["a"]
+
+
+async def test_who_guesses_makes_no_endless_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "WAITING_MAX", 3)
+    file = tmp_path / "users.toml"
+    file.write_text(f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "viewer"\n')
+    users = UsersFile(file)
+    asked = [users.authenticate(basic("ann", f"guess {i}")) for i in range(8)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert answers[:3] == [None] * 3
+    assert [type(answer) for answer in answers[3:]] == [authentication.TooMany] * 5
+    assert await users.authenticate(basic("ann", "a")) is not None
 
 
 async def test_a_client_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

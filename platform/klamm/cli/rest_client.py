@@ -127,8 +127,10 @@ def _open(
 
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"--url {url}: write http://HOST:PORT or https://HOST:PORT")
-    sent = {"Content-Type": "application/json", **(headers or {}), **_credentials()}
+    sent = {"Content-Type": "application/json", **(headers or {})}
     request = Request(url.rstrip("/") + path, data, sent, method=method)  # noqa: S310
+    for name, value in _credentials().items():
+        request.add_unredirected_header(name, value)  # for this worker, not for where it may send us
     try:
         context = _context() if url.startswith("https://") else None
         answer: HTTPResponse = urlopen(request, timeout=timeout_s, context=context)  # noqa: S310 - the user's address

@@ -1,8 +1,8 @@
 """Who a request comes from: basic auth and bearer tokens, against `rest.auth.file` or Kafka's properties file.
 
 The file is looked at when a request comes, at most once a second, and read again when it has changed; one that cannot be
-used keeps what was known and is told of in the log. A password that was right is remembered (as a keyed digest, in
-memory) so that its slow check is made once.
+used keeps what was known and is told of in the log. What a password's slow check said is remembered (by a keyed digest, in
+memory), right or wrong: a client that has a wrong one and asks every second costs no CPU.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from klamm.connect.errors import RequestError
 from klamm.connect.rest.passwords import hash_password, token_digest, verify
 from klamm.connect.rest.roles import Caller, admin
 from klamm.connect.rest.users import Users, read_users
@@ -29,7 +30,15 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 CHECKS_MAX: Final = 2
 """Password checks at a time: each takes a thread and CPU, and guessing must not take them all."""
+WAITING_MAX: Final = 100
+"""Checks that wait for their turn; more are refused, as they would wait for longer than their clients do."""
 REMEMBERED_MAX: Final = 1_000
+
+
+class TooMany(RequestError):
+    """More wait for the check of their password than can be checked in time."""
+
+    status = 503
 
 
 class Authenticator(Protocol):
@@ -47,8 +56,10 @@ class UsersFile:
         self._stamp = _stamp(path)
         self._users = read_users(path)
         self._key = secrets.token_bytes(32)
-        self._right: dict[bytes, str] = {}  # digest of name and password -> the stored form that it matched
+        # Digest of name and password -> the stored form that it was checked against, and what came out.
+        self._checked: dict[bytes, tuple[str, bool]] = {}
         self._checks = asyncio.Semaphore(CHECKS_MAX)
+        self._waiting = 0
         # Somebody unknown takes as long as somebody known.
         self._nobody = hash_password(secrets.token_hex(8))
 
@@ -67,16 +78,24 @@ class UsersFile:
         user = users.by_name.get(name)
         stored = user.stored if user else self._nobody
         digest = hmac.digest(self._key, f"{name}:{password}".encode(), hashlib.sha256)
-        if user is not None and self._right.get(digest) == stored:
-            return user.caller
-        async with self._checks:
-            right = await asyncio.to_thread(verify, password, stored)
-        if not right or user is None:
-            return None
-        if len(self._right) >= REMEMBERED_MAX:
-            self._right.clear()
-        self._right[digest] = stored
-        return user.caller
+        known = self._checked.get(digest)
+        right = known[1] if known is not None and known[0] == stored else await self._check(password, stored)
+        if digest not in self._checked and len(self._checked) >= REMEMBERED_MAX:
+            # The oldest goes; who guesses pushes out nobody who is right.
+            wrong = (d for d, (_, was_right) in self._checked.items() if not was_right)
+            del self._checked[next(wrong, next(iter(self._checked)))]
+        self._checked[digest] = (stored, right)
+        return user.caller if right and user is not None else None
+
+    async def _check(self, password: str, stored: str) -> bool:
+        if self._waiting >= WAITING_MAX:
+            raise TooMany("Too many passwords are being checked; try again")
+        self._waiting += 1
+        try:
+            async with self._checks:
+                return await asyncio.to_thread(verify, password, stored)
+        finally:
+            self._waiting -= 1
 
     def _current(self) -> Users:
         now = time.monotonic()

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from klamm.connect.errors import Forbidden
+from klamm.connect.errors import Forbidden, RequestError
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.roles import Caller
 
@@ -23,7 +23,10 @@ async def still_known(request: web.Request) -> bool:
     ask: Callable[[], Awaitable[Caller | None]] | None = request.get(STILL)
     if ask is None:
         return True
-    caller = await ask()
+    try:
+        caller = await ask()
+    except RequestError:  # cannot be found out now; who comes again is asked again
+        return False
     if caller is not None:
         request[CALLER] = caller
     return caller is not None
