@@ -499,3 +499,20 @@ async def test_a_reload_of_secrets_starts_nothing_after_the_session_was_lost():
         await asyncio.sleep(0)
         assert not w.supervisor._reloads
         assert w.supervisor._units == {}
+
+
+async def test_a_process_that_comes_after_the_end_was_decided_does_nothing():
+    """Killed (its session was lost), or stopped in the moment in which the fork server answered."""
+    async with Watched() as w:
+        servers = w.supervisor._servers
+        real = servers.spawn
+
+        async def spawn(*args):
+            child = await real(*args)
+            w.supervisor._units[TASK].kill()
+            return child
+
+        servers.spawn = spawn
+        await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
+        await asyncio.wait_for(asyncio.shield(w.supervisor._units[TASK]._task), 10)
+        assert w.states(TASK) == []

@@ -290,9 +290,7 @@ class Unit:
         except LaunchError as e:
             return Failure.of(ErrorClass.LOST, str(e))
         self._child = child
-        child.send(order)
-        if (paused := self._order["spec"]["paused"]) != order["spec"]["paused"]:  # meanwhile
-            child.send({"method": "pause", "params": {"paused": paused}})
+        self._give(child, order)
         with self._expiring():
             how = await child.exited
         # Its last words are on another socket than the news of its end: read that to its end.
@@ -301,6 +299,15 @@ class Unit:
         self._settled.clear()
         self._fail_calls(how)
         return self._failure or _failure_of(how, child.last_words())
+
+    def _give(self, child: Child, order: Message) -> None:
+        """Its order, and what has changed since that was made."""
+        if self._stopping:
+            child.kill()
+            return
+        child.send(order)
+        if (paused := self._order["spec"]["paused"]) != order["spec"]["paused"]:
+            child.send({"method": "pause", "params": {"paused": paused}})
 
     @contextmanager
     def _expiring(self) -> Iterator[None]:
