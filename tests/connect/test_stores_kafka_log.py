@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 from support.runtime import NO_BROKER
 from support.stores import java_partition
 
@@ -21,6 +23,8 @@ from klamm.connect.kafka_log import (
     ensure_compacted_topic,
     make_admin,
 )
+from klamm.connect.offset_state import offset_record
+from klamm.connect.offset_topic import OffsetTopic
 from klamm.testing import EmbeddedBroker
 
 
@@ -155,6 +159,50 @@ async def test_stores_log_asks_again_for_its_end_when_the_leader_is_another(
         assert not refused
     finally:
         await log.close()
+
+
+def vague(admin: AdminClient, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The client's first answer about ends is what librdkafka makes of a connection that ends while it waits; counts answers."""
+    ask, answers = admin.list_offsets, []
+
+    def broken(*args: Any, **options: Any) -> Any:
+        futures = ask(*args, **options)
+        answers.append(len(futures))
+        if len(answers) == 1:
+            for place in futures:
+                futures[place] = Future()
+                futures[place].set_result(ListOffsetsResultInfo(-1001, -1, -1))
+        return futures
+
+    monkeypatch.setattr(admin, "list_offsets", broken)
+    return answers
+
+
+async def test_stores_log_knows_an_end_that_is_none(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = await log.reader()
+    answers = vague(log.logs[0]._admin, monkeypatch)
+    await log.producer.send(log.topic, "k", b"1")
+    await log.logs[0].read_to_end()
+    assert answers == [5, 5]
+    assert seen == [("k", b"1")]
+
+
+async def test_stores_offsets_of_a_source_are_read_to_an_end_that_is_one(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a source would begin anew."""
+    await log.producer.send(log.topic, *offset_record("src", {"f": "a"}, {"n": 7}))
+    admin = make_admin(log.client)
+    answers = vague(admin, monkeypatch)
+    settings = TopicSettings(name=log.topic, key="k.topic", partitions=5, replication_factor=1)
+    topic = OffsetTopic(
+        settings,
+        admin=admin,
+        make_consumer=lambda more: Consumer({**log.client, "group.id": log.topic, **more}),
+    )
+    state = await asyncio.to_thread(topic.read_to_end, 10)
+    assert state.get("src", {"f": "a"}) == {"n": 7}
+    assert len(answers) == 2
 
 
 async def test_stores_log_tells_of_every_write_also_of_a_producer_that_failed_for_good() -> None:

@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -402,7 +403,7 @@ class KafkaBasedLog:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(self.topic, p): latest for p in self._reached}
         futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=ADMIN_TIMEOUT_S)
-        return {tp.partition: f.result(ADMIN_TIMEOUT_S).offset for tp, f in futures.items()}
+        return known_ends(futures, ADMIN_TIMEOUT_S)
 
     def _make_consumer(self, partitions: Sequence[int]) -> Consumer:
         consumer = Consumer(
@@ -473,6 +474,17 @@ class KafkaBasedLog:
     async def _notify(self) -> None:
         async with self._progress:
             self._progress.notify_all()
+
+
+def known_ends(futures: Mapping[TopicPartition, Future[Any]], timeout_s: float) -> dict[int, int]:
+    """The ends of partitions that an admin client was asked for. Blocks. Raises KafkaException for one that is not known.
+
+    When the connection ends while librdkafka waits for the answer it says -1001, and calls that no error.
+    """
+    ends = {each.partition: f.result(timeout_s).offset for each, f in futures.items()}
+    if any(end < 0 for end in ends.values()):
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the connection ended before the answer"))  # noqa: SLF001
+    return ends
 
 
 def _passes(error: KafkaError) -> bool:

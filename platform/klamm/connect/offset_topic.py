@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from klamm.connect.kafka_log import TopicSettings, ensure_compacted_topic
+from klamm.connect.kafka_log import TopicSettings, ensure_compacted_topic, known_ends
 from klamm.connect.offset_state import OffsetState
 from klamm_plugins.errors import ConnectError
 
@@ -121,7 +121,7 @@ class OffsetTopic:
         found = self._admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S
         )
-        return {tp.partition: f.result(_ASK_S).offset for tp, f in found.items()}
+        return known_ends(found, _ASK_S)
 
     def _patiently(self, ask: Callable[[], T], deadline: float) -> T:
         while True:
