@@ -200,9 +200,9 @@ def test_https_beside_http(secured: Secured) -> None:
 def test_admin_and_metrics_have_listeners_of_their_own(secured: Secured) -> None:
     assert secured.ask("ann", "GET", "/admin/loggers").status == 404
 
-    def at(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
+    def at(port: int, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         answer.read()
         connection.close()
@@ -211,6 +211,11 @@ def test_admin_and_metrics_have_listeners_of_their_own(secured: Secured) -> None
     ann = "Basic " + base64.b64encode(f"ann:{PASSWORDS['ann']}".encode()).decode()
     assert at(secured.admin_port, "/admin/loggers").status == 401
     assert at(secured.admin_port, "/admin/loggers", Authorization=ann).status == 200
+    for user in ("ops", "vic"):  # roles for some connectors, none for the worker
+        told = "Basic " + base64.b64encode(f"{user}:{PASSWORDS[user]}".encode()).decode()
+        assert at(secured.admin_port, "/admin/loggers", Authorization=told).status == 403
+        assert at(secured.admin_port, "/admin/loggers/root", Authorization=told).status == 403
+        assert at(secured.admin_port, "/admin/loggers/root", "PUT", Authorization=told).status == 403
     assert at(secured.admin_port, "/connectors", Authorization=ann).status == 404
     assert at(secured.metrics_port, "/metrics").status == 200
     assert at(secured.metrics_port, "/connectors").status == 404

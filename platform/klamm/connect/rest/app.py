@@ -142,9 +142,9 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
         body=shapes.ConfigGiven,
     ),
     _row(
-        "GET", "/admin/loggers", loggers.list_loggers, ANY, {200: dict[str, shapes.LoggerLevel]}, admin=True, early=True
+        "GET", "/admin/loggers", loggers.list_loggers, VIEW, {200: dict[str, shapes.LoggerLevel]}, admin=True, early=True
     ),
-    _row("GET", LOGGER, loggers.get_logger, ANY, {200: shapes.LoggerLevel}, admin=True, early=True),
+    _row("GET", LOGGER, loggers.get_logger, VIEW, {200: shapes.LoggerLevel}, admin=True, early=True),
     _row(
         "PUT", LOGGER, loggers.put_logger, ADMINISTER, {200: list[str], 204: None},
         body=shapes.SetLevel, query=(SCOPE,), admin=True,
