@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.connect_worker import STRING, WorkerProcess, lines_out, wait_for, worker_properties
 
@@ -103,3 +104,26 @@ def test_rest_a_source_goes_on_at_the_position_it_was_given(worker: WorkerProces
         assert worker.request("PUT", f"/connectors/{name}/resume").status == 202
     wait_for(lambda: len(lines_out(directory)) > len(before), lambda: worker.log)
     assert lines_out(directory)[len(before) :] == ["third"]
+
+
+def test_rest_a_marker_of_a_transaction_is_no_lag(
+    worker: WorkerProcess, bootstrap: str, directory: Path, topic: str
+) -> None:
+    name = f"{topic}-tx"
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(20)
+    for value in ("one", "two"):
+        producer.begin_transaction()
+        producer.produce(name, value.encode(), partition=0)
+        producer.commit_transaction(20)
+    sink = {"connector.class": "FileStreamSink", "file": str(directory / "tx.txt"), "topics": name}
+    config = {**sink, "value.converter": STRING, "key.converter": STRING}
+    assert worker.request("POST", "/connectors", {"name": "tx", "config": config}).status == 201
+
+    def lag() -> Any:
+        tasks = worker.get("/connectors/tx/progress")["tasks"]
+        return tasks[0]["lag"] if tasks else None
+
+    wait_for(lambda: (directory / "tx.txt").exists() and (directory / "tx.txt").read_text() == "one\ntwo\n")
+    wait_for(lambda: lag() == 0, lambda: f"{lag()}\n{worker.log}")
+    assert worker.request("DELETE", "/connectors/tx").status == 204

@@ -540,6 +540,29 @@ def test_lag_is_unknown_without_partitions_and_counts_from_what_was_committed(ri
     assert runner._lag() == 100, "asked for once"
 
 
+def end(place, offset):
+    """What the consumer gives when it comes to the end of a partition."""
+    return FakeMessage(place, offset, KafkaError(KafkaError._PARTITION_EOF))
+
+
+def test_what_is_behind_the_last_record_and_is_none_is_no_lag(rig):
+    """Markers of transactions: the watermark is 100, the last record was 97."""
+    runner, consumer = rig.runner, rig.consumer
+    runner._consumer.subscribe([], on_assign=runner._on_assign, on_revoke=None, on_lost=None)
+    consumer.committed.update({P0: 98})
+    consumer.assign(P0)
+    assert runner._lag() == 2, "whether there is a record is not known yet"
+    runner._take([end(P0, 100)])
+    assert runner._lag() == 0
+    runner._after_batch = {P0: 98}
+    assert runner._lag() == 2, "what was consumed is still to be put"
+    runner._after_batch = {}
+    runner._seek({P0: 90})
+    assert runner._lag() == 10, "it comes to the end anew"
+    runner._take([end(P0, 300)])
+    assert runner._lag() == 10, "an end beyond the end: of the topic that was there before"
+
+
 class Reporting(Collecting):
     """Reports its first record as bad."""
 

@@ -31,7 +31,7 @@ def prepare(
         spec=spec,
         task=task,
         converters=converters(plugins, spec.connector_config, spec.worker),
-        consumer=clients.make_consumer(consumer_config),
+        consumer=clients.make_consumer(consumer_config | {"enable.partition.eof": True}),  # tells `sink_lag`
         topics=topics,
         commit_interval_s=seconds(spec.worker, "offset.flush.interval.ms"),
         cooperative=clients.is_cooperative(consumer_config),

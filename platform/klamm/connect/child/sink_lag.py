@@ -1,4 +1,8 @@
-"""How many records a sink task is behind, from watermarks that its consumer has anyway."""
+"""How many records a sink task is behind, from watermarks that its consumer has anyway.
+
+The end of a partition may be behind what no consumer is given: markers of transactions, records that were aborted or
+compacted away. So what counts there is where the consumer itself came to the end (its event, `reached`).
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,31 @@ class Lag:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._committed: dict[TopicPartition, int] = {}
+        self._reached: dict[TopicPartition, int] = {}
 
     def forget(self, place: TopicPartition) -> None:
         """It is another task's now."""
         self._committed.pop(place, None)
+        self._reached.pop(place, None)
 
-    def of(self, assigned: Collection[TopicPartition], positions: Mapping[TopicPartition, int]) -> int | None:
-        """Records behind, given the next offset of partitions that were read; None while that is not known."""
+    def reached(self, place: TopicPartition, offset: int) -> None:
+        """All before `offset` was consumed: the partition ended there."""
+        self._reached[place] = offset
+
+    def moved(self, place: TopicPartition) -> None:
+        """The consumer goes to another offset: it will come to the end anew."""
+        self._reached.pop(place, None)
+
+    def of(
+        self,
+        assigned: Collection[TopicPartition],
+        positions: Mapping[TopicPartition, int],
+        held: Collection[TopicPartition] = (),
+    ) -> int | None:
+        """Records behind, given the next offset of partitions that were read; None while that is not known.
+
+        Of partitions in `held` something that was consumed is still to be put.
+        """
         if not assigned or not self._ask([p for p in assigned if p not in positions]):
             return None
         total = 0
@@ -40,7 +62,13 @@ class Lag:
             )
             if marks is None or marks[1] < 0:
                 return None
-            total += max(0, marks[1] - (marks[0] if offset < 0 else offset))
+            offset = marks[0] if offset < 0 else offset
+            reached = self._reached.get(place, 0)
+            if (
+                place not in held and offset < reached <= marks[1]
+            ):  # beyond the end: a topic that was made anew
+                offset = reached
+            total += max(0, marks[1] - offset)
         return total
 
     def _ask(self, unread: list[TopicPartition]) -> bool:

@@ -223,7 +223,10 @@ class SinkRunner:
         passes = error.code() in _IGNORED or is_away(error)
         if error.fatal() or not passes:
             raise ConnectError(f"The consumer failed: {error.str()} ({error.name()})")
-        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            if place_of(message) in self.context.assigned - self._seeks.keys():
+                self._behind.reached(place_of(message), message.offset() or 0)
+        else:
             log.warning("%s", error.str())
         return False
 
@@ -336,6 +339,7 @@ class SinkRunner:
 
     def _try_seek(self, place: TopicPartition, offset: int) -> None:
         """Seek now, or when the partition is ready for it."""
+        self._behind.moved(place)
         try:
             self._consumer.seek(KafkaPartition(place.topic, place.partition, offset))
         except KafkaException as e:
@@ -437,7 +441,7 @@ class SinkRunner:
             self._task.close(places)
 
     def _lag(self) -> int | None:
-        return self._behind.of(self.context.assigned, self._safe | self._delivered)
+        return self._behind.of(self.context.assigned, self._safe | self._delivered, held=self._after_batch)
 
 
 def _read_from(record: SinkRecord) -> tuple[str, int]:
