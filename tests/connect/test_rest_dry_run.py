@@ -38,7 +38,7 @@ SINK = {
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("secrets") / "secrets.properties"
-    path.write_text("mask=top-secret\n")
+    path.write_text("mask=top-secret\nnumber=90817263\n")
     return path
 
 
@@ -126,6 +126,20 @@ def test_references_have_their_values_and_are_shown_to_nobody(worker: WorkerProc
     mask = {"transforms.mask.replacement": f"${{file:{secrets}:mask}}"}
     [result] = run(worker, SINK | mask, {"value": {"card": "4242"}})
     assert result["steps"][2]["record"]["value"] == {"card": "[hidden]"}
+
+
+def test_a_value_that_became_a_number_is_shown_to_nobody(worker: WorkerProcess, secrets: Path) -> None:
+    stages = {
+        "transforms": "add,cast",
+        "transforms.add.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transforms.add.static.field": "pin",
+        "transforms.add.static.value": f"${{file:{secrets}:number}}",
+        "transforms.cast.type": "org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.cast.spec": "pin:int64",
+    }
+    [result] = run(worker, SINK | stages, {"value": {"n": 7}})
+    shown = [step["record"]["value"] for step in result["steps"]]
+    assert shown == [{"n": 7}, {"n": 7, "pin": "[hidden]"}, {"n": 7, "pin": "[hidden]"}]
 
 
 def test_a_dry_run_writes_nothing_and_uses_the_connectors_own_config(worker: WorkerProcess) -> None:

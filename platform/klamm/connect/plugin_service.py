@@ -25,6 +25,7 @@ from klamm.connect.validation import PluginAnswer, config_infos, errors_of, no_s
 from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
 from klamm_base.properties import suggestion
+from klamm_base.redaction import HIDDEN
 
 log = logging.getLogger(__name__)
 
@@ -218,10 +219,12 @@ class PluginService:
 
 
 def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
-    """JSON with every text in it redacted."""
+    """JSON with every text in it redacted, and numbers that a secret became."""
     match value:
         case str():
             return redact(value)
+        case int() | float() if not isinstance(value, bool):
+            return value if redact(str(value)) == str(value) else HIDDEN
         case list():
             return [_without_secrets(item, redact) for item in value]
         case dict():

@@ -52,6 +52,12 @@ class RestServer:
         self._asks = authenticator(config)
         if self._asks is not None:
             self._warn_of_clear_text()
+            if config["connect.protocol"] != "sessioned":
+                log.warning(
+                    "connect.protocol=%s: workers do not sign what they send to each other; %s",
+                    config["connect.protocol"],
+                    "anybody may send it" if has_basic_auth(config) else "it is refused (rest.auth.file)",
+                )
         self._extensions = Extensions(config)
         self._tls = _context(config, self._listeners, HTTPS_PREFIX)
         self._admin_tls = _context(config, self._admin or [], ADMIN_PREFIX)
@@ -142,9 +148,7 @@ class RestServer:
         checks: list[Middleware] = [foreign_pages(cors)]
         if self._asks is not None:
             kafkas = has_basic_auth(config)
-            checks.append(
-                access_check(self._asks, endpoints, open_too=kafkas, others=extensions.access_of)
-            )
+            checks.append(access_check(self._asks, endpoints, open_too=kafkas, others=extensions.access_of))
         checks += extensions.middlewares(endpoints)
         app = make_app(service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner)
         if extended:
