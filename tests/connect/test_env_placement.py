@@ -2,8 +2,10 @@
 
 import pytest
 
+from klamm.connect.errors import BadRequest
 from klamm.connect.model import PluginInfo
 from klamm.connect.placement import needs
+from klamm.connect.plugin_admin import _read_spec
 from klamm.connect.plugins import PluginRegistry, PluginVersionNotFound
 from klamm_base.errors import ConfigError
 
@@ -99,3 +101,34 @@ def test_versions_and_the_newest():
     assert REGISTRY.connector("acme.Src").version == "2.0"
     assert REGISTRY.connector("acme.Src", "1.0").package == "acme==1.0"
     assert REGISTRY.connector("acme.Src", "7") is None
+
+
+BAD_REQUESTS = [
+    ({}, "Give package (a requirement, a wheel or a folder), or file and wheel (in base64)"),
+    ({"package": 7}, "package must be a text that is not empty, not 7"),
+    ({"package": " "}, "package must be a text that is not empty"),
+    ({"package": "a", "file": "b"}, "Give either package, or file and wheel"),
+    ({"pakage": "a"}, "Unknown field pakage; there are package, or file and wheel"),
+    ({"file": "../x.whl", "wheel": "YQ=="}, "file must be a wheel's name"),
+    ({"file": "x-1-py3-none-any.whl", "wheel": "?"}, "wheel: it is not base64"),
+    (
+        {"file": "x.whl", "wheel": "YQ=="},
+        "x.whl is no wheel: its name must be name-version-python-abi-platform.whl",
+    ),
+    ({"file": "x\0-1-py3-none-any.whl", "wheel": "YQ=="}, "is no wheel"),
+    ({"file": "a b-1-py3-none-any.whl", "wheel": "YQ=="}, "is no wheel"),
+    ({"file": f"{'x' * 300}-1-py3-none-any.whl", "wheel": "YQ=="}, "is no wheel"),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), BAD_REQUESTS)
+def test_what_cannot_be_installed_is_told_before_anything_is_touched(body, said):
+    with pytest.raises(BadRequest) as raised:
+        _read_spec(body)
+    assert said in str(raised.value)
+
+
+def test_a_request_for_a_package_or_a_wheel_is_read():
+    assert _read_spec(" acme>=1 ") == _read_spec({"package": "acme>=1"}) == ("acme>=1", None)
+    name = "Acme_x-1.0+local.2-1-cp311.cp312-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+    assert _read_spec({"file": name, "wheel": "YQ=="}) == (name, b"a")

@@ -233,6 +233,7 @@ WRONG = [
     ("acme @ https://me:pw@host/acme.whl", BadRequirement, "acme @ https://host/acme.whl: get the wheel"),
     ("acme ; python_version > '3'\n--pre", BadRequirement, "it has control characters in it"),
     ("acme[x\n-e .]", BadRequirement, "it has control characters in it"),
+    ("~nobody-of-this-name/x.whl", ToolFailure, "~nobody-of-this-name/x.whl is neither a folder"),
     ("./nowhere.whl", ToolFailure, "neither a folder with a Python project nor a wheel"),
     pytest.param("/", ToolFailure, "cannot be built", marks=SLOW),
     pytest.param("klamm", Unresolvable, "klamm is a part of Klamm's runtime", marks=SLOW),
@@ -360,6 +361,20 @@ def test_what_cannot_be_read_of_an_environment_is_looked_at_again(tmp_path, capl
     assert "contents.json cannot be read" in caplog.text
 
 
+def test_the_stamp_changes_with_every_change_however_quick(tmp_path):
+    store = make_store(tmp_path)
+    seen = [store.stamp()]
+    records = [fake_environment(store, name)[0] for name in ("one", "two")]
+    for record in records:
+        store._note(record)  # replaced by itself
+        seen.append(store.stamp())
+    for record in records:
+        store.remove(record.name)
+        seen.append(store.stamp())
+    assert seen.pop() == seen[0] == frozenset()
+    assert len(set(seen)) == len(seen)
+
+
 def test_a_full_disk_is_told_and_changes_nothing(tmp_path, monkeypatch):
     store = make_store(tmp_path)
     record, _ = fake_environment(store)
@@ -442,6 +457,37 @@ def test_an_environment_in_use_stays_until_it_is_not(store, tmp_path):
         held.kill()
     store.collect()
     assert not environment.site.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "member",
+    ["../../evil.py", "acme_slip-1.data/data/../../../evil.py", "acme_slip-1.data/purelib/../../evil.py"],
+)
+def test_a_wheel_that_reaches_out_of_its_folder_is_refused(member, tmp_path):
+    wheel = make_wheel(tmp_path / "in", "acme-slip", "1", {"x.py": "", member: ""}, entry_points={"x": "x"})
+    store = make_store(tmp_path / "a" / "b" / "plugins")
+    with pytest.raises(ToolFailure):
+        store.install(str(wheel))
+    assert list(tmp_path.rglob("evil.py")) == []
+    assert store.records() == []
+
+
+@pytest.mark.slow
+def test_what_a_wheel_brings_beside_its_modules_stays_in_its_environment(tmp_path):
+    files = {
+        "x.py": "",
+        "acme_much-1.data/scripts/klamm": "#!python\n",
+        "acme_much-1.data/data/etc/much.conf": "",
+        "sitecustomize.py": "raise RuntimeError('of a plugin')\n",
+        "much.pth": "import no_such_module\n",
+    }
+    wheel = make_wheel(tmp_path / "in", "acme-much", "1", files, entry_points={"x": "x"})
+    store = make_store(tmp_path / "plugins")
+    _, environment = store.install(str(wheel))
+    assert environment.contents.broken == ()
+    there = {str(p.relative_to(environment.site)) for p in environment.site.rglob("*") if p.is_file()}
+    assert {"bin/klamm", "etc/much.conf"} <= there
 
 
 @pytest.mark.slow

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from klamm.environments.errors import ToolFailure
+from klamm.environments.names import wheel_name
+from klamm.environments.tools import Resolved, Sources
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -144,3 +150,23 @@ def make_index(folder: Path) -> Path:
         entry_points={"acme-broken": "acme_broken"},
     )  # fmt: skip
     return folder
+
+
+class Unzip:
+    """An installer for wheels that need nothing: no index, no resolver, no process."""
+
+    name = "unzip"
+
+    def build_wheel(self, folder: Path, into: Path, sources: Sources) -> Path:
+        raise ToolFailure(f"{folder} is not built here")
+
+    def resolve(
+        self, requirements: Sequence[str], sources: Sources, *, constraints: str, work: Path
+    ) -> list[Resolved]:
+        found = [Path(unquote(urlsplit(r.partition(" @ ")[2]).path)) for r in requirements]
+        return [Resolved(*wheel_name(path), (), path) for path in found]
+
+    def install(self, requirements: str, target: Path, sources: Sources, *, work: Path) -> None:
+        for url in re.findall(r" @ (\S+)", requirements):
+            with zipfile.ZipFile(unquote(urlsplit(url).path)) as archive:
+                archive.extractall(target)

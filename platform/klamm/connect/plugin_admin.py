@@ -25,7 +25,7 @@ from klamm.connect.plugins_beside import List, PluginsBeside
 from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
 from klamm.environments.names import wheel_name
 from klamm.environments.shown import InstalledPlugin
-from klamm.environments.store import Environment, Record, Store
+from klamm.environments.store import Environment, Record, Stamp, Store
 from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class PluginAdmin:
         self._publish = publish
         self._on_built = on_built
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: Stamp | None = None
         self._group = GroupPackages(store, group)
         self._changing = asyncio.Lock()
         self._joining = asyncio.Lock()
@@ -130,7 +130,7 @@ class PluginAdmin:
         environment = None
         if len(wanted.packages) == 1:
             environment = self._installed[wanted.packages[0]][1]
-        if environment is None:
+        if environment is None or not environment.site.is_dir():
             async with self._joining:  # others wait here, and not in threads that everybody needs
                 environment = await asyncio.to_thread(self._joint, wanted.packages)
         return Placement(site=str(environment.site), entry_points=wanted.entry_points)

@@ -31,7 +31,7 @@ class Resolver:
 
     def _root(self, request: str, sources: Sources, work: Path) -> tuple[str, str]:
         """Name and requirement of what was asked for; a folder is built, a wheel is kept."""
-        path = Path(request).expanduser()
+        path = Path(os.path.expanduser(request))  # noqa: PTH111 - Path's raises RuntimeError for a user that is not there
         if not _is_path(request):
             need = requirement(request)
             if need.url is not None:
@@ -44,7 +44,7 @@ class Resolver:
         elif path.suffix == ".whl" and path.is_file():
             wheel = path
         else:
-            raise ToolFailure(f"{path} is neither a folder with a Python project nor a wheel (.whl)")
+            raise ToolFailure(f"{request} is neither a folder with a Python project nor a wheel (.whl)")
         name = wheel_name(wheel).name
         kept = self._wheels.directory / self._wheels.keep(wheel.name, wheel.read_bytes()) / wheel.name
         return name, f"{name} @ {kept.as_uri()}"

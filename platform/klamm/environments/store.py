@@ -42,6 +42,9 @@ from klamm_base.version import __version__
 
 log = logging.getLogger(__name__)
 
+Stamp = frozenset[tuple[str, int, int]]
+"""Name, inode and time of change (ns) of each installed package's file, which is never changed but replaced."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -115,12 +118,14 @@ class Store:
 
     # What is there
 
-    def stamp(self) -> tuple[int, int]:
+    def stamp(self) -> Stamp:
         """Changes whenever a package is installed or removed. Cheap."""
-        with contextlib.suppress(FileNotFoundError):
-            found = (self.directory / "installed").stat()
-            return found.st_mtime_ns, found.st_nlink
-        return 0, 0
+        try:
+            with os.scandir(self.directory / "installed") as entries:
+                found = [(e.name, e.stat()) for e in entries if e.name.endswith(".json")]
+        except FileNotFoundError:  # nothing was installed yet, or something was removed at this moment
+            return frozenset()
+        return frozenset((name, at.st_ino, at.st_mtime_ns) for name, at in found)
 
     def records(self) -> list[Record]:
         """The installed packages by name, the newest version last."""
@@ -285,7 +290,6 @@ class Store:
 
     def _note(self, record: Record) -> None:
         write_json(self._record_path(record), record.to_json())
-        os.utime(self.directory / "installed")
 
     def _record_path(self, record: Record) -> Path:
         return self.directory / "installed" / f"{record.name}-{record.version}.json"

@@ -1,0 +1,160 @@
+"""A worker's plugin packages without any broker: what is published, taken back, removed, and built again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shutil
+
+import pytest
+from support.wheels import Unzip, make_wheel
+
+from klamm.connect.errors import Conflict, NotFound
+from klamm.connect.plugin_admin import PluginAdmin
+from klamm.environments.store import Store
+
+CODE = """
+from klamm_plugins.hookspecs import hookimpl
+from klamm_plugins.transform import Predicate
+
+class {name}Predicate(Predicate):
+    @classmethod
+    def version(cls):
+        return "{version}"
+    def test(self, record):
+        return True
+
+@hookimpl
+def register_predicates():
+    return [{name}Predicate]
+"""
+
+
+class Group:
+    """The config topic of a group, and workers that follow it."""
+
+    def __init__(self) -> None:
+        self.workers: list[PluginAdmin] = []
+        self.records: list[tuple[str, bytes | None]] = []
+        self.fails: Exception | None = None
+        self.used: dict[str, str] = {}
+
+    def worker(self, directory, name="g") -> PluginAdmin:
+        async def nothing(params, timeout_s):
+            return {"plugins": [], "broken": [], "files": []}
+
+        admin = PluginAdmin(
+            Store(directory, tool=Unzip()), group=name, list_beside=nothing, configs=lambda: [("c", self.used)],
+            worker={}, publish=self.publish,
+        )  # fmt: skip
+        self.workers.append(admin)
+        return admin
+
+    async def publish(self, records) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.records += records
+        for admin in self.workers:
+            for record in records:
+                admin.apply(*record)
+
+
+def upload(folder, name: str, version: str = "1", extra: str = "") -> dict[str, str]:
+    code = CODE.format(name=name.title(), version=version) + extra
+    wheel = make_wheel(folder, name, version, {f"{name}.py": code}, entry_points={name: name})
+    return {"file": wheel.name, "wheel": base64.b64encode(wheel.read_bytes()).decode()}
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_package_is_installed_used_and_removed(tmp_path):
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    await admin.start()
+    try:
+        await used_and_removed(tmp_path, group, admin)
+    finally:
+        await admin.stop()
+
+
+async def used_and_removed(tmp_path, group, admin):
+    shown = await admin.install(upload(tmp_path, "acme"))
+    assert (shown.state, [p.plugin_class for p in shown.plugins]) == ("ready", ["acme.AcmePredicate"])
+    assert [key.rpartition("-")[0].rpartition("-")[0] for key, _ in group.records] == [
+        "klamm-plugins-wheel", "klamm-plugins-package",
+    ]  # fmt: skip
+    group.used = {"connector.class": "x", "predicates": "p", "predicates.p.type": "AcmePredicate"}
+    placed = await admin.place(group.used, {})
+    assert placed.entry_points == (("acme", "acme"),)
+    # An environment that somebody has deleted is built again.
+    shutil.rmtree(tmp_path / "p/environments")
+    assert await admin.place(group.used, {}) == placed
+    assert (tmp_path / "p/environments").is_dir()
+    with pytest.raises(Conflict, match="acme==1 is used by c"):
+        await admin.remove("acme")
+    group.used = {}
+    await admin.remove("acme")
+    assert await admin.installed() == []
+    with pytest.raises(NotFound):
+        await admin.remove("acme")
+    assert [value for _, value in group.records[2:]] == [None, None]
+
+
+async def test_what_the_group_was_not_told_is_not_there_and_what_it_has_comes_back(tmp_path):
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    first = await admin.install(upload(tmp_path, "acme"))
+    await admin.start()
+    try:
+        await until(admin._group.caught_up.is_set)
+        group.fails = TimeoutError("the topic is away")
+        with pytest.raises(TimeoutError):
+            await admin.install(upload(tmp_path, "acme", extra="x = 1\n"))
+
+        async def there():
+            return [(p.name, p.state, p.environment) for p in await admin.installed()]
+
+        async with asyncio.timeout(20):
+            while await there() != [("acme", "ready", first.environment)]:
+                await asyncio.sleep(0.05)
+    finally:
+        await admin.stop()
+
+
+async def test_workers_with_one_directory_install_and_remove_at_once(tmp_path):
+    group = Group()
+    one, two = group.worker(tmp_path / "p"), group.worker(tmp_path / "p")
+    bodies = [upload(tmp_path, name) for name in ("acme", "other", "third")]
+    await one.install(bodies[2])
+    await asyncio.gather(one.start(), two.start())
+    try:
+        await asyncio.gather(one.install(bodies[0]), two.install(bodies[1]), one.remove("third"))
+        await until(lambda: one._group.caught_up.is_set() and two._group.caught_up.is_set())
+        for admin in (one, two):
+            assert [(p.name, p.state) for p in await admin.installed()] == [
+                ("acme", "ready"),
+                ("other", "ready"),
+            ]
+            assert len(admin.registry.of_type("predicate")) == 2
+    finally:
+        await asyncio.gather(one.stop(), two.stop())
+
+
+async def test_a_package_that_somebody_removes_on_the_machine_comes_back_to_its_group(tmp_path):
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    await admin.install(upload(tmp_path, "acme"))
+    await admin.start()
+    try:
+        await until(admin._group.caught_up.is_set)
+        Store(tmp_path / "p").remove("acme")
+        await admin.look()
+        async with asyncio.timeout(20):
+            while [p.state for p in await admin.installed()] != ["ready"]:
+                await asyncio.sleep(0.05)
+    finally:
+        await admin.stop()
