@@ -7,7 +7,7 @@ Confluent's. A `map` is kept as what it is on the wire, repeated entries, so tha
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class ProtoSchema:
     params: Mapping[str, Mapping[str, str]]
     optional: frozenset[str]
     """Full names of the fields that are `optional` in proto3."""
+    entries: frozenset[str]
+    """Full names of the messages that `map` stands for, which Confluent's indexes do not count."""
 
     def message(self, indexes: tuple[int, ...]) -> Any:
         """The message at a place: the so many-th of the file, of its nested ones, and so on. DataError."""
@@ -51,7 +53,7 @@ class ProtoSchema:
             if not 0 <= index < len(inner):
                 raise DataError(f"the Protobuf schema has no message at {list(indexes)}")
             found = inner[index]
-            inner = list(found.nested_types)
+            inner = self._counted(found.nested_types)
         if found is None:
             raise DataError("the Protobuf schema has no message")
         return found
@@ -70,9 +72,12 @@ class ProtoSchema:
         while message is not None:
             outer = message.containing_type
             beside = outer.nested_types if outer is not None else self.file.message_types_by_name.values()
-            found.insert(0, [m.full_name for m in beside].index(message.full_name))
+            found.insert(0, [m.full_name for m in self._counted(beside)].index(message.full_name))
             message = outer
         return tuple(found)
+
+    def _counted(self, messages: Iterable[Any]) -> list[Any]:
+        return [m for m in messages if m.full_name not in self.entries]
 
 
 def message_class(message: Any) -> Any:
@@ -99,7 +104,7 @@ def read(text: str, references: Mapping[str, str]) -> ProtoSchema:
         file = loader.pool.FindFileByName(MAIN)
     except KeyError as e:
         raise DataError(f"the Protobuf schema cannot be used: {e}") from e
-    return ProtoSchema(file, loader.params, frozenset(loader.optional))
+    return ProtoSchema(file, loader.params, frozenset(loader.optional), frozenset(main.entries))
 
 
 class _Loader:

@@ -146,8 +146,10 @@ class ProtoReader:
 
     def _always(self, field: Any) -> bool:
         """Whether a field has a value even where none was written."""
-        if field.is_repeated or self._settings.generate_struct_for_nulls:
+        if field.is_repeated:
             return True
+        if self._settings.generate_struct_for_nulls:  # there is no day 0, nor a decimal without digits
+            return field.message_type is None or field.message_type.full_name not in _LOGICAL
         return field.message_type is None and not (
             field.full_name in self._proto.optional
             or (self._settings.optional_for_proto2 and self._has_keyword(field))
