@@ -52,7 +52,7 @@ class RestServer:
         self._asks = authenticator(config)
         if self._asks is not None:
             self._warn_of_clear_text()
-            if config["connect.protocol"] != "sessioned":
+            if config["connect.protocol"].lower() != "sessioned":
                 log.warning(
                     "connect.protocol=%s: workers do not sign what they send to each other; %s",
                     config["connect.protocol"],
