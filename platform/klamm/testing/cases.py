@@ -24,7 +24,8 @@ class SourceCase:
     """A source connector under test. One source partition, one task, a topic with one partition.
 
     `produce(count)` makes the source hold `count` more records and returns what identifies each, in order; `shown` makes the same of
-    a record's value as it comes out of its topic (a `Struct`, a string, …). `endless`: the source makes its records up;
+    a record's value as it comes out of its topic (a `Struct`, a string, …). `exact` False: after a crash it may
+    begin anew instead of going on right after any committed record. `endless`: the source makes its records up;
     `produce` then only says which come next. `change_schema()` makes the following records have another schema (None: there is
     no such thing here). `bad` are configurations (key → value) to be refused.
     """
@@ -34,6 +35,7 @@ class SourceCase:
     props: Mapping[str, str]
     produce: Callable[[int], Sequence[Any]]
     shown: Callable[[Any], Any] = _same
+    exact: bool = True
     endless: bool = False
     change_schema: Callable[[], None] | None = None
     bad: Sequence[Mapping[str, str]] = ()

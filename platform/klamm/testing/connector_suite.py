@@ -58,7 +58,8 @@ def configuration(case: Case, more: Mapping[str, str]) -> dict[str, str]:
     """The connector's whole configuration."""
     cls = case.connector
     name = f"{cls.__module__}.{cls.__qualname__}"
-    return {**CONVERTERS, **case.props, "connector.class": name, "tasks.max": "1", **more}
+    given = {key: value for key, value in case.props.items() if key != "name"}  # the worker gives it
+    return {**CONVERTERS, **given, "connector.class": name, "tasks.max": "1", **more}
 
 
 @contextlib.contextmanager

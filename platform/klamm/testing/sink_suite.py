@@ -49,7 +49,7 @@ class SinkSuite(SinkConformance):
         self.topic = f"unit-{uuid.uuid4().hex[:12]}"  # a target that is there for longer knows nothing of it
 
     def props(self, tmp_path: Path) -> dict[str, str]:
-        return dict(self._case.props)
+        return {"name": "alone", **self._case.props}  # as a worker gives it
 
     def written(self, tmp_path: Path) -> list[Any]:
         return list(self._case.written())
@@ -92,7 +92,7 @@ class SinkSuite(SinkConformance):
             task = self._start(tmp_path)
             for batch in batches:
                 task.put([self._record(0, number, number) for number in batch])
-            task.pre_commit({TopicPartition(self.topic, 0): batches[-1][-1] + 1})
+            self._commit(task, batches[-1][-1] + 1)
             task.close([TopicPartition(self.topic, 0)])
             task.stop()
         found, expected = self.written(tmp_path), [self.shown(n) for n in (1, 2, 3, 4)]
