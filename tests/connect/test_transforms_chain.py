@@ -6,7 +6,7 @@ from klamm.connect.child.stage_keys import stage_answers
 from klamm.connect.child.transform_chain import Stage, TransformChain, make_chain
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins import PluginRegistry
-from klamm.connect.stage_validation import stage_rows
+from klamm.connect.stage_validation import stage_rows, unknown_keys
 from klamm.connect.validation import key_info, value_info
 from klamm_base.configdef import ConfigDef, Type
 from klamm_base.errors import ConfigError
@@ -315,6 +315,52 @@ def test_what_is_wrong_is_said_beside_its_key():
         "transforms.e.predicate": [
             "Invalid value none for configuration transforms.e.predicate: there is no predicate of this name in predicates"
         ],
+    }
+
+
+def test_errors_name_the_transform_and_what_may_be_meant():
+    config = {
+        "transforms": "a,b,c,d",
+        "transforms.a.type": "RegexRouter",
+        "transforms.a.regex": "(",
+        "transforms.a.replacement": "x",
+        "transforms.b.type": "Cast$Value",
+        "transforms.b.spec": "int33",
+        "transforms.c.type": "InsertField",
+        "transforms.d.type": "HoistFeild$Key",
+    }
+    found = errors_of(config)
+    assert found["transforms.a.regex"][0].startswith(
+        "Invalid value ( for configuration transforms.a.regex: Invalid regex"
+    )
+    assert found["transforms.b.spec"] == ["transforms.b.spec: Invalid type found in casting spec: int33"]
+    assert found["transforms.c.type"] == [
+        (
+            "Invalid value InsertField for configuration transforms.c.type: Class InsertField could not be found. Did you "
+            "mean InsertField$Key or InsertField$Value?"
+        )
+    ]
+    assert found["transforms.d.type"][0].endswith("could not be found. Did you mean HoistField$Key?")
+
+
+def test_keys_below_transforms_that_mean_nothing_are_named():
+    config = {
+        "transforms": "a, b.c",
+        "transforms.a.type": "ExtractField$Value",
+        "transforms.a.feild": "x",
+        "transforms.a.other": "x",
+        "transforms.b.c.type": "Filter",
+        "transforms.b.c.nothing": "x",
+        "transforms.aa.type": "Filter",
+        "predicates.p.type": "RecordIsTombstone",
+        "connector.own": "x",
+    }
+    assert dict(unknown_keys(config, set(rows_of(config)) | {"transforms"})) == {
+        "transforms.a.feild": "transforms.a.feild is not a setting of this transformation; did you mean transforms.a.field?",
+        "transforms.a.other": "transforms.a.other is not a setting of this transformation",
+        "transforms.b.c.nothing": "transforms.b.c.nothing is not a setting of this transformation",
+        "transforms.aa.type": "transforms.aa.type has no effect: transforms does not list aa",
+        "predicates.p.type": "predicates.p.type has no effect: predicates does not list p",
     }
 
 

@@ -7,7 +7,7 @@ a configuration, and never shown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 from klamm.connect.config_redaction import Redaction
@@ -20,6 +20,7 @@ from klamm.connect.plugins import CONNECTOR_TYPES, PluginRegistry
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.runtime import Runtime
 from klamm.connect.secrets import conceal
+from klamm.connect.stage_validation import unknown_keys
 from klamm.connect.supervisor import PluginCallError
 from klamm.connect.validation import PluginAnswer, config_infos, errors_of, no_such_version, plugin_keys
 from klamm.environments.versions import BadVersion
@@ -232,9 +233,14 @@ def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
     return value
 
 
-def _warn_of_typos(name: str, config: Iterable[str], known: Set[str]) -> None:
-    """As in Kafka a key that nobody knows is no error; one that looks like a known one is worth a word."""
-    for key in config:
+def _warn_of_typos(name: str, config: ConfigWithNulls, known: Set[str]) -> None:
+    """As in Kafka a key that nobody knows is no error; one that looks like a known one is worth a word, and so is any that
+    is below a transform or predicate, where nobody else looks for keys.
+    """
+    of_stages = dict(unknown_keys(config, known))
+    for sentence in of_stages.values():
+        log.warning("connector %s: %s", name, sentence)
+    for key in config.keys() - of_stages.keys():
         hint = "" if key in known else suggestion(key, known - set(config))
         if hint:
             log.warning("connector %s: %s is not a setting of its plugin%s", name, key, hint)

@@ -6,7 +6,7 @@ classes. This module adds the keys that all have (type and version) and what spa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from klamm.connect.plugins import PREDICATE, TRANSFORMATION, PluginRegistry
 from klamm.environments.versions import BadVersion
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Importance, Type, Width, invalid
 from klamm_base.errors import ConfigError
+from klamm_base.properties import suggestion
 
 TRANSFORMS: Final = "transforms"
 PREDICATES: Final = "predicates"
@@ -114,10 +115,23 @@ def embedded(stage: Stage, keys: Sequence[ConfigKey]) -> ConfigDef:
 
 
 def _unprefixed(prefix: str, key: ConfigKey) -> Callable[[str, Any], None] | None:
+    """The key's validator, which knows it by its own name; its errors name the whole: which transform is it of?"""
     validator = key.validator
     if validator is None:
         return None
-    return lambda name, value: validator(name.removeprefix(prefix), value)
+
+    def check(name: str, value: Any) -> None:
+        own = name.removeprefix(prefix)
+        try:
+            validator(own, value)
+        except ConfigError as e:
+            said, short = str(e), f" for configuration {own}"
+            full = (
+                said.replace(short, f" for configuration {name}", 1) if short in said else f"{name}: {said}"
+            )
+            raise ConfigError(full, key=name) from e
+
+    return check
 
 
 def stage_rows(
@@ -191,9 +205,8 @@ def _check_type(
     if not value or found is not None:
         return
     name = stage.prefix + "type"
-    parts = sorted(
-        p.plugin_class for p in registry.of_type(stage.kind.plugin) if p.plugin_class.startswith(f"{value}$")
-    )
+    known = registry.of_type(stage.kind.plugin)
+    parts = sorted(p.plugin_class for p in known if p.plugin_class.startswith(f"{value}$"))
     if parts:
         # Cast where Cast$Value is meant.
         raise ConfigError(
@@ -201,7 +214,40 @@ def _check_type(
         )
     if any(value in (p.plugin_class, *p.names) for p in registry.all):
         raise ConfigError(f"Class {value} does not implement the {stage.kind.word} interface", key=name)
-    raise invalid(name, value, f"Class {value} could not be found.")
+    raise invalid(name, value, f"Class {value} could not be found.{_meant(value, known)}")
+
+
+def _meant(value: str, known: Sequence[PluginInfo]) -> str:
+    """InsertField is InsertField$Key or InsertField$Value; a name that is nearly one is likely that one."""
+    names = {name for p in known for name in (p.plugin_class, *p.names)}
+    halves = sorted(name for name in names if name.startswith(f"{value}$"))
+    if halves:
+        return f" Did you mean {' or '.join(halves)}?"
+    near = suggestion(value, names)
+    return f" Did you mean {near.removeprefix('; did you mean ')}" if near else ""
+
+
+def unknown_keys(config: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Keys below `transforms.` and `predicates.` that mean nothing, each with a sentence: of names that the list does not
+    have, and of settings that the transform or predicate does not have. `known` are the keys that something has.
+    """
+    texts = {key: str(value) for key, value in config.items() if value is not None}
+    for kind in KINDS:
+        listed = aliases(kind.key, texts)
+        for name in config:
+            if name in known or not name.startswith(f"{kind.key}."):
+                continue
+            # An alias may have dots itself.
+            alias = next((a for a in listed if name.startswith(f"{kind.key}.{a}.")), None)
+            if alias is None:
+                given = name.removeprefix(f"{kind.key}.").partition(".")[0]
+                yield (
+                    name,
+                    f"{name} has no effect: {kind.key} does not list {given}{suggestion(given, listed)}",
+                )
+            else:
+                unset = {k for k in known if k.startswith(f"{kind.key}.{alias}.")} - texts.keys()
+                yield name, f"{name} is not a setting of this {kind.word.lower()}{suggestion(name, unset)}"
 
 
 def _check_version(
