@@ -74,7 +74,7 @@ async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(boo
 
 @pytest.mark.fault
 async def test_a_stopping_worker_waits_for_its_tasks_as_long_as_it_is_configured_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
     runtime, _ = make(NO_BROKER, **{"task.shutdown.graceful.timeout.ms": "300"})
@@ -86,5 +86,6 @@ async def test_a_stopping_worker_waits_for_its_tasks_as_long_as_it_is_configured
     await wait_for(lambda: State.RUNNING in said, lambda: str(said), 15)
     before = time.monotonic()
     await supervisor.stop()
-    assert 0.3 <= time.monotonic() - before < 3, "5 s is the default"
+    assert time.monotonic() - before >= 0.3
+    assert "did not stop within 0.3 s, killing it" in caplog.text
     await runtime.producer.close()

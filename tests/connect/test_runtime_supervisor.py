@@ -21,13 +21,13 @@ from support.runtime import (
     private_kib,
     task_spec,
     wait_for,
-    worker_props,
 )
 
 from klamm.connect.channel import AsyncChannel, encode
 from klamm.connect.model import Kind, State, TaskId
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.supervisor import PluginCallError, Supervisor
+from klamm.connect.usage import usage_of
 
 TASK = TaskId("c", 0)
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
@@ -38,43 +38,46 @@ def plugin_path(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
 
 
-async def test_a_task_runs_and_stops():
-    async with Watched() as w:
+async def test_a_task_runs_and_stops(caplog):
+    async with Watched(graceful_s=30) as w:
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
         await w.wait_states(TASK, R)
         assert w.last(TASK).version == "7.8"
         pid = w.supervisor.pid(TASK)
         await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no progress report", 5)
-        start = time.monotonic()
         await w.supervisor.stop_task(TASK)
-        assert time.monotonic() - start < 1
+        assert "did not stop within" not in caplog.text
         assert not alive(pid)
         assert w.states(TASK) == [R, State.UNASSIGNED]
         assert w.supervisor.progress(TASK) is None
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "where", "states", "said"),
-    [
-        ("data", "poll", [R, F], "DataError: line 7 is no number"),
-        ("config", "start", [F], "ConfigError: Invalid value x for configuration y: no"),
-        ("connect", "start", [X, F], "ConnectError: cannot log in with [hidden]"),
-        ("unknown", "poll", [R, X, R, X, R, X, R, F], "ZeroDivisionError: division by zero"),
-        ("sysexit", "start", [X, F], "SystemExit: 3"),
-        ("crash", "poll", [R, X, R, X, R, X, R, F], "SIGSEGV"),
-        ("exit", "start", [X, F], "exited with code 9"),
-    ],
-)
-async def test_failures_show_their_trace_and_are_restarted_by_class(behaviour, where, states, said):
+FAILURES = [
+    ("data", "poll", [R, F], "DataError: line 7 is no number"),
+    ("config", "start", [F], "ConfigError: Invalid value x for configuration y: no"),
+    ("connect", "start", [X, F], "ConnectError: cannot log in with [hidden]"),
+    ("unknown", "poll", [R, X, R, X, R, X, R, F], "ZeroDivisionError: division by zero"),
+    ("sysexit", "start", [X, F], "SystemExit: 3"),
+    ("crash", "poll", [R, X, R, X, R, X, R, F], "SIGSEGV"),
+    ("exit", "start", [X, F], "exited with code 9"),
+]
+
+
+async def test_failures_show_their_trace_and_are_restarted_by_class():
     async with Watched() as w:
-        config = {"behaviour": behaviour, "where": where, "idle": "1", "db.password": "hunter22"}
-        await w.supervisor.start_task(task_spec("c", config))
-        await w.wait_states(TASK, *states)
-        assert said in w.last(TASK).trace
+        for behaviour, where, _, _ in FAILURES:
+            # What one task keeps secret must not be what hides another's.
+            secret = {"db.password": f"hunter22-{behaviour}"}
+            config = {"behaviour": behaviour, "where": where, "idle": "1"} | secret
+            await w.supervisor.start_task(task_spec(behaviour, config))
+        for behaviour, _, states, said in FAILURES:
+            task = TaskId(behaviour, 0)
+            await w.wait_states(task, *states, timeout_s=40)
+            assert said in w.last(task).trace
+            attempts = [e.attempt for e in w.events if e.state is X and e.connector == behaviour]
+            assert attempts == list(range(1, 4))[: len(attempts)]
+            assert w.supervisor.pid(task) is None
         assert "hunter22" not in str(w.events)
-        attempts = [e.attempt for e in w.events if e.state is X]
-        assert attempts == list(range(1, 4))[: len(attempts)]
-        assert w.supervisor.pid(TASK) is None
 
 
 async def test_restart_gives_a_failed_task_a_full_budget(tmp_path):
@@ -179,10 +182,9 @@ async def test_when_the_fork_server_is_killed_its_tasks_end_and_come_back():
         tasks = [*(TaskId("c", n) for n in range(3)), TaskId("spin", 0)]
         pids = [w.supervisor.pid(t) for t in tasks]
         server = w.supervisor.fork_server_pid
-        start = time.monotonic()
         os.kill(server, signal.SIGKILL)
-        await wait_for(lambda: not any(map(alive, pids)), lambda: f"alive: {pids}", 2)
-        assert time.monotonic() - start < 2
+        # The kernel ends them: nobody has to be quick for that.
+        await wait_for(lambda: not any(map(alive, pids)), lambda: f"alive: {pids}")
         for task in tasks:
             await w.wait_states(task, R, X, R)
         assert w.supervisor.fork_server_pid != server
@@ -224,19 +226,19 @@ async def test_a_connector_answers_for_its_tasks_and_may_ask_for_reconfiguration
             await w.supervisor.task_configs("c", 1)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "where", "said"),
-    [
-        ("connect", "task_configs", "cannot log in with"),
-        ("config", "connector.start", "Invalid value x for configuration y"),
-        ("exit", "task_configs", "c: the process exited with code 9"),
-    ],
-)
-async def test_a_connector_that_cannot_say_its_task_configs_says_why(behaviour, where, said):
+async def test_a_connector_that_cannot_say_its_task_configs_says_why():
+    cases = {
+        "connect": ("task_configs", "cannot log in with"),
+        "config": ("connector.start", "Invalid value x for configuration y"),
+        "exit": ("task_configs", "exit: the process exited with code 9"),
+    }
     async with Watched() as w:
-        await w.supervisor.start_connector(connector_spec("c", {"behaviour": behaviour, "where": where}))
-        with pytest.raises(PluginCallError, match=said):
-            await w.supervisor.task_configs("c", 1)
+        for behaviour, (where, _) in cases.items():
+            config = {"behaviour": behaviour, "where": where}
+            await w.supervisor.start_connector(connector_spec(behaviour, config))
+        for behaviour, (_, said) in cases.items():
+            with pytest.raises(PluginCallError, match=said):
+                await w.supervisor.task_configs(behaviour, 1)
 
 
 async def test_one_shot_calls():
@@ -272,25 +274,29 @@ async def test_one_shot_calls():
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(
-    ("behaviour", "kind", "said"),
-    [
-        ("sleep", "timeout", "The plugin did not answer validate within 1 s"),
-        ("spin", "timeout", "The plugin did not answer validate within 1 s"),
-        ("crash", "exit", "The plugin did not answer validate: the process was killed by SIGSEGV"),
-        ("exit", "exit", "The plugin did not answer validate: the process exited with code 9"),
-        ("unknown", "unknown", "division by zero"),
-        ("data", "data", "line 7 is no number"),
-    ],
-)
-async def test_a_plugin_that_does_not_answer_is_an_error_never_a_hang(behaviour, kind, said):
+async def test_a_plugin_that_does_not_answer_is_an_error_never_a_hang():
+    cases = {
+        "sleep": (1, "timeout", "The plugin did not answer validate within 1 s"),
+        "spin": (1, "timeout", "The plugin did not answer validate within 1 s"),
+        "crash": (30, "exit", "The plugin did not answer validate: the process was killed by SIGSEGV"),
+        "exit": (30, "exit", "The plugin did not answer validate: the process exited with code 9"),
+        "unknown": (30, "unknown", "division by zero"),
+        "data": (30, "data", "line 7 is no number"),
+    }
     async with Watched() as w:
-        config = {"connector.class": SOURCE, "behaviour": behaviour, "where": "validate"}
-        with pytest.raises(PluginCallError, match=said) as e:
-            await w.supervisor.call("validate", {"config": config, "worker": {}}, timeout_s=1)
-        assert e.value.kind == kind
-        # And the worker goes on.
-        assert (await w.supervisor.call("list_plugins", {}))["plugins"]
+
+        async def ask(behaviour, timeout_s, kind, said):
+            config = {"connector.class": SOURCE, "behaviour": behaviour, "where": "validate"}
+            with pytest.raises(PluginCallError, match=said) as e:
+                await w.supervisor.call("validate", {"config": config, "worker": {}}, timeout_s=timeout_s)
+            assert e.value.kind == kind
+            # And the worker goes on.
+            assert (await w.supervisor.call("list_plugins", {}))["plugins"]
+
+        hang = [ask(name, *cases[name]) for name in ("sleep", "spin")]
+        await asyncio.gather(*hang)
+        for name in ("crash", "exit", "unknown", "data"):
+            await ask(name, *cases[name])
 
 
 async def test_an_unknown_class_is_a_permanent_failure_in_kafkas_words():
@@ -304,25 +310,21 @@ async def test_an_unknown_class_is_a_permanent_failure_in_kafkas_words():
         )
 
 
-@pytest.mark.parametrize(
-    ("config", "worker", "said"),
-    [
-        ({"transforms": "a"}, {}, 'Missing required configuration "transforms.a.type"'),
-        ({"value.converter": "Nope"}, {}, "Class Nope could not be found"),
-        (
-            {"producer.override.linger.ms": "soon"},
-            {},
-            "The client cannot be made of its settings: Invalid value",
-        ),
-        ({"task.heartbeat.timeout.ms": "0"}, {}, "task.heartbeat.timeout.ms: Value must be at least 1000"),
-        ({"errors.tolerance": "some"}, {}, "String must be one of: none, all"),
-    ],
-)
-async def test_settings_that_cannot_be_used_fail_the_task_at_once_and_are_named(config, worker, said):
+async def test_settings_that_cannot_be_used_fail_the_task_at_once_and_are_named():
+    cases = [
+        ({"transforms": "a"}, 'Missing required configuration "transforms.a.type"'),
+        ({"value.converter": "Nope"}, "Class Nope could not be found"),
+        ({"producer.override.linger.ms": "soon"}, "The client cannot be made of its settings: Invalid value"),
+        ({"task.heartbeat.timeout.ms": "0"}, "task.heartbeat.timeout.ms: Value must be at least 1000"),
+        ({"errors.tolerance": "some"}, "String must be one of: none, all"),
+    ]
     async with Watched() as w:
-        await w.supervisor.start_task(task_spec("c", config, worker=worker_props(**worker)))
-        await w.wait_states(TASK, F)
-        assert said in w.last(TASK).trace
+        for n, (config, _) in enumerate(cases):
+            await w.supervisor.start_task(task_spec(f"c{n}", config))
+        for n, (_, said) in enumerate(cases):
+            task = TaskId(f"c{n}", 0)
+            await w.wait_states(task, F, timeout_s=30)
+            assert said in w.last(task).trace
 
 
 async def test_a_source_is_no_sink():
@@ -371,13 +373,12 @@ async def test_an_idle_task_is_small_and_starts_at_once():
     async with Watched() as w:
         await w.supervisor.start_task(task_spec("warm", {"idle": "1"}))
         await w.wait_state(TaskId("warm", 0), R)
-        start = time.monotonic()
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
         await w.wait_states(TASK, R)
-        took = time.monotonic() - start
-        await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no report", 5)
+        used = usage_of(w.supervisor.pid(TASK)).cpu_s
+        await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no report")
         assert private_kib(w.supervisor.pid(TASK)) < 20 << 10
-        assert took < 1, "tens of milliseconds on a quiet machine"
+        assert used < 0.5, "tens of milliseconds of a quiet machine, however busy this one is"
 
 
 async def test_starts_stops_and_restarts_of_one_task_never_overlap():
@@ -440,7 +441,7 @@ async def test_many_starts_and_stops_at_once_leave_nothing_behind():
 
 
 @pytest.mark.parametrize("said", ["pause", "stop"])
-async def test_what_is_said_right_after_the_order_is_heard(said, monkeypatch):
+async def test_what_is_said_right_after_the_order_is_heard(said, monkeypatch, caplog):
     """The child may read both at once."""
     real, held = AsyncChannel.send, []
 
@@ -452,16 +453,15 @@ async def test_what_is_said_right_after_the_order_is_heard(said, monkeypatch):
             real(channel, message)
 
     monkeypatch.setattr(AsyncChannel, "send", send)
-    async with Watched() as w:
+    async with Watched(graceful_s=15) as w:
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
         await wait_for(lambda: held, lambda: "no order")
         if said == "pause":
             await w.supervisor.set_paused(TASK, True)
             await w.wait_states(TASK, State.PAUSED)
         else:
-            began = time.monotonic()
             await w.supervisor.stop_task(TASK)
-            assert time.monotonic() - began < 4, "it was killed"
+            assert "did not stop within" not in caplog.text
 
 
 async def test_a_pause_while_a_process_is_being_started_counts():
