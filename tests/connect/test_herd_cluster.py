@@ -143,6 +143,19 @@ def test_herd_every_worker_does_what_is_asked_of_any(workers: Workers, which: in
     assert worker.request("DELETE", f"/connectors/{name}").status == 204
 
 
+def test_herd_offsets_are_changed_at_once_after_a_stop(workers: Workers) -> None:
+    """The tasks run on three workers, and commit as they stop."""
+    name = create(workers.all[0], workers, tasks=3, idle="", **{"pace.s": "0.05"})
+    assert workers.all[1].request("PUT", f"/connectors/{name}/stop").status == 204
+    wanted = [{"partition": {"task": str(i)}, "offset": {"n": 9_000_000 + i}} for i in range(3)]
+    altered = workers.all[2].request("PATCH", f"/connectors/{name}/offsets", {"offsets": wanted})
+    assert altered.status == 200, altered.body
+    time.sleep(0.5)
+    found = workers.all[0].get(f"/connectors/{name}/offsets")["offsets"]
+    assert sorted(found, key=str) == wanted
+    assert workers.all[0].request("DELETE", f"/connectors/{name}").status == 204
+
+
 def test_herd_a_restart_of_all_tasks_reaches_every_worker(workers: Workers) -> None:
     name = create(workers.all[0], workers, tasks=3)
     assert len(set(places(workers.all[0], name))) > 1

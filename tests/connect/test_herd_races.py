@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +13,20 @@ from support.hand_children import HandChildren, make
 from support.hand_group import HandGroup
 from support.runtime import wait_for
 
+from klamm.connect import offsets
 from klamm.connect.assignment import Assignment
 from klamm.connect.errors import Conflict
 from klamm.connect.fenced_writer import Fenced, FencedWriter, leader_transactional_id
+from klamm.connect.group.assignor import Sharing
+from klamm.connect.group.leader import Round, make_round
+from klamm.connect.group.listener import ConfigView
+from klamm.connect.group.protocol import ExtendedAssignment, ProtocolName, WorkerState, encode_metadata
 from klamm.connect.kafka_log import LogError
 from klamm.connect.model import State, TaskId
+from klamm.connect.offsets import ConnectorOffsets
 from klamm.connect.runtime import Runtime
 from klamm.connect.status_writer import StatusWriter
-from klamm.connect.stores import connector_record, target_state_record, task_records
+from klamm.connect.stores import TargetState, connector_record, target_state_record, task_records
 
 A0, A1 = TaskId("a", 0), TaskId("a", 1)
 CONFIG = {"connector.class": "Src", "tasks.max": "2"}
@@ -234,6 +241,54 @@ async def test_herd_an_answer_of_the_connector_as_it_was_is_not_committed(
         await runtime.write_config([target_state_record("a", runtime.configs.target("a"))])
     await writing
     assert runtime.configs.generation("a") == before
+
+
+async def test_herd_offsets_are_changed_when_tasks_elsewhere_have_stopped(
+    worker: tuple[Runtime, HandChildren, HandGroup], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they commit last would be later than what the user has set."""
+    runtime, _children, group = worker
+    group.owners = {A0: "http://other"}
+    await runtime.write_config([*task_records("a", []), target_state_record("a", TargetState.STOPPED)])
+    wanted = [({"f": "x"}, {"n": 7})]
+    monkeypatch.setattr(offsets, "STOP_S", 0.2)
+    with pytest.raises(Conflict, match="have not stopped on all workers"):
+        await ConnectorOffsets(runtime).alter("a", wanted)
+    monkeypatch.setattr(offsets, "STOP_S", 20.0)
+    altering = asyncio.create_task(ConnectorOffsets(runtime).alter("a", wanted))
+    await asyncio.sleep(0.3)
+    assert not altering.done()
+    assert not runtime.config_lock.locked(), "others may write meanwhile"
+    group.owners.clear()
+    runtime.assign(Assignment(), 6)
+    assert "have been altered successfully" in await altering
+    assert await runtime.read_offsets("a", [{"f": "x"}]) == [{"n": 7}]
+
+
+def test_herd_a_leader_knows_who_may_still_run_tasks() -> None:
+    """Also one that is told to stop them in this round, as it has not read why yet."""
+    view, b0 = ConfigView(offset=9, tasks={"a": 1, "b": 1}), TaskId("b", 0)
+
+    def meet(view: ConfigView, running: ExtendedAssignment, sharing: Sharing) -> Round:
+        state = WorkerState(url="http://m", offset=9, assignment=running)
+        protocol = ProtocolName.SESSIONED
+        return make_round(
+            metadata={"m": encode_metadata(state, protocol)},
+            leader="m", protocol=protocol, view=view, sharing=sharing, now_ms=0,
+        )  # fmt: skip
+
+    runs = ExtendedAssignment(version=2, leader="m", leader_url="http://m", offset=9, tasks=(A0, b0))
+    first = meet(view, runs, Sharing())
+    assert first.has_tasks_of("a")
+    view = ConfigView(offset=9, tasks={"a": 0, "b": 1})
+    second = meet(view, runs, first.sharing)
+    assert second.has_tasks_of("a")
+    third = meet(view, replace(runs, tasks=(b0,)), second.sharing)
+    assert not third.has_tasks_of("a")
+    assert third.has_tasks_of("b")
+    behind = meet(ConfigView(offset=8, tasks=view.tasks), runs, third.sharing)
+    assert behind.plan is None
+    assert behind.has_tasks_of("a")
 
 
 async def test_herd_a_leader_that_slept_does_not_fence_the_next(bootstrap: str) -> None:

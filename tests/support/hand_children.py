@@ -33,6 +33,8 @@ class HandChildren:
         pass
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
+        if method == "alter_offsets":
+            return True
         if method == "validate":
             name = params["config"]["connector.class"]
             self.log.append(f"validate {name}")

@@ -18,6 +18,9 @@ class HandGroup:
     def owner_url(self, item: str | TaskId) -> str | None:
         return self.owners.get(item)
 
+    def has_tasks_of(self, connector: str) -> bool:
+        return any(isinstance(each, TaskId) and each.connector == connector for each in self.owners)
+
     async def members(self) -> Mapping[str, str]:
         return {}
 

@@ -108,6 +108,18 @@ class Cluster:
         url = self.group.owner_url(item) if self.group is not None else None
         raise NotAssigned(f"{item} does not run on this worker", self._other(url))
 
+    async def tasks_gone(self, connector: str, timeout_s: float) -> bool:
+        """By the leader: wait until no worker runs a task of a connector that has none any more; whether that was in time.
+
+        Its tasks have stopped where they ran, with their last commit, when the group has met without them.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.group is not None and (not self.is_leader or self.group.has_tasks_of(connector)):
+            if time.monotonic() > deadline:
+                return False
+            await self._next_news(0.1)
+        return True
+
     def orphans(self) -> list[str | TaskId]:
         """By the leader: connectors and tasks that nobody runs, as they wait for their worker to come back."""
         group = self.group

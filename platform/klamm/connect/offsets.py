@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from klamm.connect.errors import BadRequest, NotFound, RequestError
+from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.source_offsets import SourceOffsets
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
 """A source or Kafka partition and the offset in it; None resets it."""
 
+STOP_S: Final = 30.0  # how long a request waits for the tasks of a connector that was stopped just now
 _SINK_PARTITION: Final = (
     "The partition for a sink connector offset must contain the keys 'kafka_topic' and 'kafka_partition'"
 )
@@ -67,6 +68,7 @@ class ConnectorOffsets:
         self._config(name)
         if not offsets:
             raise BadRequest("Partitions / offsets need to be provided for an alter offsets request")
+        await self._wait_for_tasks(name)
         async with self._runtime.config_lock:
             await self._check_stopped(name)
             if self._is_sink(name):
@@ -83,6 +85,7 @@ class ConnectorOffsets:
         """DELETE offsets; returns the message of the answer."""
         await self._runtime.cluster.require_leader()
         self._config(name)
+        await self._wait_for_tasks(name)
         async with self._runtime.config_lock:
             await self._check_stopped(name)
             if self._is_sink(name):
@@ -108,6 +111,14 @@ class ConnectorOffsets:
 
     def _group(self, name: str) -> str:
         return self._config(name).get("consumer.override.group.id", f"connect-{name}")
+
+    async def _wait_for_tasks(self, name: str) -> None:
+        """Until those of a stopped connector have stopped on other workers, too: what they commit last must not be later."""
+        stopped = self._runtime.configs.target(name) is TargetState.STOPPED
+        if stopped and not await self._runtime.cluster.tasks_gone(name, STOP_S):
+            raise Conflict(
+                f"The tasks of connector {name} have not stopped on all workers within {STOP_S:g} s; try again"
+            )
 
     async def _check_stopped(self, name: str) -> None:
         """Its tasks have stopped, too: the last thing a task does is to commit."""

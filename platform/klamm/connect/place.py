@@ -39,6 +39,7 @@ class Group(Protocol):
     @property
     def protocol_version(self) -> int: ...
     def owner_url(self, item: str | TaskId) -> str | None: ...
+    def has_tasks_of(self, connector: str) -> bool: ...
     async def members(self) -> Mapping[str, str]: ...
     def request_rejoin(self, reason: str) -> None: ...
 
@@ -100,6 +101,9 @@ class SoleMember:
 
     def owner_url(self, item: str | TaskId) -> str | None:
         return None
+
+    def has_tasks_of(self, connector: str) -> bool:
+        return False  # of its own it knows: see `Runtime.settled`
 
     async def members(self) -> Mapping[str, str]:
         return {}

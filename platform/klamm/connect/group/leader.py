@@ -41,6 +41,14 @@ class Round:
                 return self.urls[member]
         return None
 
+    def has_tasks_of(self, connector: str) -> bool:
+        """Whether anybody may run a task of it, or is about to stop one; True when that is not known."""
+        return self.plan is None or any(
+            task.connector == connector
+            for share in self.plan.shares.values()
+            for task in (*share.all.tasks, *share.revoked.tasks)
+        )
+
 
 def make_round(
     *,

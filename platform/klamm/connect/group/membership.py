@@ -140,6 +140,11 @@ class GroupMembership:
         made = self._place.made
         return made.owner_url(item) if made is not None and self.is_leader else None
 
+    def has_tasks_of(self, connector: str) -> bool:
+        """Whether a worker of the group may still run a task of it; known to the leader only."""
+        made = self._place.made
+        return made is None or made.has_tasks_of(connector)
+
     async def members(self) -> dict[str, str]:
         """The members' urls by member id; the coordinator is asked. Raises ClientError."""
         return await self._pulse.urls()
