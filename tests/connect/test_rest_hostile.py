@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.client
+import http.server
 import json
 import socket
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from aiohttp import web
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
+from klamm.cli import rest_client
 from klamm.connect.config_redaction import Redaction
 from klamm.connect.rest import authentication, forwarding, watching
 from klamm.connect.rest.authentication import UsersFile
@@ -283,3 +286,29 @@ async def test_a_password_that_changes_while_a_config_is_checked_stays() -> None
 def test_packages_may_be_large_however_their_path_is_written(path: str) -> None:
     request = SimpleNamespace(method="POST", path=path)
     assert forwarding._installs(cast("web.Request", request))
+
+
+def test_the_command_line_sends_credentials_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker, or what stands before it, that sends its clients on does not send their passwords on."""
+    seen: list[str | None] = []
+
+    class Sends(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            if self.path == "/connectors":
+                self.send_response(302)
+                self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/elsewhere")
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    monkeypatch.setattr(rest_client._given, "token", "a-token")
+    with http.server.HTTPServer(("127.0.0.1", 0), Sends) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert rest_client.call(f"http://127.0.0.1:{server.server_address[1]}", "GET", "/connectors") == []
+        server.shutdown()
+    assert seen == ["Bearer a-token", None]
