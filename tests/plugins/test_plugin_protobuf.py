@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import transforms
+from support import apicurio, transforms
 from support.random_data import RandomData
 from support.schema_registry import SchemaRegistry
 
@@ -591,6 +591,29 @@ def test_random_data(seed):
                     made[0](value)
             else:
                 assert plain(made[1](memoryview(made[0](value)))) == expected(schema, value, way)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_real_registry_takes_what_is_written_and_gives_it_back(tmp_path):
+    """Apicurio parses each schema; what comes back, in its own form or ours, reads the bytes."""
+    apicurio.home()
+    random, count = RandomData(77), 0
+    with apicurio.Apicurio(tmp_path) as real:
+        made = converter(real.url)
+        raw = made.from_connect_data("orders", ORDER, order())
+        assert made.to_connect_data("orders", raw).value.to_dict() == order().to_dict()
+        for number, data in enumerate(random.struct_envelope() for _ in range(60)):
+            schema, value = transforms.data_of(data)
+            way = WAYS[number % len(WAYS)]
+            if value is None or nulls_in_arrays(value) or writer_of(schema, way) is None:
+                continue
+            props = {k.replace("_", "__"): str(getattr(way, k)) for k in Settings.__dataclass_fields__}
+            raw = converter(real.url, **props).from_connect_data(f"t{number}", schema, value)
+            back = converter(real.url, **props).to_connect_data(f"t{number}", raw).value
+            assert plain(back) == expected(schema, value, way)
+            count += 1
+    assert count > 20
 
 
 def nulls_in_arrays(value):
