@@ -132,7 +132,7 @@ async def test_a_sink_delivers_in_order_commits_on_stop_and_goes_on_there(broker
         await wait_for(
             lambda: (p := w.progress.get(task)) and p.records == 1_000, lambda: str(w.progress), 30
         )
-        await wait_for(lambda: w.progress[task].lag == 0, lambda: str(w.progress), 5)
+        await wait_for(lambda: w.progress[task].lag == 0, lambda: str(w.progress))
         await w.supervisor.stop_task(task)
         assert len(sink_lines(out)) == 1_000
         fill(broker.bootstrap, topic, [f"b{n}" for n in range(10)], partitions=2)

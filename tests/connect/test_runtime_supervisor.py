@@ -44,7 +44,7 @@ async def test_a_task_runs_and_stops(caplog):
         await w.wait_states(TASK, R)
         assert w.last(TASK).version == "7.8"
         pid = w.supervisor.pid(TASK)
-        await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no progress report", 5)
+        await wait_for(lambda: w.supervisor.progress(TASK), lambda: "no progress report")
         await w.supervisor.stop_task(TASK)
         assert "did not stop within" not in caplog.text
         assert not alive(pid)
@@ -144,7 +144,7 @@ async def test_what_a_plugin_started_dies_with_it(tmp_path):
         grandchild = int(pid_file.read_text())
         assert alive(grandchild)
         os.kill(w.supervisor.pid(TASK), signal.SIGKILL)
-        await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on", 5)
+        await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on")
 
 
 @pytest.mark.fault
@@ -164,7 +164,7 @@ async def test_what_a_plugin_started_dies_with_the_fork_server(tmp_path, own_gro
         try:
             os.kill(w.supervisor.fork_server_pid, signal.SIGKILL)
             await w.wait_states(TASK, R, X, R)
-            await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on", 5)
+            await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on")
             assert bystander.poll() is None
         finally:
             bystander.kill()
@@ -357,7 +357,7 @@ async def test_what_a_task_prints_and_logs_is_in_the_workers_log(caplog):
     async with Watched() as w:
         await w.supervisor.start_task(task_spec("c", {"behaviour": "print", "where": "start", "idle": "1"}))
         await w.wait_states(TASK, R)
-        await wait_for(lambda: "[c-0] hello from the plugin" in caplog.text, lambda: caplog.text, 5)
+        await wait_for(lambda: "[c-0] hello from the plugin" in caplog.text, lambda: caplog.text)
         await wait_for(
             lambda: (
                 any(r.levelno == logging.ERROR and "Connect to" in r.message for r in caplog.records)
@@ -411,7 +411,7 @@ async def test_a_listener_that_raises_ends_no_task(caplog):
     )
     async with broken:
         await broken.supervisor.start_task(task_spec("c", {"idle": "1"}))
-        await wait_for(lambda: broken.supervisor.progress(TASK), lambda: caplog.text, 5)
+        await wait_for(lambda: broken.supervisor.progress(TASK), lambda: caplog.text)
         assert broken.supervisor.pid(TASK) is not None
     assert "what happened could not be noted" in caplog.text
 

@@ -47,7 +47,7 @@ def letters(
     consumer.assign([TopicPartition(topic, p, starts[p]) for p in left])
     silent = 0
     while left:
-        messages = consumer.consume(_BATCH, _STEP_S)
+        messages = _what_there_is(consumer)
         silent = 0 if messages else silent + 1
         if silent > _SILENCE_STEPS:
             raise KlammError(f"the broker has stopped answering while {topic} was read")
@@ -63,6 +63,12 @@ def letters(
                 left.discard(partition)
         if batch:
             yield batch
+
+
+def _what_there_is(consumer: Consumer) -> list[Any]:
+    """`consume` itself would wait until it has as many as it may."""
+    first = consumer.poll(_STEP_S)
+    return [] if first is None else [first, *consumer.consume(_BATCH - 1, 0)]
 
 
 def _is_end(message: Any) -> bool:
