@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.errors import ConfigError
 from klamm_base.version import __version__
 from klamm_connectors.elasticsearch.keys import config_def
 from klamm_connectors.elasticsearch.settings import Settings, cross_errors, no_effect
+from klamm_connectors.extras import need, need_value
 from klamm_plugins.connector import SinkConnector, SinkTask
 from klamm_plugins.records import TopicPartition
 
 log = logging.getLogger(__name__)
+
+_NEEDS: Final = ("The Elasticsearch sink", ("elasticsearch",), "elasticsearch")
 
 
 class ElasticsearchSinkConnector(SinkConnector):
@@ -45,12 +47,11 @@ class ElasticsearchSinkConnector(SinkConnector):
             by_name[name].errors.append(why)
             if name == "connection.url":
                 by_name[name].value = None  # it may hold a password
-        return answers
+        return answers + need_value(*_NEEDS)
 
     @classmethod
     def task_class(cls) -> type[SinkTask]:
-        if importlib.util.find_spec("elasticsearch") is None:
-            raise ConfigError("The Elasticsearch sink needs its client: pip install 'klamm[elasticsearch]'")
+        need(*_NEEDS)
         from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 
         return ElasticsearchSinkTask

@@ -5,12 +5,12 @@ Offsets: partition {"server": topic.prefix}; offset as in `position`. The heavy 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
+from klamm_connectors.extras import need, need_value
 from klamm_connectors.mysql.config import config, parse
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
@@ -18,6 +18,8 @@ from klamm_plugins.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
     from klamm_connectors.mysql.task import MySqlSourceTask
+
+_NEEDS: Final = ("The MySQL source", ("pymysql", "pymysqlreplication"), "mysql")
 
 
 class MySqlSourceConnector(SourceConnector):
@@ -46,13 +48,11 @@ class MySqlSourceConnector(SourceConnector):
                 for value in values:
                     if value.name == e.key:
                         value.errors.append(str(e))
-        return values
+        return values + need_value(*_NEEDS)
 
     @classmethod
     def task_class(cls) -> type[MySqlSourceTask]:
-        for module in ("pymysql", "pymysqlreplication"):
-            if importlib.util.find_spec(module) is None:
-                raise ConfigError("the MySQL source needs the extra klamm[mysql]: pip install 'klamm[mysql]'")
+        need(*_NEEDS)
         from klamm_connectors.mysql.task import MySqlSourceTask
 
         return MySqlSourceTask

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
+from klamm_connectors.extras import need, need_value
 from klamm_connectors.sql.config import config, parse
+from klamm_connectors.sql.drivers import check_driver
 from klamm_connectors.sql.urls import masked
 from klamm_plugins.connector import SinkConnector
 from klamm_plugins.errors import ConfigError
@@ -16,6 +17,8 @@ from klamm_plugins.records import TopicPartition
 
 if TYPE_CHECKING:
     from klamm_connectors.sql.task import SqlSinkTask
+
+_NEEDS: Final = ("The SQL sink", ("sqlalchemy",), "sql")
 
 
 class SqlSinkConnector(SinkConnector):
@@ -37,10 +40,13 @@ class SqlSinkConnector(SinkConnector):
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         values = super().validate(props)
+        missing = need_value(*_NEEDS)
         error: ConfigError | None = None
         if not any(value.errors for value in values):
             try:
-                parse(props)
+                settings = parse(props)
+                if not missing:
+                    check_driver(settings["connection.url"])
             except ConfigError as e:
                 error = e
         for value in values:
@@ -48,12 +54,11 @@ class SqlSinkConnector(SinkConnector):
                 value.errors.append(str(error))
             if value.name == "connection.url" and isinstance(value.value, str):
                 value.value = masked(value.value)
-        return values
+        return values + missing
 
     @classmethod
     def task_class(cls) -> type[SqlSinkTask]:
-        if importlib.util.find_spec("sqlalchemy") is None:
-            raise ConfigError("the SQL sink needs the extra klamm[mysql]: pip install 'klamm[mysql]'")
+        need(*_NEEDS)
         from klamm_connectors.sql.task import SqlSinkTask
 
         return SqlSinkTask

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import sqlalchemy as sa
 
 from klamm_connectors.sql.config import parse
+from klamm_connectors.sql.drivers import missing_driver, unknown_database
 from klamm_connectors.sql.positions import Moved, Positions
 from klamm_connectors.sql.rows import Change, RowMaker, RowRules, widest
 from klamm_connectors.sql.tables import Target
@@ -270,14 +271,9 @@ def make_engine(settings: Mapping[str, Any]) -> sa.Engine:
             url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True, **more
         )
     except sa.exc.NoSuchModuleError:
-        raise ConfigError(
-            f"connection.url={shown}: no such kind of database is known", key="connection.url"
-        ) from None
+        raise unknown_database(settings["connection.url"]) from None
     except ModuleNotFoundError as e:
-        raise ConfigError(
-            f"connection.url={shown}: its driver is not installed ({e.name}); pip install it, or 'klamm[mysql]' for MySQL",
-            key="connection.url",
-        ) from None
+        raise missing_driver(settings["connection.url"], e.name) from None
     except (sa.exc.ArgumentError, ValueError, TypeError):
         raise ConfigError(
             f"connection.url={shown} is no address of a database", key="connection.url"

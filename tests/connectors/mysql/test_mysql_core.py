@@ -274,3 +274,7 @@ def test_missing_libraries_are_a_sentence(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"klamm\[mysql\]"):
         MySqlSourceConnector.task_class()
+    said = {value.name: value.errors for value in MySqlSourceConnector.validate({})}
+    assert said["connector.class"] == [
+        "The MySQL source needs the Python package pymysql, which is not installed: pip install 'klamm[mysql]'"
+    ]

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -217,6 +218,27 @@ def test_update_mode_and_whitelist_and_names(sink, tmp_path):
 def test_a_configuration_that_cannot_work_is_refused_by_its_key(props, key, words):
     errors = {v.name: " ".join(v.errors) for v in SqlSinkConnector.validate(props)}
     assert words in errors[key]
+
+
+def validated(url):
+    said = SqlSinkConnector.validate({"connection.url": url, "topics": "t"})
+    return {value.name: value.errors for value in said if value.errors}
+
+
+def test_what_is_not_installed_is_told_by_validation(monkeypatch):
+    assert validated("sqlite:///x.db") == {}
+    (said,) = validated("postgresql+pg8000://u:secret@h/db")["connection.url"]
+    assert said.endswith("its driver, the Python package pg8000, is not installed: pip install 'pg8000'")
+    assert "secret" not in said
+    assert "no such kind of database" in validated("nosuch://h/db")["connection.url"][0]
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    assert "pip install 'klamm[mysql]'" in validated("mysql://h/db")["connection.url"][0]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert validated("sqlite:///x.db") == {
+        "connector.class": [
+            "The SQL sink needs the Python package sqlalchemy, which is not installed: pip install 'klamm[sql]'"
+        ]
+    }
 
 
 def test_missing_tables_columns_and_drivers_are_sentences(sink, tmp_path):

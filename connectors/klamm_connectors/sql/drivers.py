@@ -1,0 +1,35 @@
+"""Whether the driver of a database is installed: SQLAlchemy has none itself but SQLite's, which is Python's."""
+
+from __future__ import annotations
+
+from klamm_connectors.sql.urls import masked, to_sqlalchemy
+from klamm_plugins.errors import ConfigError
+
+KEY = "connection.url"
+
+
+def check_driver(url: str) -> None:
+    """ConfigError for a database that SQLAlchemy does not know, or whose driver is not installed."""
+    import sqlalchemy as sa  # only where somebody asks: it takes a while
+
+    try:
+        sa.make_url(to_sqlalchemy(url)).get_dialect().import_dbapi()
+    except sa.exc.NoSuchModuleError:
+        raise unknown_database(url) from None
+    except ModuleNotFoundError as e:
+        raise missing_driver(url, e.name) from None
+    except (sa.exc.ArgumentError, ValueError, TypeError):
+        raise ConfigError(f"{KEY}={masked(url)} is no address of a database", key=KEY) from None
+
+
+def unknown_database(url: str) -> ConfigError:
+    return ConfigError(f"{KEY}={masked(url)}: no such kind of database is known", key=KEY)
+
+
+def missing_driver(url: str, module: str | None) -> ConfigError:
+    """`module` is what could not be imported."""
+    extra = "klamm[mysql]" if module == "pymysql" else module
+    return ConfigError(
+        f"{KEY}={masked(url)}: its driver, the Python package {module}, is not installed: pip install '{extra}'",
+        key=KEY,
+    )
