@@ -358,7 +358,9 @@ class Herder:
     ) -> list[Action]:
         """The connector's answer: written when it differs from what is committed."""
         found = self._connectors.get(name)
-        if found is None or found.epoch != epoch:
+        if (
+            found is None or found.epoch != epoch or name not in config
+        ):  # deleted, to be reconciled in a moment
             return []
         values = self._current(found.config)
         limit = tasks_max(values)

@@ -114,6 +114,7 @@ class ConnectorOffsets:
 
     async def _wait_for_tasks(self, name: str) -> None:
         """Until those of a stopped connector have stopped on other workers, too: what they commit last must not be later."""
+        self._config(name)
         stopped = self._runtime.configs.target(name) is TargetState.STOPPED
         if stopped and not await self._runtime.cluster.tasks_gone(name, STOP_S):
             raise Conflict(
@@ -122,22 +123,29 @@ class ConnectorOffsets:
 
     async def _check_stopped(self, name: str) -> None:
         """Its tasks have stopped, too: the last thing a task does is to commit."""
+        self._require_stopped(name)
+        await self._runtime.settled(name)
+
+    def _require_stopped(self, name: str) -> None:
+        """Asked again after each wait: others may have deleted or resumed it meanwhile. NotFound, BadRequest."""
+        self._config(name)
         configs = self._runtime.configs
         if configs.target(name) is not TargetState.STOPPED or configs.tasks(name):
             raise BadRequest(
                 "Connectors must be in the STOPPED state before their offsets can be modified. This can be done "
                 f"for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
             )
-        await self._runtime.settled(name)
 
     async def _ask_plugin(self, name: str, offsets: Sequence[Offset]) -> bool:
         """Whether the plugin checked the offsets itself. BadRequest when it does not accept them."""
         params = {"config": self._config(name), "offsets": [list(o) for o in offsets]}
         try:
-            return bool(await self._runtime.children.call("alter_offsets", params))
+            checked = bool(await self._runtime.children.call("alter_offsets", params))
         except PluginCallError as e:
             refused = e.kind in {ErrorClass.DATA, ErrorClass.CONFIG, ErrorClass.CONNECT}
             raise (BadRequest if refused else RequestError)(str(e)) from None
+        self._require_stopped(name)
+        return checked
 
     # A sink's consumer group
 

@@ -69,7 +69,9 @@ class ConnectService(PluginService):
 
     def _info(self, name: str, config: Mapping[str, str]) -> dict[str, Any]:
         configs = self._runtime.configs
-        tasks = configs.tasks(name) if configs.target(name) is not TargetState.STOPPED else []
+        # What was written may be gone again when it is read back: another leader, another request.
+        runs = name in configs and configs.target(name) is not TargetState.STOPPED
+        tasks = configs.tasks(name) if runs else []
         return {
             "name": name,
             "config": dict(config),
@@ -174,6 +176,7 @@ class ConnectService(PluginService):
     async def _restart_plan(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
         """The status as it will be. A connector that is paused or stopped does not run and is not restarted."""
         plan = await self.status(name)
+        self.config(name)  # its status outlives it for a moment
         runs = self._runtime.configs.target(name) is TargetState.STARTED
         chosen = [plan["connector"]] if runs else []
         for each in [*chosen, *(plan["tasks"] if include_tasks else [])]:
