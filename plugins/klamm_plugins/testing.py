@@ -36,6 +36,7 @@ from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import STRING, Schema
 
 _DEADLINE_S = 10.0
+_COMMIT_S = 30.0  # a server that makes its first table or index takes its time
 _POLL_LIMIT_S = 2.0
 
 
@@ -399,7 +400,7 @@ class SinkConformance(ConnectorConformance):
             task.put([])
             return task.pre_commit({partition: offset}).get(partition) == offset
 
-        wait_for(agrees, f"commit at offset {offset}")
+        wait_for(agrees, f"commit at offset {offset}", _COMMIT_S)
 
     def _records(self, *numbers: int) -> list[SinkRecord]:
         """Records of these numbers, at offsets that are their numbers."""
