@@ -108,7 +108,6 @@ class _Builder:
             if self._settings.optional_for_nullables and _may_be_optional(field.schema):
                 made.proto3_optional = True
                 optional.append(made)
-        _check(message)
         for made in optional:
             made.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{made.name}")
@@ -283,14 +282,3 @@ def _numbers(fields: tuple[Field, ...]) -> list[int]:
     taken = {_tag(f) for f in [*fields, *inner] if TAG in f.schema.parameters}
     free = (n for n in range(1, _TAG_MAX) if n not in taken)
     return [_tag(f) if TAG in f.schema.parameters else next(free) for f in fields]
-
-
-def _check(message: Any) -> None:
-    """DataError for a name or a number that comes twice."""
-    for what, found in (
-        ("name", [f.name for f in message.field] + [o.name for o in message.oneof_decl]),
-        ("number", [f.number for f in message.field]),
-    ):
-        for each in found:
-            if found.count(each) > 1:
-                raise DataError(f"{message.name}: the field {what} {each!r} comes twice")

@@ -7,6 +7,7 @@ Confluent's. A `map` is kept as what it is on the wire, repeated entries, so tha
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -157,6 +158,7 @@ class _Loader:
             self._types[prefix + enum.name] = _FIELD.TYPE_ENUM
 
     def _resolve(self, message: Any, scope: list[str]) -> None:
+        _check(message, ".".join(scope))
         message.ClearField("extension")
         packing = {f.number: f.options.packed for f in message.field if f.options.HasField("packed")}
         message.ClearField("options")  # map_entry too
@@ -185,3 +187,16 @@ class _Loader:
         raise DataError(
             f"the Protobuf schema has a field of type {name} in {'.'.join(scope)}, and no type of this name"
         )
+
+
+def _check(message: Any, name: str) -> None:
+    """DataError for a name or a number that comes twice, which not all of google's runtimes refuse."""
+    for what, found in (
+        ("name", [*(f.name for f in message.field), *(o.name for o in message.oneof_decl)]),
+        ("number", [f.number for f in message.field]),
+    ):
+        twice = [each for each, count in Counter(found).items() if count > 1]
+        if twice:
+            raise DataError(
+                f"the Protobuf schema cannot be used: {name}: the field {what} {twice[0]!r} comes twice"
+            )

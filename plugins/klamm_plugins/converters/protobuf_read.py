@@ -90,7 +90,7 @@ class ProtoReader:
     def __call__(self, data: memoryview) -> Any:
         try:
             message = self._from_string(bytes(data))
-        except DecodeError as e:
+        except (DecodeError, UnicodeDecodeError) as e:  # the latter of the runtime without C
             raise DataError(f"Failed to deserialize Protobuf data: {e}") from e
         return self._convert(message)
 
