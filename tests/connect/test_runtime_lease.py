@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -119,3 +120,18 @@ def test_the_lease_ends_1_5_s_after_the_last_ping(gaps):
         assert (watch.remaining_s(now) > 0) == (gap < LEASE_S) or abs(gap - LEASE_S) < 1e-9
         watch.pinged(now)
         assert watch.remaining_s(now) == pytest.approx(LEASE_S)
+
+
+def test_a_worker_that_ends_while_its_fork_server_starts_leaves_no_trace():
+    (control, peer), (lease, lease_peer) = socket.socketpair(), socket.socketpair()
+    with control, peer, lease, lease_peer:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "klamm.connect.forkserver", str(peer.fileno()), str(lease_peer.fileno())],
+            pass_fds=(peer.fileno(), lease_peer.fileno()), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        control.close()
+        lease.close()
+        peer.close()
+        lease_peer.close()
+        _, said = server.communicate(timeout=20)
+    assert (server.returncode, said) == (0, "")

@@ -62,7 +62,11 @@ class ForkServer:
         self._install_signals()
         watch = LeaseWatch(time.monotonic())
         sources: list[socket.socket | int] = [self._control, self._lease, self._wakeup_r]
-        self._control.sendall(encode({"event": "ready", "pid": os.getpid()}))
+        try:
+            self._control.sendall(encode({"event": "ready", "pid": os.getpid()}))
+        except OSError:
+            log.info("the worker has ended before its fork server was ready")
+            return
         try:
             while (remaining := watch.remaining_s(time.monotonic())) > 0:
                 asleep = time.monotonic()
