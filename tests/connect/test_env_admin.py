@@ -158,3 +158,22 @@ async def test_a_package_that_somebody_removes_on_the_machine_comes_back_to_its_
                 await asyncio.sleep(0.05)
     finally:
         await admin.stop()
+
+
+async def test_a_cluster_whose_group_is_called_the_same_takes_nothing_away(tmp_path):
+    here, there = Group(), Group()
+    mine, strange = here.worker(tmp_path / "p"), there.worker(tmp_path / "p")
+    mine.belongs_to("one", "connect-configs")
+    strange.belongs_to("two", "connect-configs")
+    await mine.install(upload(tmp_path, "acme"))
+    await asyncio.gather(mine.start(), strange.start())
+    try:
+        with pytest.raises(Conflict, match="was installed for the group g of one/connect-configs"):
+            await strange.remove("acme")
+        strange.apply("klamm-plugins-package-acme-1", None)  # what it had once
+        await until(strange._group.caught_up.is_set)
+        assert [p.state for p in await mine.installed()] == ["ready"]
+        await mine.remove("acme")
+        assert Store(tmp_path / "p").records() == []
+    finally:
+        await asyncio.gather(mine.stop(), strange.stop())

@@ -178,21 +178,31 @@ def test_a_package_that_is_built_anew_leaves_no_wheel_behind(tmp_path):
     assert group.records.packages.keys() == {package_record(package())[0]}
 
 
-async def test_what_another_worker_installs_at_this_moment_is_left_alone(tmp_path):
-    """Two workers of a group with one directory: the package is there before the group's record of it."""
+async def test_only_what_a_record_removed_is_removed(tmp_path):
+    """Two workers with one directory: of a group, and the package is there before its record; or of two clusters."""
     store = Store(tmp_path)
     group = GroupPackages(store, "g")
-    new = dataclasses.replace(package(), installed_ms=int(time.time() * 1000))
-    store._note(new)
-    old = dataclasses.replace(package("left"), installed_ms=1)
-    store._note(old)
-    await group.catch_up({r.root: (r, None) for r in (new, old)})
-    assert store.records() == [new]
-    # The group has it, and then no more.
+    now = int(time.time() * 1000) + 1000
+    new = dataclasses.replace(package(), installed_ms=now)
+    left = dataclasses.replace(package("left"), installed_ms=1)
+    strange = dataclasses.replace(package("strange"), installed_ms=1, group="g of another/config")
+    gone = dataclasses.replace(package("gone"), installed_ms=1)
+    everything = {r.root: (r, None) for r in (new, left, strange, gone)}
+    for record, _ in everything.values():
+        store._note(record)
+    group.apply(*removal_record(gone))  # before this worker was there
+    group.apply(*removal_record(strange))
+    group.apply(*removal_record(new))  # an older one of its name
+    await group.catch_up(everything)
+    assert store.records() == [new, left, strange]
+    # The group has it, and then no more; what is installed again meanwhile stays.
     group.apply(*package_record(new))
     group.apply(*removal_record(new))
+    again = dataclasses.replace(new, installed_ms=now + 1)
+    await group.catch_up({new.root: (again, None)})
+    assert new in store.records()
     await group.catch_up({new.root: (new, None)})
-    assert store.records() == []
+    assert store.records() == [left, strange]
 
 
 def test_a_package_of_the_group_that_is_gone_here_is_missed(tmp_path):

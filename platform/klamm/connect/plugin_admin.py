@@ -186,7 +186,7 @@ class PluginAdmin:
                 path = self._store.wheels.directory / self._store.wheels.keep(request, wheel) / request
             except OSError as e:
                 raise ToolFailure(f"it cannot be kept in {self._store.directory}: {e}") from e
-        return self._store.install(request, path=path, group=self._group.id)
+        return self._store.install(request, path=path, group=self._group.owner)
 
     async def remove(self, name: str, version: str | None = None) -> InstalledPlugin:
         """Remove a package from the whole group. Raises NotFound, Conflict while a connector uses it."""
@@ -202,9 +202,14 @@ class PluginAdmin:
             if users:
                 raise Conflict(f"Plugin package {record.root} is used by {', '.join(sorted(users))}")
             shown = self._shown(*self._installed.get(record.root, (record, None)))
-            if record.group is not None and self._group.id is not None:
+            of_group = record.root in {p.root for p in self._group.records.packages.values()}
+            mine = record.group in {None, self._group.owner}
+            if not of_group and not mine:
+                raise Conflict(f"Plugin package {record.root} was installed for the group {record.group}")
+            if of_group or (record.group is not None and self._group.id is not None):
                 await self._publish(self._group.removal(record))
-            await asyncio.to_thread(self._group.take_back, record)
+            if mine:
+                await asyncio.to_thread(self._group.take_back, record)
             await self.look()
         log.info("plugin package %s is removed", record.root)
         return shown
@@ -220,6 +225,11 @@ class PluginAdmin:
     def apply(self, key: str, value: bytes | None) -> None:
         """A record of the config topic under `plugin_records.PLUGINS`."""
         self._group.apply(key, value)
+
+    def belongs_to(self, cluster_id: str, config_topic: str) -> None:
+        """Where the group is, before it installs or removes anything: others may be called like it."""
+        if self._group.id is not None:
+            self._group.owner = f"{self._group.id} of {cluster_id}/{config_topic}"
 
     async def start(self) -> None:
         """Once the config topic is read: have what the group has, now and from now on."""

@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 30.0  # a package that could not be built here (an index that is away) is tried again
 COLLECT_S: Final = 600.0  # environments that no process uses any more go so much later
-PUBLISH_MS_MAX: Final = (
-    120_000  # from a package's installation to its record in the config topic, at the worst
-)
 
 Installed = Mapping[str, tuple[Record, Environment | None]]
 """By `name==version`: what is installed on this machine, and its environment if it is built."""
@@ -43,13 +40,14 @@ class GroupPackages:
 
     def __init__(self, store: Store, group: str | None) -> None:
         self.id = group
+        self.owner = group  # with the cluster once that is known: many groups are called connect-cluster
         self.records = PluginRecords()
         self.errors: dict[str, str] = {}  # by `name==version`
         self.changed = asyncio.Event()
         self.caught_up = asyncio.Event()  # all that can be built here is built
         self.caught_up.set()
         self._store = store
-        self._gone: set[str] = set()  # packages of which the group has said that it has them no more
+        self._began_ms = int(time.time() * 1000)
 
     @property
     def wait_s(self) -> float:
@@ -58,9 +56,7 @@ class GroupPackages:
 
     def apply(self, key: str, value: bytes | None) -> None:
         """A record of the config topic under `plugin_records.PLUGINS`."""
-        before = {p.root for p in self.records.packages.values()}
         wheel = self.records.apply(key, value)
-        self._gone = (self._gone | before) - {p.root for p in self.records.packages.values()}
         if wheel is not None:
             try:
                 self._store.wheels.keep(wheel.file, wheel.data)
@@ -105,12 +101,11 @@ class GroupPackages:
                 built |= await self._build(package)
             else:
                 self.errors.pop(root, None)
-        now_ms = time.time() * 1000
         for root, (record, _) in installed.items():
-            if self.id is None or record.group != self.id or root in wanted:
+            # What the records do not say may be another cluster's, or on its way into them.
+            mine = self.id is not None and record.group == self.owner
+            if not mine or root in wanted or not self.records.removed(record, self._began_ms):
                 continue
-            if now_ms - record.installed_ms < PUBLISH_MS_MAX and root not in self._gone:
-                continue  # another worker with this directory has just installed it and is about to say so
             await asyncio.to_thread(self.take_back, record)
             log.info("plugin package %s is removed, as the group has it no more", root)
         try:

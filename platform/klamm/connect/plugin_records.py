@@ -70,6 +70,7 @@ class PluginRecords:
     def __init__(self) -> None:
         self.packages: dict[str, Package] = {}
         self.parts: dict[str, int] = {}
+        self._removed: dict[str, int | None] = {}
         self._pending: dict[str, dict[int, bytes]] = {}
 
     def apply(self, key: str, value: bytes | None) -> Wheel | None:
@@ -85,6 +86,17 @@ class PluginRecords:
         except (BadRequirement, ValueError, KeyError, TypeError, AttributeError) as e:
             log.error("ignoring record %s: %s: %s", key, type(e).__name__, e)  # noqa: TRY400 - no bug of ours
         return None
+
+    def removed(self, package: Package, began_ms: int) -> bool:
+        """Whether the records say that this very package was removed, and not one of its name before it was installed.
+
+        `began_ms`: when reading began; a removal without the record that it removes was there before.
+        """
+        key = _key(package.name, package.version)
+        if key not in self._removed:
+            return False
+        last_ms = self._removed[key]
+        return package.installed_ms <= (began_ms if last_ms is None else last_ms)
 
     def needed(self, digest: str) -> bool:
         """Whether a package needs this wheel."""
@@ -105,12 +117,14 @@ class PluginRecords:
 
     def _package(self, key: str, data: Mapping[str, Any] | None) -> None:
         if data is None:
-            self.packages.pop(key, None)
+            known = self.packages.pop(key, None)
+            self._removed[key] = None if known is None else known.installed_ms
         else:
             package = Package.from_json(data)
             if key != _key(package.name, package.version):
                 raise ValueError(f"it is about {package.root}")
             self.packages[key] = package
+            self._removed.pop(key, None)
 
     def _wheel(self, part: str, data: Mapping[str, Any] | None) -> Wheel | None:
         digest, _, number = part.rpartition("-")

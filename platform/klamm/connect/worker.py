@@ -116,6 +116,7 @@ class Worker:
         service = ConnectService(runtime)
         await rest.start(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
+        runtime.plugin_admin.belongs_to(service.cluster_id, runtime.config["config.storage.topic"])
         return service
 
     def _make_cluster(self, client_id: str) -> Cluster:
