@@ -273,6 +273,44 @@ def test_a_held_batch_comes_again_before_anything_else(control):
     assert rig.consumer.paused == set()
 
 
+def test_why_a_put_is_tried_again_is_shown_until_it_gets_through(control):
+    shown = []
+
+    class Watched(Hurried):
+        def put(self, records):
+            if records:
+                shown.append(control.vitals.report()["details"].get("retrying"))
+            super().put(records)
+
+    rig = Rig(control, task=Watched())
+    rig.task.put_errors = [RetriableError("busy"), RetriableError("No space left on device")]
+    rig.run(rig.assign(P0), *[None] * 8)
+    assert shown[0] is None
+    assert [(each["put"]["error"], each["put"]["attempts"]) for each in shown[1:3]] == [
+        ("busy", 1),
+        ("No space left on device", 2),
+    ]
+    assert all(each is None for each in shown[3:])
+    assert "retrying" not in control.vitals.report()["details"]
+
+
+def test_a_flush_that_fails_is_shown_until_one_succeeds(control):
+    shown = []
+
+    class Watched(Collecting):
+        def flush(self, offsets):
+            shown.append(control.vitals.report()["details"].get("retrying"))
+            super().flush(offsets)
+
+    rig = Rig(control, interval_s=0, task=Watched())
+    rig.task.flush_errors = [OSError(28, "No space left on device")]
+    rig.run(rig.assign(P0), *[None] * 4)
+    assert shown[0] is None
+    assert shown[1]["flush"]["error"] == "[Errno 28] No space left on device"
+    assert not any(shown[2:])
+    assert "retrying" not in control.vitals.report()["details"]
+
+
 def test_records_of_a_partition_that_goes_while_its_batch_is_held_are_left_to_others(control):
     rig = Rig(control, task=Hurried())
     rig.task.put_errors = [RetriableError("busy")]

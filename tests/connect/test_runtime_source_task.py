@@ -216,6 +216,19 @@ def test_a_source_that_is_busy_for_a_moment_is_polled_again(control):
     assert [s.value for s in producer.to("t")] == [b"1", b"2"]
 
 
+def test_why_a_source_is_polled_again_is_shown_until_it_gives_something(control):
+    shown = []
+
+    def look():
+        shown.append(control.vitals.report()["details"].get("retrying"))
+        return [record(2)]
+
+    task = Scripted(control, [[record(1)], RetriableError("the database is away"), look])
+    runner(control, task, FakeProducer(auto=True)).run()
+    assert shown[0]["poll"]["error"] == "the database is away"
+    assert "retrying" not in control.vitals.report()["details"]
+
+
 def test_a_record_that_cannot_be_converted_fails_the_task_in_kafkas_words(control):
     converters = string_converters()
     value = JsonConverter()

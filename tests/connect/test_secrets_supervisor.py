@@ -70,6 +70,17 @@ async def test_a_task_gets_the_value_and_its_trace_does_not_show_it(reference):
     assert SECRET not in str(w.events)
 
 
+async def test_the_error_of_what_is_tried_again_does_not_show_it(reference):
+    async with Guarded() as w:
+        await w.supervisor.start_task(
+            task_spec("c", {"db.password": reference, "where": "poll", "behaviour": "away"})
+        )
+        await wait_for(
+            lambda: TASK in w.progress and "retrying" in w.progress[TASK].details, lambda: str(w.progress)
+        )
+        assert w.progress[TASK].details["retrying"]["poll"]["error"] == "nobody answers [hidden]"
+
+
 async def test_what_a_plugin_prints_is_logged_without_it(reference, caplog):
     from klamm_base.redaction import RedactingFilter
 

@@ -90,6 +90,45 @@ def test_without_end_it_goes_on_and_other_errors_are_let_through(control):
         made.call("TRANSFORMATION", failing(1, DataError))
 
 
+def test_what_is_tried_again_is_shown_with_its_last_error_until_it_gets_through(control):
+    figures = control.vitals.errors
+    made = Retry(
+        {"errors.retry.timeout": "-1"}, stopping=control.stopping, wait=lambda _: None, figures=figures
+    )
+    shown, tries = [], iter(range(3))
+
+    def operation():
+        shown.append(control.vitals.report()["details"].get("retrying"))
+        if (n := next(tries)) < 2:
+            raise RetriableError(f"busy {n}") from OSError(28, "No space left\n on device")
+        return "done"
+
+    made._clock = iter(range(0, 10_000, 100)).__next__
+    assert made.call("VALUE_CONVERTER", operation) == "done"
+    since_ms = shown[1]["VALUE_CONVERTER"]["since_ms"]
+    assert [shown[0], shown[2]] == [
+        None,
+        {
+            "VALUE_CONVERTER": {
+                "error": "busy 1: [Errno 28] No space left on device", "since_ms": since_ms, "attempts": 2
+            }
+        },
+    ]  # fmt: skip
+    assert "retrying" not in control.vitals.report()["details"]
+    with pytest.raises(DataError):
+        made.call("TRANSFORMATION", iter_errors(RetriableError("busy"), DataError("bad")))
+    assert "retrying" not in control.vitals.report()["details"]
+
+
+def iter_errors(*errors):
+    left = list(errors)
+
+    def operation():
+        raise left.pop(0)
+
+    return operation
+
+
 def test_a_stop_ends_the_wait_and_judges_nobody(control):
     made, clock = retry(control, -1)
     waits = clock.wait

@@ -3,7 +3,7 @@
 import pytest
 from support.runtime import task_spec, worker_props
 
-from klamm.cli.connector import _details, _restart_text
+from klamm.cli.connector import _details, _restart_text, _retries
 from klamm.connect.child.clients import consumer_config, max_poll_records
 from klamm.connect.definitions import SINK, SOURCE
 from klamm.connect.model import Kind, PluginInfo
@@ -82,3 +82,12 @@ def test_figures_that_say_something_are_shown():
         "errors": {"total-retries": 2, "total-errors-logged": 0, "last-error-timestamp": 5},
     }
     assert _details(details) == "bytes 7, total-retries 2"
+
+
+def test_what_is_tried_again_is_a_line_of_its_own():
+    retrying = {"put": {"error": "No space left on device", "since_ms": 1_000, "attempts": 3}}
+    tasks = [{"id": 0}, {"id": 1, "progress": {"details": {"bytes": 7, "retrying": retrying}}}]
+    assert list(_retries(tasks, 5_000)) == [
+        ("task 1", "put is tried again since 4 s, 3 failed attempts: No space left on device")
+    ]
+    assert _details(tasks[1]["progress"]["details"]) == "bytes 7"

@@ -46,6 +46,8 @@ def misbehave(props, where):
             raise ConnectError(f"cannot log in with {props.get('db.password')}")
         case "retriable":
             raise RetriableError("busy")
+        case "away":
+            raise RetriableError(f"nobody answers {props['db.password']}")
         case "unknown":
             raise ZeroDivisionError("division by zero")
         case "sysexit":

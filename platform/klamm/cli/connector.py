@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -148,6 +149,8 @@ def status(
         for task in answer["tasks"]:
             if details := _details(task.get("progress", {}).get("details") or {}):
                 typer.echo(f"task {task['id']}: {details}")
+        for label, text in _retries(answer["tasks"], time.time() * 1000):
+            typer.echo(f"{label}: {text}")
         parts = {"connector": connector} | {f"task {task['id']}": task for task in answer["tasks"]}
         for label, part in parts.items():
             if note := part.get("restart"):
@@ -157,12 +160,25 @@ def status(
                 typer.echo(f"\n{label}:\n{part['trace']}")
 
 
+def _retries(tasks: list[dict[str, Any]], now_ms: float) -> Iterator[tuple[str, str]]:
+    """What tasks try again just now, and why it did not work."""
+    for task in tasks:
+        retrying = (task.get("progress") or {}).get("details", {}).get("retrying") or {}
+        for stage, each in retrying.items():
+            since_s = max(0.0, now_ms - each["since_ms"]) / 1000
+            tries = f"{each['attempts']} failed attempts" if each["attempts"] != 1 else "1 failed attempt"
+            yield (
+                f"task {task['id']}",
+                f"{stage} is tried again since {since_s:.0f} s, {tries}: {each['error']}",
+            )
+
+
 def _details(figures: dict[str, Any]) -> str:
     """A task's own figures on one line; what is no plain word or number as JSON. Kafka's metrics are for `-o json`,
     but for those of errors that are not zero.
     """
     errors = {k: v for k, v in (figures.get("errors") or {}).items() if v and not k.startswith("last-")}
-    shown = {k: v for k, v in figures.items() if k not in ("figures", "errors")} | errors
+    shown = {k: v for k, v in figures.items() if k not in ("figures", "errors", "retrying")} | errors
     return ", ".join(
         f"{name} {value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)}"
         for name, value in shown.items()

@@ -96,7 +96,8 @@ class Progress:
     since the task started (a sink counts what `put` has taken). `lag`: records behind (sink), None when unknown.
     `waiting_for`: what a task that is not moving waits for ("input", "broker", "target", "paused", "assignment"
     of partitions, "done": nothing is left to do, or "plugin": its code holds the interpreter), None when it moves;
-    a driver task may use words of its own. `details`: a driver task's own figures, JSON values.
+    a driver task may use words of its own. `details`: JSON values: a driver task's own figures; `retrying`: what is tried
+    again and why (see `child.error_figures`).
     """
 
     records: int = 0

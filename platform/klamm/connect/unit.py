@@ -383,8 +383,15 @@ class Unit:
                 last_ack_ms=message["last_ack_ms"],
                 lag=message["lag"],
                 waiting_for=message["waiting_for"],
-                details=message["details"],
+                details=self._hidden(message["details"]),
             )
+        )
+
+    def _hidden(self, details: dict[str, Any]) -> dict[str, Any]:
+        """Errors of what is tried again may quote secrets, as traces may; figures are numbers."""
+        retrying = details.get("retrying")
+        return (
+            details if retrying is None else {**details, "retrying": self._around.secrets.redacted(retrying)}
         )
 
     def _progressed(self, progress: Progress) -> None:

@@ -7,8 +7,9 @@ Plain counters, written by the task's thread (a sink that reports from threads o
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 # Kafka's names of the figures, as REST's metrics and a task's progress show them.
 NAMES: Final = {
@@ -21,12 +22,15 @@ NAMES: Final = {
     "dead_letter_failures": "deadletterqueue-produce-failures",
     "last_error_ms": "last-error-timestamp",
 }
+_SENTENCE_MAX: Final = 500
 
 
 @dataclass(slots=True)
 class ErrorFigures:
     """`failures` counts failed operations (each retry, too), `errors` records that failed in the end, `skipped` those
-    of them that were left out. `last_error_ms` is epoch ms, 0 for none.
+    of them that were left out. `last_error_ms` is epoch ms, 0 for none. `retrying`: what is tried again just now, by
+    stage (`put`, `poll`, `flush`, VALUE_CONVERTER …): the last `error`, `since_ms` (epoch) and failed `attempts`; a new
+    mapping for each change.
     """
 
     failures: int = 0
@@ -37,6 +41,25 @@ class ErrorFigures:
     dead_letters: int = 0
     dead_letter_failures: int = 0
     last_error_ms: int = 0
+    retrying: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def tries_again(self, stage: str, error: BaseException) -> None:
+        """A stage has failed and is tried again: whoever looks at a task that stands still sees why."""
+        before = self.retrying.get(stage)
+        now_ms = time.time_ns() // 1_000_000
+        self.retrying = {
+            **self.retrying,
+            stage: {
+                "error": sentence(error),
+                "since_ms": before["since_ms"] if before else now_ms,
+                "attempts": before["attempts"] + 1 if before else 1,
+            },
+        }
+
+    def tries_no_more(self, stage: str) -> None:
+        """It got through, or was given up."""
+        if stage in self.retrying:
+            self.retrying = {name: each for name, each in self.retrying.items() if name != stage}
 
     def failed(self) -> None:
         """A record has failed for good."""
@@ -50,3 +73,15 @@ class ErrorFigures:
     def report(self) -> dict[str, int]:
         """By Kafka's names."""
         return {name: getattr(self, field) for field, name in NAMES.items()}
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, with what is behind it, in one line."""
+    parts: list[str] = []
+    current: BaseException | None = error
+    while current is not None and len(parts) < 5:
+        text = " ".join(str(current).split()) or type(current).__name__
+        if not any(text in part for part in parts):
+            parts.append(text)
+        current = current.__cause__
+    return ": ".join(parts)[:_SENTENCE_MAX]

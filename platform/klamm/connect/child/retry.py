@@ -77,14 +77,23 @@ class Retry:
         while True:
             attempt += 1
             try:
-                return operation()
+                done = operation()
             except RetriableError as e:
                 self._figures.failures += 1
                 left_s = started + self._timeout_s - self._clock()
                 if left_s <= 0:
+                    self._figures.tries_no_more(stage)
                     raise
+                self._figures.tries_again(stage, e)
                 self._pause(stage, attempt, left_s, e)
                 self._figures.retries += 1
+            except BaseException:
+                self._figures.tries_no_more(stage)
+                raise
+            else:
+                if attempt > 1:
+                    self._figures.tries_no_more(stage)
+                return done
 
     def _pause(self, stage: str, attempt: int, left_s: float, error: RetriableError) -> None:
         delay_s = (

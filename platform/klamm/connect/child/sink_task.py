@@ -258,6 +258,7 @@ class SinkRunner:
         self._batch, self._after_batch = [], {}
         if self._held:
             self._vitals.errors.retries += 1
+            self._vitals.errors.tries_no_more("put")
             self._retry_at = None
             self._retry_s = _RETRY_MIN_S
             self._resume()
@@ -267,6 +268,7 @@ class SinkRunner:
         asked_s = self.context.take_timeout_s()
         wait_s = self._retry_s if asked_s is None else asked_s
         self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+        self._vitals.errors.tries_again("put", error)
         log.warning("put failed, %d records again in %.1f s: %s", len(self._batch), wait_s, error)
         self._park()
         self._retry_at = time.monotonic() + wait_s
@@ -359,8 +361,10 @@ class SinkRunner:
         self._vitals.enter("target")
         try:
             wanted = self._task.pre_commit(dict(delivered))
-        except Exception:
+        except Exception as e:
             self._figures.committed("failures")
+            self._vitals.errors.tries_no_more("put")
+            self._vitals.errors.tries_again("flush", e)
             log.exception("flush failed, nothing is committed%s", "; rewinding" if rewind else "")
             if rewind:
                 # A held batch is given up with it, also of partitions that have delivered nothing yet.
@@ -369,6 +373,7 @@ class SinkRunner:
                 self._seek(back)
                 self._resume()
             return
+        self._vitals.errors.tries_no_more("flush")
         offsets = {p: o for p, o in wanted.items() if self._committable(p, o, delivered)}
         if not offsets:
             return

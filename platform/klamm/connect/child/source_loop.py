@@ -202,11 +202,13 @@ class SourceLoop(ABC):
         try:
             records = self._task.poll()
         except RetriableError as e:
+            self._vitals.errors.tries_again("poll", e)
             log.warning("poll failed, trying again in %.1f s: %s", self._retry_s, e)
             self._wait(self._retry_s)
             self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
             return None
         self._retry_s = _RETRY_MIN_S
+        self._vitals.errors.tries_no_more("poll")
         if records:
             self._figures.polled(len(records), time.monotonic() - began)
         return records

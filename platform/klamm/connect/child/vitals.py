@@ -76,6 +76,8 @@ class Vitals:
         details = dict(self.details)
         if self.errors.skipped:
             details["skipped"] = self.errors.skipped
+        if self.errors.retrying:
+            details["retrying"] = self.errors.retrying
         if self.errors.any:
             details["errors"] = self.errors.report()
         if self.figures:

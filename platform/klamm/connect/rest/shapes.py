@@ -93,7 +93,13 @@ class Progress(TypedDict):
     waiting_for: Annotated[
         str | None, "What a task that does not move waits for: input, broker, target, paused, …"
     ]
-    details: NotRequired[Annotated[dict[str, Any], "Further figures of the task."]]
+    details: NotRequired[
+        Annotated[
+            dict[str, Any],
+            "Further figures of the task. retrying: by stage (put, poll, flush, …) the error of what is tried again, "
+            "since_ms and attempts.",
+        ]
+    ]
 
 
 class TaskState(TypedDict):
