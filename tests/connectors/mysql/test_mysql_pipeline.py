@@ -40,8 +40,10 @@ def start_pipeline(worker, prefix, server, database, sinks):
         "table.include.list": f"{database}[.]items",
         "event.format": "row",
         "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
     }
-    assert worker.request("PUT", f"/connectors/{prefix}-source/config", source).status == 201
+    answer = worker.request("PUT", f"/connectors/{prefix}-source/config", source)
+    assert answer.status == 201, answer.content
     worker.wait_state(f"{prefix}-source", "RUNNING", "RUNNING")
     for number, url in enumerate(sinks):
         sink = {
