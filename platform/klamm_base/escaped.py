@@ -21,7 +21,7 @@ _SLASHES: Final = r"\\++"
 def any_form(value: str) -> str:
     """A regular expression that matches `value` in all its forms.
 
-    It takes time linear in the text around it: quantifiers are possessive, and no two of them meet.
+    It never backtracks far: quantifiers are possessive where they can be, and no two of them meet.
     """
     parts: list[str] = []
     after_slashes = False
@@ -75,7 +75,7 @@ def _escapes(slashes: str, letter: str, units: list[str]) -> str:
 def _percent(char: str) -> str:
     """Of each byte, once or again and again (%25 is the percent sign)."""
     if char == "%":
-        return "%(?:25)++"
+        return "%(?:25)+"  # gives back what the value itself has behind it
     return "(?i:" + "".join(f"%(?:25)*+{byte:02x}" for byte in char.encode("utf-8", "surrogatepass")) + ")"
 
 
@@ -83,6 +83,6 @@ def _entities(char: str) -> list[str]:
     code = ord(char)
     names = [*_XML.get(char, ()), *([codepoint2name[code]] if code in codepoint2name else [])]
     if char == "&":
-        return ["&(?:amp;)++", "&(?:amp;)*+#0*+38;", "(?i:&(?:amp;)*+#x0*+26;)"]
+        return ["&(?:amp;)+", "&(?:amp;)*+#0*+38;", "(?i:&(?:amp;)*+#x0*+26;)"]
     named = [f"&(?:amp;)*+{name};" for name in names]
     return [*named, rf"&(?:amp;)*+#0*+{code};", rf"(?i:&(?:amp;)*+#x0*+{code:x};)"]

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from klamm_base.configdef import Password
 from klamm_base.errors import ConfigError
@@ -33,6 +34,11 @@ _NAMES: Final = ("ssl.keystore.key", "ssl.key.pem")
 # Names that only sound like a secret's: where one is, not what it is.
 _HARMLESS: Final = (".url", ".uri", ".location", ".path", ".file", ".class", ".ms", ".name", ".seconds")
 _SWITCHES: Final = frozenset({"true", "false", "none", "null"})
+# scheme://user:password@host, and jdbc:…?password=…; what may be a part of the password is taken for it.
+_LOGINS: Final = (
+    re.compile(r"(://[^/?#:@\s,]*:)([^\s,]+)(@)"),
+    re.compile(r"((?<=[?&;])(?:password|passwd|pwd)=)([^&;\s]+)()", re.IGNORECASE),
+)
 _JAAS_SECRETS: Final = ("password", "clientsecret", "client_secret")
 
 
@@ -47,16 +53,39 @@ def is_secret_name(name: str) -> bool:
 def secret_values(config: Mapping[str, str], typed: Iterable[str] = ()) -> list[str]:
     """The values to hide: of keys in `typed` (those defined as passwords), and of names that say so.
 
-    Of a JAAS line it is the whole and each password in it.
+    Of a JAAS line it is the whole and each password in it; of an address with a login its password, whatever the key.
     """
     typed = set(typed)
     found: list[str] = []
     for name, value in config.items():
+        found += _address_secrets(value)
         if name in typed or is_secret_name(name):
             found.append(value)
             if "jaas" in name.lower():
                 found += _jaas_secrets(value)
     return found
+
+
+def without_logins(value: str) -> str:
+    """An address (or several) with `[hidden]` in place of each password that is written into it."""
+
+    def hidden(match: re.Match[str]) -> str:
+        return match[0] if match[2].startswith("${") else f"{match[1]}{HIDDEN}{match[3]}"
+
+    for pattern in _LOGINS:
+        value = pattern.sub(hidden, value)
+    return value
+
+
+def has_hidden_login(value: str) -> bool:
+    """Whether `without_logins` has made this."""
+    return any(HIDDEN in match[2] for pattern in _LOGINS for match in pattern.finditer(value))
+
+
+def _address_secrets(value: str) -> list[str]:
+    """As they are written, and decoded."""
+    found = [m[2] for pattern in _LOGINS for m in pattern.finditer(value) if not m[2].startswith("${")]
+    return [form for secret in found for form in {secret, unquote(secret)}]
 
 
 def _jaas_secrets(value: str) -> list[str]:

@@ -19,6 +19,7 @@ from support.certificates import Authority
 from support.connect_worker import Response, WorkerProcess, free_port, wait_for, worker_properties
 
 from klamm.connect.config_redaction import Redaction, unhide
+from klamm.connect.errors import BadRequest
 from klamm.connect.rest.answer_headers import Cors, parse_rules
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.jaas_login import jaas_file, login_of
@@ -368,6 +369,13 @@ async def test_what_a_password_is_definitions_say_and_else_names() -> None:
     }
     assert unhide(shown | {"token.bucket": "8"}, config) == config | {"token.bucket": "8"}
     assert await Redaction(cast("Any", None), enabled=False).hide(config) == config
+    address = {"connector.class": "X", "connection.url": "jdbc:mysql://h/db?user=u&password=s3cret"}
+    shown = await redaction.hide(address)
+    assert shown["connection.url"] == "jdbc:mysql://h/db?user=u&password=[hidden]"
+    assert unhide(shown, address) == address, "sent back as it was shown"
+    moved = {"connection.url": shown["connection.url"].replace("//h", "//other")}
+    with pytest.raises(BadRequest, match=r"connection.url has .hidden. in place of a password"):
+        unhide(moved, address)
 
 
 @pytest.mark.parametrize("kind", ["timeout", "exit", "config"])

@@ -2,7 +2,7 @@
 
 Which keys are passwords is what the plugins' definitions say; a child is asked once per class, and for a moment only: a
 plugin that hangs holds nobody up, but all that may be its own is hidden, since nobody knows what of it is a password. Keys
-that no definition knows (client overrides, plugins that are not installed) are judged by their name. A client that sends `[hidden]` back, because it changed something else, leaves that password as it is.
+that no definition knows (client overrides, plugins that are not installed) are judged by their name. Of an address with a login only the password is hidden. A client that sends `[hidden]` back, because it changed something else, leaves that password as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.connect.errors import BadRequest
 from klamm.connect.limits import CONNECTOR_KEYS
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.supervisor import PluginCallError
-from klamm_base.redaction import HIDDEN, is_secret_name
+from klamm_base.redaction import HIDDEN, has_hidden_login, is_secret_name, without_logins
 from klamm_base.references import references_in
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ class Redaction:
         if not self._enabled:
             return dict(config)
         typed, silent = await self._keys_of({**(connector or {}), **config})
-        return {key: HIDDEN if _hides(key, value, typed, silent) else value for key, value in config.items()}
+        return {
+            key: HIDDEN if _hides(key, value, typed, silent) else without_logins(value)
+            for key, value in config.items()
+        }
 
     def learn(self, config: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
         """Take the keys from a validation of this config: then nobody need be asked."""
@@ -114,14 +117,34 @@ class Redaction:
 
 
 def unhide(given: Mapping[str, str | None], stored: Mapping[str, str]) -> dict[str, str | None]:
-    """A configuration that a client sends, with the stored values of what it sent back as `[hidden]`."""
+    """A configuration that a client sends, with the stored values of what it sent back as `[hidden]`, or with that in an
+    address.
+    """
+    back = {key for key, value in given.items() if value is not None and _was_shown(value, stored.get(key))}
     for key, value in given.items():
+        if value is not None and key not in back and has_hidden_login(value):
+            raise BadRequest(
+                f"{key} has {HIDDEN} in place of a password, and is not what is stored otherwise; give the whole address, "
+                "or keep the password in a key of its own or a reference such as ${file:/etc/secrets.properties:password}"
+            )
         if value == HIDDEN and key not in stored:
             raise BadRequest(
                 f"{key} is {HIDDEN}, which stands for a password in answers; give the password itself, or a reference "
                 "to it such as ${file:/etc/secrets.properties:password}"
             )
-    return {key: stored[key] if value == HIDDEN else value for key, value in given.items()}
+    return {key: stored[key] if key in back else value for key, value in given.items()}
+
+
+def has_hidden(config: Mapping[str, str | None]) -> bool:
+    """Whether a client sends back something that was hidden from it."""
+    return any(v is not None and (v == HIDDEN or has_hidden_login(v)) for v in config.values())
+
+
+def _was_shown(value: str, stored: str | None) -> bool:
+    """Whether this is how an answer shows the stored value, which has a secret."""
+    if stored is None:
+        return False
+    return value == HIDDEN or (has_hidden_login(value) and value == without_logins(stored))
 
 
 def _plugins_in(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:

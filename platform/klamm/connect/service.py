@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from klamm.connect.cluster import Elsewhere
-from klamm.connect.config_redaction import unhide
+from klamm.connect.config_redaction import has_hidden, unhide
 from klamm.connect.definitions import CONNECTOR_CLASS
 from klamm.connect.errors import AlreadyExists, Forbidden, NotFound, RequestError, Starting
 from klamm.connect.kafka_log import LogError
@@ -31,7 +31,6 @@ from klamm.connect.stores import (
     target_state_record,
     task_records,
 )
-from klamm_base.redaction import HIDDEN
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +108,7 @@ class ConnectService(PluginService):
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
         """PUT config: whether the connector is new, and what it is now. What is [hidden] stays as it is."""
         await self._runtime.cluster.require_leader()
-        hides = HIDDEN in config.values()
+        hides = has_hidden(config)
         while True:
             base = self._runtime.configs.config(name)
             checked = await self.checked(name, unhide(config, base or {}))
