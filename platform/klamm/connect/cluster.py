@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
+from klamm.connect.addresses import WHAT_TO_SET, shared
 from klamm.connect.assignment import everything
 from klamm.connect.errors import Conflict, NotAssigned, NotTheLeader
 from klamm.connect.kafka_log import LogError
@@ -68,6 +69,7 @@ class Cluster:
         self._key_task: asyncio.Task[None] | None = None
         self._told = Elsewhere()
         self._told_at = 0.0
+        self._shares_url = False
         self._telling = asyncio.Lock()
 
     # Who leads
@@ -94,6 +96,11 @@ class Cluster:
         """Wait for a rebalance to end. Raises NotTheLeader (with the leader's url) when another one leads."""
         await self._known()
         if not self.is_leader:
+            if self.leader_url == self._runtime.url:
+                raise Conflict(
+                    f"The leader of group {self._runtime.config['group.id']} is another worker, but says that it is reached at "
+                    f"{self.leader_url}, as this one does, so that nothing can be forwarded to it: {WHAT_TO_SET}"
+                )
             raise NotTheLeader(
                 "Only the leader of the group can do this", self._other(self.leader_url or None)
             )
@@ -167,6 +174,7 @@ class Cluster:
         """The group has met."""
         self._news.set()
         self._news = asyncio.Event()
+        self._runtime.job(self._look_at_addresses())
         if self.is_leader and self._signs and (self._key_task is None or self._key_task.done()):
             self._key_task = asyncio.create_task(self._keep_key(), name="session key")
 
@@ -283,6 +291,20 @@ class Cluster:
         return self._session
 
     # What others tell
+
+    async def _look_at_addresses(self) -> None:
+        """Say so when another member has this worker's url; once, until it is over."""
+        if self.group is None or isinstance(self.group, SoleMember):
+            return
+        try:
+            members = await self.group.members()
+        except KlammError as e:
+            log.debug("the group's members are not known: %s", e)
+            return
+        why = shared(self._runtime.url, self._runtime.config["group.id"], members)
+        if why is not None and not self._shares_url:
+            log.error("%s", why)
+        self._shares_url = why is not None
 
     async def elsewhere(self) -> Elsewhere:
         """How what runs on the group's other workers is, as far as they answer in time."""

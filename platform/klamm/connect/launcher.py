@@ -109,7 +109,11 @@ class Child:
         """The control channel ended: a child without one is of no use."""
         if not self.closed.done():
             self.closed.set_result(None)
-        if reason is not None:
+        if isinstance(reason, OSError):
+            # The process is gone, and did not read all that it was sent: whoever killed it knows, `exited` tells the rest.
+            log.debug("[%s] its channel ended: %s", self.label, reason)
+            self.kill()
+        elif reason is not None:
             log.error("[%s] bad control message, ending it: %s", self.label, reason)
             self.kill()
         # One that has closed its channel and goes on (a plugin closed every descriptor) is beyond control.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from klamm.connect.addresses import unreachable, unresolved
 from klamm.connect.config import WorkerConfig
 from klamm.connect.group.membership import GroupMembership
 from klamm.connect.override_policy import warn_of_worker
@@ -83,6 +84,8 @@ class Worker:
     async def start(self) -> None:
         """Bind REST, wait for the broker, read the topics, join the group, run what should run."""
         service = await self._serve()
+        if why := unreachable(self.url, self.config["bootstrap.servers"]):
+            log.warning("%s", why)
         runtime = service.runtime
         await runtime.start()
         self._membership = GroupMembership(
@@ -152,6 +155,8 @@ class Worker:
                 cluster = await asyncio.wrap_future(future)
             except KafkaException as e:
                 log.warning("waiting for the broker at %s: %s", servers, e.args[0].str())
+                if names := await unresolved(self.config["bootstrap.servers"]):
+                    log.warning("bootstrap.servers=%s: %s; trying again", servers, "; ".join(names))
                 await asyncio.sleep(BROKER_RETRY_S)
             else:
                 log.info("broker at %s, cluster %s", servers, cluster.cluster_id)
