@@ -61,6 +61,29 @@ def directory_of(values: Mapping[str, Any]) -> Path:
     return Path(given).expanduser() if given else default_directory()
 
 
+def not_writable(values: Mapping[str, Any]) -> str | None:
+    """What is wrong with the plugin directory, if packages cannot be installed there. One that was asked for is made."""
+    directory = directory_of(values)
+    asked = values["plugins.directory"] or os.environ.get(DIRECTORY_VARIABLE)
+    why = None
+    try:
+        if asked:
+            directory.mkdir(parents=True, exist_ok=True)
+        there = next(each for each in (directory, *directory.parents) if each.exists())
+        if not there.is_dir():
+            why = f"{there} is not a folder"
+        elif not os.access(there, os.W_OK | os.X_OK):
+            why = f"{there} cannot be written by this user"
+    except OSError as e:
+        why = e.strerror or str(e)
+    if why is None:
+        return None
+    return (
+        f"plugins.directory: plugin packages cannot be installed or removed in {directory}: {why}; set plugins.directory (or "
+        f"{DIRECTORY_VARIABLE}) to a folder that this worker may write"
+    )
+
+
 def sources_of(values: Mapping[str, Any]) -> Sources:
     return Sources(
         index_url=values["plugins.index.url"],

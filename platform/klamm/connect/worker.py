@@ -21,6 +21,7 @@ from klamm.connect.addresses import unreachable, unresolved
 from klamm.connect.config import WorkerConfig
 from klamm.connect.group.membership import GroupMembership
 from klamm.connect.override_policy import warn_of_worker
+from klamm.connect.plugin_config import not_writable
 from klamm.connect.restart_policy import RestartPolicy
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
@@ -108,6 +109,8 @@ class Worker:
         rest.bind()
         self.url = str(rest.advertised)
         worker_id = f"{rest.advertised.host}:{rest.advertised.port}"
+        if why := not_writable(self.config.values):
+            log.warning("%s", why)
         runtime = self.runtime = Runtime(
             self.config,
             client=self._client,
