@@ -12,6 +12,7 @@ from support.runtime import SINK, install_plugins
 from support.runtime_broker import read_all
 
 SECRET = "hunter2-of-rest"
+AWKWARD = "Pa\"ss\\Wörd'Zz9q"
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +22,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"password={SECRET}\ntasks=2\nfile={folder}/in.txt\nbatch={SECRET}\n"
     )
     (folder / "in.txt").write_text("one\n")
+    (folder / "quote").write_text(AWKWARD)
     return folder
 
 
 @pytest.fixture(scope="module")
 def worker(bootstrap, folder):
     properties = {
-        "config.providers": "file",
+        "config.providers": "file,dir",
+        "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
         "config.providers.file.param.allowed.paths": str(folder),
         "connector.client.config.override.policy": "Allowlist",
@@ -63,6 +66,30 @@ def test_rest_a_connector_with_references_runs_and_only_they_are_shown(worker, f
     assert tasks[0]["config"]["file"] == config["file"]
     assert SECRET not in str([shown, tasks]) + worker.log
     wait_for(lambda: worker.get(f"/connectors/{name}/offsets")["offsets"], lambda: worker.log)
+
+
+def test_rest_a_secret_that_python_escapes_is_in_no_trace(worker, folder, bootstrap):
+    """The path of a file that cannot be opened: its error shows it as repr() does."""
+    name = new_name()
+    config = {
+        "connector__class": "FileStreamSink",
+        "file": f"/nosuchdir/${{dir:{folder}:quote}}",
+        "topics": name,
+    }
+    assert worker.create(name, **config).status == 201
+
+    def trace():
+        tasks = worker.get(f"/connectors/{name}/status")["tasks"]
+        return tasks[0].get("trace") or "" if tasks else ""
+
+    wait_for(lambda: "cannot be opened" in trace(), lambda: worker.log)
+    assert "No such file or directory: '/nosuchdir/[hidden]'" in trace()
+    assert worker.request("DELETE", f"/connectors/{name}").status == 204
+    told = [record.value() or b"" for record in read_all(bootstrap, worker.topic("status"))]
+    assert any(b"/nosuchdir/[hidden]" in value for value in told)
+    for secret in ("Zz9q", "W\\u00f6rd"):
+        assert secret.encode() not in b"".join(told)
+        assert secret not in worker.log
 
 
 def test_rest_validation_looks_at_values_and_shows_references(worker, folder):
