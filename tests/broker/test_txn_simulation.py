@@ -291,3 +291,14 @@ def is_raised_in_memory(transaction):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_the_end_of_a_fenced_producer_is_no_repetition_of_its_successors():
+    """The successor ends its transaction in version 0: its epoch is the next one, but not by that end."""
+    state = Transactions()
+    state.before(level=2, worn=False)
+    parts = {PARTITIONS[0]}
+    first = state.transact(name="a", version=2, parts=parts, committed=True, outcome=E.NONE, works=True)
+    state.transact(name="a", version=0, parts=parts, committed=True, outcome=E.NONE, works=True)
+    assert (first.producer_id, first.epoch) < state.newest["a"]
+    state.teardown()

@@ -179,19 +179,22 @@ def _check(transaction: Transaction, request: EndRequest) -> ErrorCode | None:
 def _check_bumping(transaction: Transaction, request: EndRequest) -> ErrorCode | None:
     """From version 2 on: the table in the module's docstring."""
     recorded, epoch = transaction.recorded, request.producer_epoch
+    # Only the end of a transaction of version 2 moves the epoch: otherwise it is a newer producer that has the next one.
+    moved = recorded.client_version >= transitions.EPOCH_BUMP_FROM
     after_overflow = (
-        recorded.previous_producer_id == request.producer_id
+        moved
+        and recorded.previous_producer_id == request.producer_id
         and epoch == EPOCH_MAX - 1
         and recorded.epoch == 0
     )
-    repeated = after_overflow or recorded.epoch == epoch + 1
+    repeated = after_overflow or (moved and recorded.epoch == epoch + 1)
     if transaction.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if recorded.producer_id != request.producer_id and not after_overflow:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     match recorded.state:
         case _S.PREPARE_COMMIT | _S.PREPARE_ABORT:
-            valid = recorded.epoch == epoch + 1
+            valid = moved and recorded.epoch == epoch + 1
         case _S.COMPLETE_COMMIT | _S.COMPLETE_ABORT:
             valid = repeated or recorded.epoch == epoch
         case _:
