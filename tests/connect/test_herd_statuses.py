@@ -13,6 +13,7 @@ from support.runtime import wait_for
 from klamm.connect.assignment import Assignment, everything
 from klamm.connect.model import State, StateEvent, TaskId
 from klamm.connect.runtime import Runtime
+from klamm.connect.service import ConnectService
 from klamm.connect.stores import Status, connector_record, status_record, task_records
 
 A0, A1 = TaskId("a", 0), TaskId("a", 1)
@@ -124,3 +125,23 @@ async def test_herd_the_leader_shows_what_nobody_runs(
     del group.owners[A1]
     runtime.assign(Assignment(connectors=frozenset({"a"}), tasks=frozenset({A0})), 6)
     assert shown(runtime, A1) == ("w:1", State.UNASSIGNED, 6)
+
+
+async def test_herd_a_worker_that_has_lost_its_place_does_not_say_that_anything_runs_there(
+    worker: tuple[Runtime, HandChildren, HandGroup],
+) -> None:
+    """Nobody could be told that it has killed everything."""
+    runtime, _, _ = worker
+    service = ConnectService(runtime)
+    hear(runtime, A1, State.RUNNING, worker="other:1", generation=6)
+    assert "note" not in await service.status("a")
+    await runtime.lose()
+    status = await service.status("a")
+    assert "lost contact with its group" in status["note"]
+    assert [(t["worker_id"], t["state"]) for t in status["tasks"]] == [
+        ("w:1", "UNASSIGNED"),
+        ("other:1", "RUNNING"),
+    ]
+    assert (await service.task_status(A0))["state"] == "UNASSIGNED"
+    runtime.assign(Assignment(connectors=frozenset({"a"}), tasks=frozenset({A0})), 7)
+    assert "note" not in await service.status("a")

@@ -144,6 +144,8 @@ def status(
         typer.echo(
             f"{answer['name']}  {answer.get('type', '-')}  {connector['state']}  worker {connector['worker_id']}"
         )
+        if "note" in answer:
+            typer.echo(answer["note"])
         rows = [_task_row(task, time.time() * 1000) for task in answer["tasks"]]
         print_rows(rows, ["task", "state", "records", "lag", "last_ack", "waiting_for", "worker_id"], output)
         for task in answer["tasks"]:

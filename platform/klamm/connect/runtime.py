@@ -106,6 +106,7 @@ class Runtime:
     ) -> None:
         self.config = config
         self.worker_id = worker_id
+        self.lost = False  # its place in the group: nothing runs here, and nobody could be told
         self.url = url
         self.generation = 1
         self.events = EventBus()
@@ -255,7 +256,7 @@ class Runtime:
         """Run exactly this from now on."""
         self.generation = generation
         self.statuses.begin_tenure(generation)
-        self._herding = True
+        self._herding, self.lost = True, False
         if self.cluster.is_leader:
             self.perform(self.herder.clean_up(self.configs, self.statuses))
         self.perform(self.herder.assign(assignment, self.configs))
@@ -286,7 +287,7 @@ class Runtime:
 
     async def lose(self) -> None:
         """The place in the group is lost: kill everything, say nothing more."""
-        self._herding = False
+        self._herding, self.lost = False, True
         self.config_writer.assigned(leads=False)
         self.status_board.writer.forget()
         self.statuses.end_tenure()

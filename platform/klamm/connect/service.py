@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from klamm.connect.cluster import Elsewhere
@@ -35,6 +35,11 @@ from klamm.connect.stores import (
 log = logging.getLogger(__name__)
 
 HEALTH_TIMEOUT_S: Final = 10.0
+LOST: Final = (
+    "This worker has lost contact with its group, and runs nothing until it is back. States are those that it last read; "
+    "other workers may have gone on."
+)
+_AT_WORK: Final = (State.RUNNING, State.RESTARTING)
 
 
 class ConnectService(PluginService):
@@ -182,6 +187,7 @@ class ConnectService(PluginService):
             if not only_failed or each["state"] == State.FAILED:
                 each["state"] = State.RESTARTING
         # A worker of Apache's that has passed the request on knows its own keys only.
+        plan.pop("note", None)
         for each in [plan["connector"], *plan["tasks"]]:
             each.pop("progress", None)
             each.pop("restart", None)
@@ -215,7 +221,8 @@ class ConnectService(PluginService):
         here = name in self._runtime.herder.assigned.connectors
         return {
             "name": name,
-            "connector": _state(status)
+            **({"note": LOST} if self._runtime.lost else {}),
+            "connector": self._state(status)
             | dict(self.details(name) if here else elsewhere.connectors.get(name, {})),
             "tasks": [self._task_state(task, elsewhere) for task in tasks if statuses.get(task) is not None],
             "type": self._type(config),
@@ -242,7 +249,14 @@ class ConnectService(PluginService):
         details = dict(self.task_details(id) if here else elsewhere.tasks.get(str(id), {}))
         if status.state not in {State.RUNNING, State.PAUSED}:
             details.pop("progress", None)
-        return {"id": id.task, **_state(status), **details}
+        return {"id": id.task, **self._state(status), **details}
+
+    def _state(self, status: Status) -> dict[str, Any]:
+        """As the status topic has it. What a worker that has lost its place said of itself is over: it has killed all."""
+        runtime = self._runtime
+        if runtime.lost and status.worker_id == runtime.worker_id and status.state in _AT_WORK:
+            return _state(replace(status, state=State.UNASSIGNED, trace=None))
+        return _state(status)
 
     def task_details(self, id: TaskId) -> dict[str, Any]:
         """Of a task on this worker: `progress` (`details` only where it has some) and `restart`."""

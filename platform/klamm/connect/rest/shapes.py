@@ -118,6 +118,9 @@ class ConnectorStatus(TypedDict):
     """States of a connector and its tasks."""
 
     name: str
+    note: NotRequired[
+        Annotated[str, "Why the states may be old: the worker has lost contact with its group."]
+    ]
     connector: ConnectorStateInfo
     tasks: list[TaskState]
     type: ConnectorType
