@@ -11,7 +11,7 @@ from support.runtime_broker import fill, read_all, sink_lines, stored_offsets
 from support.runtime_fakes import FakeProducer, RecordingControl, string_converters
 
 from klamm.connect.child.dead_letters import DeadLetters
-from klamm.connect.child.error_figures import ErrorFigures
+from klamm.connect.child.error_figures import ErrorFigures, sentence
 from klamm.connect.child.origins import SourceOrigin
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.retry import Retry, Stopped, backoff_ms
@@ -118,6 +118,17 @@ def test_what_is_tried_again_is_shown_with_its_last_error_until_it_gets_through(
     with pytest.raises(DataError):
         made.call("TRANSFORMATION", iter_errors(RetriableError("busy"), DataError("bad")))
     assert "retrying" not in control.vitals.report()["details"]
+
+
+def test_a_sentence_says_what_is_behind_an_error_once():
+    full = OSError(28, "No space left on device")
+    error = RetriableError("file /dev/full cannot be written: No space left on device")
+    error.__cause__ = full
+    assert sentence(error) == str(error)
+    other = RetriableError("the batch was not written")
+    other.__cause__ = full
+    assert sentence(other) == "the batch was not written: [Errno 28] No space left on device"
+    assert sentence(RetriableError()) == "RetriableError"
 
 
 def iter_errors(*errors):

@@ -195,6 +195,7 @@ class _Server:
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, keeper: LeaseKeeper) -> None:
         self.process = process
         self.lost = False
+        self._stopping = False
         self._control = control
         self._keeper = keeper
         self._decoder = Decoder()
@@ -285,6 +286,7 @@ class _Server:
             os.kill(self.process.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
+        self._stopping = True
         # Without its lease the fork server kills what is left and leaves.
         self._keeper.close()
         try:
@@ -353,7 +355,10 @@ class _Server:
         gone. The kernel ends the children with it, but not what those have started.
         """
         if self._children:
-            log.warning("the fork server (pid %d) ended with %d tasks", self.process.pid, len(self._children))
+            level = logging.DEBUG if self._stopping else logging.WARNING
+            log.log(
+                level, "the fork server (pid %d) ended with %d tasks", self.process.pid, len(self._children)
+            )
         pids = [child.pid for child in self._children.values() if child.pid is not None]
         await asyncio.to_thread(kill_session, self.process.pid, pids)
         await asyncio.to_thread(self.process.wait)

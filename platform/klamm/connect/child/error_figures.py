@@ -81,7 +81,9 @@ def sentence(error: BaseException) -> str:
     current: BaseException | None = error
     while current is not None and len(parts) < 5:
         text = " ".join(str(current).split()) or type(current).__name__
-        if not any(text in part for part in parts):
+        # An OSError's own text, "[Errno 28] No space left on device", after a sentence that says the same.
+        core = (current.strerror or text) if isinstance(current, OSError) else text
+        if not any(core in part for part in parts):
             parts.append(text)
         current = current.__cause__
     return ": ".join(parts)[:_SENTENCE_MAX]
