@@ -314,7 +314,9 @@ def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]
         raise ConnectError(f"{python_name(cls)} does not implement {missing}")
     version = cls.version()
     if not isinstance(version, str) or not version.strip():
-        raise ConnectError(f"version() of {python_name(cls)} must be a text that is not empty, not {version!r}")
+        raise ConnectError(
+            f"version() of {python_name(cls)} must be a text that is not empty, not {version!r}"
+        )
     return [
         PluginDesc(cls=cls, type=kind, version=version, location=location, module=module) for kind in kinds
     ]

@@ -62,7 +62,11 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     """The pattern, compiled. `re.error` for what is wrong, or cannot be said in Python."""
     try:
         return re.compile(_Translation(pattern).python(), re.ASCII)
-    except (ValueError, OverflowError, RecursionError) as e:  # a{99999999999}, a thousand groups in each other
+    except (
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as e:  # a{99999999999}, a thousand groups in each other
         raise re.error(str(e), pattern) from e
 
 

@@ -104,7 +104,8 @@ def test_an_unknown_connector_gets_kafkas_answer(manager):
 
 def test_unknown_converters_and_plugins(manager):
     with pytest.raises(
-        PluginNotFoundError, match=r"Class no.Such could not be found. Available are: io.confluent.*, org.apache"
+        PluginNotFoundError,
+        match=r"Class no.Such could not be found. Available are: io.confluent.*, org.apache",
     ):
         manager.find_converter("no.Such")
     with pytest.raises(PluginNotFoundError, match="could not be found"):
@@ -139,7 +140,10 @@ def raises():
     ("broken", "error"),
     [
         (SimpleNamespace(register_connectors=hookimpl(raises)), "RuntimeError: no licence"),
-        (package([int]), "ConnectError: <class 'int'> is not a connector, converter, transform or predicate class"),
+        (
+            package([int]),
+            "ConnectError: <class 'int'> is not a connector, converter, transform or predicate class",
+        ),
         (package(["not a class"]), "is not a connector, converter, transform or predicate class"),
         (
             package([type("Half", (SourceConnector,), {"__module__": "m"})]),

@@ -78,7 +78,9 @@ def _commands_of(entry_point: EntryPoint) -> Sequence[Command]:
         if not isinstance(command, Command):
             raise KlammError(f"{command!r} is no klamm_plugins.command.Command")
         if not _NAME.fullmatch(command.name):
-            raise KlammError(f"{command.name!r} is no name of a command: letters, digits and -, in lower case")
+            raise KlammError(
+                f"{command.name!r} is no name of a command: letters, digits and -, in lower case"
+            )
     return commands
 
 

@@ -460,7 +460,14 @@ def _warn(name: str, source: str | None) -> None:
     if name in IGNORED:
         log.warning("%s%s has no effect: %s", at, name, IGNORED[name])
     elif name in CONNECTION_KEYS or name.startswith(
-        (f"{PROVIDERS}.", EXTENSION_PREFIX, *CLIENT_PREFIXES, *CONVERTER_PREFIXES, *CONNECTION_PREFIXES, *LISTENER_PREFIXES)
+        (
+            f"{PROVIDERS}.",
+            EXTENSION_PREFIX,
+            *CLIENT_PREFIXES,
+            *CONVERTER_PREFIXES,
+            *CONNECTION_PREFIXES,
+            *LISTENER_PREFIXES,
+        )
     ):
         return
     elif name.startswith(STORAGE_PREFIXES):
