@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import shutil
+from typing import Any
 
 import pytest
 from support.wheels import Unzip, make_wheel
 
 from klamm.connect.errors import Conflict, NotFound
+from klamm.connect.model import PluginInfo
 from klamm.connect.plugin_admin import PluginAdmin
+from klamm.connect.plugin_spread import spread, told
+from klamm.connect.plugin_waiting import WaitingConnectors
+from klamm.connect.plugins import PluginRegistry, PluginVersionNotFound
 from klamm.environments.store import Store
 
 CODE = """
@@ -177,3 +182,105 @@ async def test_a_cluster_whose_group_is_called_the_same_takes_nothing_away(tmp_p
         assert Store(tmp_path / "p").records() == []
     finally:
         await asyncio.gather(mine.stop(), strange.stop())
+
+
+async def test_two_packages_whose_classes_say_one_version_are_told_and_the_newest_package_counts(tmp_path):
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    first = await admin.install(upload(tmp_path, "acme", "1.9"))
+    assert first.warnings == ()
+    body = upload(tmp_path, "acme", "1.10", extra="AcmePredicate.version = classmethod(lambda cls: '1.9')\n")
+    second = await admin.install(body)
+    (warning,) = second.warnings
+    assert warning.startswith(
+        "acme==1.10 and acme==1.9 have plugins of the same class and version: acme.AcmePredicate 1.9. Their plugin.version "
+        "cannot tell them apart"
+    )
+    assert [(p.version, p.package) for p in admin.registry.of_type("predicate")] == [
+        ("1.9", "acme==1.9"), ("1.9", "acme==1.10"),
+    ]  # fmt: skip
+    assert admin.registry.plugin("AcmePredicate", "predicate").package == "acme==1.10"
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_connector_that_was_started_before_its_package_starts_again_with_it(
+    tmp_path, monkeypatch, by_hand
+):
+    monkeypatch.setattr("klamm.connect.plugin_admin.LOOK_S", 0.05)
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    found: list[str] = []
+    admin._on_found = found.extend
+    await admin.start()
+    try:
+        await admin.install(upload(tmp_path, "acme", "1"))
+        group.used = {
+            "name": "c", "connector.class": "FileStreamSource", "predicates": "p", "predicates.p.type": "AcmePredicate",
+            "predicates.p.plugin.version": "2",
+        }  # fmt: skip
+        with pytest.raises(PluginVersionNotFound):
+            await admin.place(group.used, {})
+        await admin.look()
+        assert found == []
+        body = upload(tmp_path, "acme", "2")
+        if by_hand:
+            Store(tmp_path / "p", tool=Unzip()).install(str(tmp_path / body["file"]))
+        else:
+            await admin.install(body)
+        await until(lambda: "c" in found)
+    finally:
+        await admin.stop()
+
+
+def test_what_waits_is_met_until_it_was_placed_and_forgotten_with_its_connector():
+    row = PluginInfo("a.Src", "source", "1", ("Src",), ("a", "a"), "a==1")
+    waiting, config = WaitingConnectors(), {"name": "c", "connector.class": "Src"}
+    waiting.missing(PluginRegistry(), config, {})
+    assert waiting.found(PluginRegistry(), ["c"]) == []
+    assert [waiting.found(PluginRegistry([row]), ["c"]) for _ in "ab"] == [["c"], ["c"]]
+    waiting.placed(config)
+    assert not waiting
+    waiting.missing(PluginRegistry(), config, {})
+    assert waiting.found(PluginRegistry([row]), ["other"]) == []
+    assert not waiting
+
+
+class Workers:
+    """Of a runtime what `spread` asks: answers of two other workers, round by round."""
+
+    url = "http://here"
+
+    def __init__(self, *rounds: dict[str, Any]) -> None:
+        self.rounds, self.asked = list(rounds), 0
+        self.cluster = self
+
+    async def ask_others(self, path: str) -> dict[str, Any]:
+        assert path == "/internal/plugins"
+        self.asked += 1
+        return self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
+
+
+async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("klamm.connect.plugin_spread.ASK_S", 0.001)
+    group = Group()
+    one, two = group.worker(tmp_path / "one"), group.worker(tmp_path / "two")
+    done = await one.install(upload(tmp_path, "acme"))
+    before = told(await two.installed())
+    await two.start()
+    try:
+        await until(two._group.caught_up.is_set)
+        after = told(await two.installed())
+    finally:
+        await two.stop()
+    assert [each["acme==1"]["state"] for each in (before, after)] == ["building", "ready"]
+    other_lock = {"acme==1": after["acme==1"] | {"lock": "another"}}
+    rounds = [{"b": (200, each), "c": (404, None)} for each in ({}, other_lock, before, after)]
+    workers = Workers({"b": (0, None)}, *rounds)
+    assert [tuple(each) for each in await spread(workers, done)] == [
+        ("http://here", "ready", None), ("b", "ready", None), ("c", "unknown", "it answers 404"),
+    ]  # fmt: skip
+    assert workers.asked == 5
+    slow = await spread(Workers({"b": (200, {}), "c": (0, None)}), done, wait_s=0.05, silent_s=0.01)
+    assert [each.state for each in slow] == ["ready", "building", "unknown"]
+    failed = {"acme==1": after["acme==1"] | {"state": "failed", "error": "no index"}}
+    assert (await spread(Workers({"b": (200, failed)}), done))[1] == ("b", "failed", "no index")

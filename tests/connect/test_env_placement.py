@@ -132,3 +132,19 @@ def test_a_request_for_a_package_or_a_wheel_is_read():
     assert _read_spec(" acme>=1 ") == _read_spec({"package": "acme>=1"}) == ("acme>=1", None)
     name = "Acme_x-1.0+local.2-1-cp311.cp312-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
     assert _read_spec({"file": name, "wheel": "YQ=="}) == (name, b"a")
+
+
+def test_the_available_connectors_are_also_those_of_installed_packages():
+    said = (
+        "Failed to find any class that implements Connector and which name matches X, available connectors are: {}"
+        "; these plugin packages could not be loaded: a (b)"
+    )
+    beside = "PluginDesc{klass=class acme.Beside, name='acme.Beside', version='1.0', encodedVersion=1.0, type=sink}"
+    whole = REGISTRY.with_installed(said.format(beside))
+    listed = whole.removeprefix(said.partition("{}")[0]).removesuffix(said.partition("{}")[2])
+    assert whole == said.format(listed)
+    assert listed.startswith(f"{beside}, PluginDesc{{klass=class acme.Src, name='acme.Src', version='1.0', ")
+    assert listed.endswith("type=sink, typeName='sink', location='two==1'}")
+    assert [listed.count(name) for name in ("class acme.Src", "class acme.Beside", "Conv")] == [2, 1, 0]
+    assert REGISTRY.with_installed("something else") == "something else"
+    assert PluginRegistry().with_installed(said) == said

@@ -223,8 +223,11 @@ def test_an_uploaded_wheel_is_built_by_every_worker_of_the_group_and_removed_fro
         def state(worker):
             return packages(worker).get("acme-team", {}).get("state")
 
-        for each in (first, second):
-            wait_for(lambda w=each: state(w) == "ready", lambda w=each: w.log, 30)
+        # All have it when the answer comes.
+        assert [each["state"] for each in answer.json["workers"]] == ["ready", "ready"]
+        urls = {f"http://127.0.0.1:{each.port}" for each in (first, second)}
+        assert {each["worker"].rstrip("/") for each in answer.json["workers"]} == urls
+        assert [state(each) for each in (first, second)] == ["ready", "ready"]
         assert packages(second)["acme-team"] == packages(first)["acme-team"]
         # One that comes later has it, too; without an index: the config topic has all wheels that came from files.
         late = start(bootstrap, tmp_path / "late", empty, group)
@@ -274,6 +277,17 @@ def test_a_package_that_cannot_be_built_here_says_why_and_is_tried_again(bootstr
         assert klamm("plugins", "list", "-d", str(directory), "-o", "jsonl").stdout.count("\n") == 1
         shown = klamm("plugins", "list", "--url", f"http://127.0.0.1:{worker.port}", "-o", "wide")
         assert "acme-lib==1.0,acme-old==1.0" in shown.stdout
+        # Away for a moment: what fails for that comes back with it.
+        assert klamm("plugins", "remove", "acme-old", "-d", str(directory)).returncode == 0
+        worker.request("POST", "/connectors/old/restart?includeTasks=true")
+        worker.wait_state("old", "FAILED", "FAILED")
+        again = klamm(
+            "plugins", "install", "acme-old", "-d", str(directory), "--find-links", str(index), "--offline"
+        )
+        assert again.returncode == 0, again.stderr
+        worker.wait_state("old", R, R, timeout_s=30)
+        unknown = worker.create("x", connector__class="NoSuchConnector")
+        assert "name='acme_old.OldConnector', version='1.0'" in unknown.message
     finally:
         worker.end()
 

@@ -424,7 +424,7 @@ def plugins(
 ) -> None:
     """List the connector plugins that the worker has."""
     with reported():
-        print_rows(call(url, "GET", "/connector-plugins"), ["class", "type", "version"], output)
+        print_rows(call(url, "GET", "/connector-plugins"), ["class", "type", "version", "package"], output)
 
 
 @app.command()

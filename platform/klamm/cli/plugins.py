@@ -79,7 +79,9 @@ def install(
     cacert: CacertOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Install a plugin package, usable at once. Exit code 1 when one of its plugins is broken."""
+    """Install a plugin package, usable at once: with --url on all workers of the group. Exit code 1 when one of its plugins
+    is broken, or a worker has not got it within a minute.
+    """
     with reported():
         if (package is None) == (lock is None):
             raise ConfigError("give a PACKAGE or --lock FILE")
@@ -95,7 +97,8 @@ def install(
         _show(found, output)
     for row in found:
         _tell_broken(row)
-    if any(row["state"] != "ready" for row in found):
+    lacking = [_tell_workers(row) for row in found]
+    if any(lacking) or any(row["state"] != "ready" for row in found):
         raise typer.Exit(1)
 
 
@@ -169,7 +172,7 @@ def lock(
 def _install_here(
     store: Store, package: str | None, lock: Path | None, sources: Sources
 ) -> list[dict[str, Any]]:
-    from klamm.environments.shown import InstalledPlugin
+    from klamm.environments.shown import InstalledPlugin, same_versions
 
     if lock is None:
         assert package is not None, "one of both"
@@ -180,7 +183,12 @@ def _install_here(
         for record in _read_lock(lock):
             store.wheels.find(record.lock, folders)
             done.append((record, store.adopt(record, sources)))
-    return [InstalledPlugin.of(*each, platform=store.platform).to_json() for each in done]
+    there = [(r, store.environment(r.lock)) for r in store.records()]
+    return [
+        InstalledPlugin.of(*each, platform=store.platform).to_json()
+        | {"warnings": list(same_versions(*each, there))}
+        for each in done
+    ]
 
 
 def _read_lock(path: Path) -> list[Any]:
@@ -249,6 +257,19 @@ def _show(rows: list[dict[str, Any]], output: Format) -> None:
     if output in {Format.TABLE, Format.WIDE, Format.CSV}:
         rows = [row | {"plugins": [p["class"].rpartition(".")[2] for p in row["plugins"]]} for row in rows]
     print_rows(rows, _COLUMNS, output, wide=_WIDE)
+
+
+def _tell_workers(row: dict[str, Any]) -> bool:
+    """Say what is to be known of a package beside its row; whether a worker of the group has not got it."""
+    for warning in row.get("warnings", ()):
+        sys.stderr.write(f"klamm: warning: {warning}\n")
+    others = [each for each in row.get("workers", ()) if each["state"] not in {"ready", row["state"]}]
+    for each in others:
+        why = f": {each['error']}" if each["error"] else ""
+        sys.stderr.write(
+            f"klamm: {row['name']} {row['version']} on the worker {each['worker']}: {each['state']}{why}\n"
+        )
+    return any(each["state"] != "unknown" for each in others)
 
 
 def _tell_broken(row: dict[str, Any]) -> None:

@@ -43,6 +43,10 @@ SIGNED_FROM: Final = (
 )
 
 
+Answer = tuple[int, Any]
+"""HTTP status and JSON of another worker; status 0: it did not answer in time."""
+
+
 class LeaderBusy(KlammError):
     """The leader could not take something just now; the sentence says why. To be sent again."""
 
@@ -314,8 +318,7 @@ class Cluster:
             return Elsewhere()
         async with self._telling:
             if time.monotonic() - self._told_at > TOLD_FRESH_S:
-                urls = {u for u in await self._urls() if u.startswith("http") and u != self._runtime.url}
-                answers = await asyncio.gather(*(self._ask(url) for url in urls))
+                answers = await asyncio.gather(*(self._ask(url) for url in await self._urls()))
                 self._told = Elsewhere(
                     tasks={k: v for each in answers for k, v in each.tasks.items()},
                     connectors={k: v for each in answers for k, v in each.connectors.items()},
@@ -323,27 +326,40 @@ class Cluster:
                 self._told_at = time.monotonic()
         return self._told
 
-    async def _urls(self) -> list[str]:
+    async def ask_others(self, path: str) -> dict[str, Answer]:
+        """GET of an internal path at all other workers of the group, by their urls."""
+        if self.group is None or isinstance(self.group, SoleMember):
+            return {}
+        urls = sorted(await self._urls())
+        return dict(zip(urls, await asyncio.gather(*(self._get(url, path) for url in urls)), strict=True))
+
+    async def _urls(self) -> set[str]:
+        """Of the group's other workers."""
         assert self.group is not None, "looked"
         try:
             async with asyncio.timeout(TELL_S):
-                return list((await self.group.members()).values())
+                members = (await self.group.members()).values()
         except (KlammError, TimeoutError) as e:
             log.debug("the group's members are not known: %s", e)
-            return []
+            return set()
+        return {url for url in members if url.startswith("http") and url != self._runtime.url}
 
     async def _ask(self, url: str) -> Elsewhere:
+        status, told = await self._get(url, "/internal/tasks")
+        found = told if status == 200 and isinstance(told, dict) else {}
+        return Elsewhere(tasks=found.get("tasks", {}), connectors=found.get("connectors", {}))
+
+    async def _get(self, url: str, path: str) -> Answer:
         import aiohttp
 
         try:
             async with self.http().get(
-                url.rstrip("/") + "/internal/tasks", headers=self.signed(b""), timeout=_timeout(TELL_S)
+                url.rstrip("/") + path, headers=self.signed(b""), timeout=_timeout(TELL_S)
             ) as answer:
-                told = orjson.loads(await answer.read()) if answer.status == 200 else {}
-                return Elsewhere(tasks=told.get("tasks", {}), connectors=told.get("connectors", {}))
+                return answer.status, orjson.loads(await answer.read()) if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KlammError) as e:
-            log.debug("%s does not tell how its tasks are: %s", url, e)
-            return Elsewhere()
+            log.debug("%s does not answer GET %s: %s", url, path, e)
+            return 0, None
 
 
 def _timeout(seconds: float) -> aiohttp.ClientTimeout:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,17 +22,19 @@ from klamm.connect.model import PluginInfo
 from klamm.connect.placement import Needs, Placement, needs
 from klamm.connect.plugin_group import GroupPackages
 from klamm.connect.plugin_records import LogRecord, decoded_wheel
-from klamm.connect.plugins import PluginRegistry
+from klamm.connect.plugin_waiting import WaitingConnectors
+from klamm.connect.plugins import PluginRegistry, PluginVersionNotFound
 from klamm.connect.plugins_beside import List, PluginsBeside
 from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
 from klamm.environments.names import wheel_name
-from klamm.environments.shown import InstalledPlugin
+from klamm.environments.shown import InstalledPlugin, same_versions
 from klamm.environments.store import Environment, Record, Stamp, Store
 from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
 
 _FIELDS: Final = ("package", "file", "wheel")
+LOOK_S: Final = 5.0  # while a connector waits for a plugin, which may be installed on this machine by hand
 
 Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 """Writes records to the config topic, in order, and reads them back."""
@@ -39,7 +43,8 @@ Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 class PluginAdmin:
     """See the module. `list_beside` asks a child for plugins beside the worker (the call `list_plugins`);
     `group` is the worker group for which packages are installed; None: for this machine alone (a standalone worker).
-    `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable.
+    `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable,
+    `on_found` with connectors that were started without a plugin which is there now.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class PluginAdmin:
         worker: Mapping[str, str],
         publish: Publish,
         on_built: Callable[[], None] = lambda: None,
+        on_found: Callable[[Sequence[str]], None] = lambda names: None,
     ) -> None:
         self.registry = PluginRegistry()
         self._store = store
@@ -60,6 +66,8 @@ class PluginAdmin:
         self._worker = worker
         self._publish = publish
         self._on_built = on_built
+        self._on_found = on_found
+        self._waiting = WaitingConnectors()
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: Stamp | None = None
         self._group = GroupPackages(store, group)
@@ -79,6 +87,11 @@ class PluginAdmin:
 
     async def look(self) -> None:
         """Take in what was installed or removed meanwhile; a glance when nothing was."""
+        await self._take_in()
+        if self._waiting and (found := self._waiting.found(self.registry, [c for c, _ in self._configs()])):
+            self._on_found(found)
+
+    async def _take_in(self) -> None:
         stamp = self._store.stamp()
         if stamp == self._stamp:
             return
@@ -124,7 +137,7 @@ class PluginAdmin:
         Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
         environment cannot be built here.
         """
-        wanted = await self._needs(config, worker or self._worker, strict=strict)
+        wanted = await self._noted_needs(config, worker or self._worker, strict=strict)
         if not wanted.packages:
             return Placement(entry_points=wanted.entry_points)
         environment = None
@@ -134,6 +147,21 @@ class PluginAdmin:
             async with self._joining:  # others wait here, and not in threads that everybody needs
                 environment = await asyncio.to_thread(self._joint, wanted.packages)
         return Placement(site=str(environment.site), entry_points=wanted.entry_points)
+
+    async def _noted_needs(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool
+    ) -> Needs:
+        """As `_needs`; what is missing for a start is waited for afterwards."""
+        try:
+            wanted = await self._needs(config, worker, strict=strict)
+        except PluginVersionNotFound:
+            self._waiting.missing(self.registry, config, worker)
+            raise
+        if strict and wanted.unknown:
+            self._waiting.missing(self.registry, config, worker)
+        elif strict:
+            self._waiting.placed(config)
+        return wanted
 
     async def _needs(self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool) -> Needs:
         """What is not known may be in a package of the group that is being built here: a start waits for that."""
@@ -177,7 +205,10 @@ class PluginAdmin:
                     raise
             await self.look()
         log.info("plugin package %s is installed in the environment %s", record.root, environment.id)
-        return self._shown(record, environment)
+        warnings = same_versions(record, environment, self._installed.values())
+        for warning in warnings:
+            log.warning("%s", warning)
+        return replace(self._shown(record, environment), warnings=warnings)
 
     def _install(self, request: str, wheel: bytes | None) -> tuple[Record, Environment]:
         path = None
@@ -256,8 +287,20 @@ class PluginAdmin:
                 self._on_built()
             if not group.changed.is_set():
                 group.caught_up.set()
+            await self._pause(group.wait_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """So long, or until the group has changed; what connectors wait for is looked for meanwhile."""
+        end = time.monotonic() + seconds
+        changed = self._group.changed
+        while not changed.is_set() and (left := end - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(group.changed.wait(), group.wait_s)
+                await asyncio.wait_for(changed.wait(), min(left, LOOK_S))
+            try:
+                if self._waiting:
+                    await self.look()
+            except Exception:
+                log.exception("the plugins that connectors wait for")
 
 
 def _infos(record: Record, environment: Environment) -> list[PluginInfo]:

@@ -16,6 +16,7 @@ from klamm.connect.errors import BadRequest, NotFound, RequestError
 from klamm.connect.events import EventBus
 from klamm.connect.model import PluginInfo
 from klamm.connect.placement import CONNECTOR_VERSION
+from klamm.connect.plugin_spread import spread
 from klamm.connect.plugins import CONNECTOR_TYPES, PluginRegistry
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.runtime import Runtime
@@ -69,7 +70,11 @@ class PluginService:
         """Rows of GET /connector-plugins, with packages that were installed since the worker started."""
         await self._runtime.refresh_plugins()
         found = self._plugins.connectors if connectors_only else self._plugins.all
-        return [{"class": p.plugin_class, "type": p.type, "version": p.version} for p in found]
+        return [
+            {"class": p.plugin_class, "type": p.type, "version": p.version}
+            | ({"package": p.package} if p.package else {})
+            for p in found
+        ]
 
     async def plugin_config(self, name: str, version: str | None = None) -> list[dict[str, Any]]:
         """Every key that a plugin takes, in the newest version or one of these (KIP-891)."""
@@ -89,11 +94,12 @@ class PluginService:
         return plugin_keys(own, self._plugins.connector(name, version), self._plugins)
 
     async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Install a package on the workers of the group; what is installed now."""
+        """Install a package on the workers of the group; what is installed now, and which of them have it."""
         await self._runtime.cluster.require_leader()
-        done = (await self._runtime.plugin_admin.install(spec)).to_json()
-        self.events.publish("plugin.installed", {"name": done["name"], "version": done["version"]})
-        return done
+        done = await self._runtime.plugin_admin.install(spec)
+        self.events.publish("plugin.installed", {"name": done.name, "version": done.version})
+        workers = [each.to_json() for each in await spread(self._runtime, done)]
+        return done.to_json() | {"warnings": list(done.warnings), "workers": workers}
 
     async def remove_plugin(self, name: str, version: str | None) -> dict[str, Any]:
         """Remove a package; what it was."""
@@ -147,7 +153,7 @@ class PluginService:
             answer = PluginAnswer.from_json(await self._runtime.validate(given))
         except PluginCallError as e:
             if e.kind == ErrorClass.CONFIG:
-                raise BadRequest(secrets.redact(str(e))) from None
+                raise BadRequest(secrets.redact(self._plugins.with_installed(str(e)))) from None
             raise RequestError(f"Plugin {config[CONNECTOR_CLASS]} did not validate its config: {e}") from None
         if found is None:
             self._plugins.learn(given[CONNECTOR_CLASS], answer.plugin)

@@ -23,6 +23,7 @@ CONVERTER: Final = "converter"
 HEADER_CONVERTER: Final = "header_converter"
 TRANSFORMATION: Final = "transformation"
 PREDICATE: Final = "predicate"
+_AVAILABLE: Final = "available connectors are: "
 
 
 class PluginVersionNotFound(ConfigError):
@@ -100,6 +101,21 @@ class PluginRegistry:
             f"available versions: [{versions}]"
         )
 
+    def with_installed(self, message: str) -> str:
+        """Kafka's words for a connector that nobody knows, said by a child that has no installed packages: with theirs."""
+        known = message.find(_AVAILABLE)
+        more = [
+            f"PluginDesc{{klass=class {p.plugin_class}, name='{p.plugin_class}', version='{p.version}', "
+            f"encodedVersion={p.version}, type={p.type}, typeName='{p.type}', location='{p.package}'}}"
+            for p in self.connectors
+            if p.package and f"name='{p.plugin_class}', version='{p.version}'" not in message
+        ]
+        if known < 0 or not more:
+            return message
+        listed, broken, hint = message[known + len(_AVAILABLE) :].partition("; these plugin packages")
+        every = ", ".join([*([listed] if listed else []), *more])
+        return f"{message[:known]}{_AVAILABLE}{every}{broken}{hint}"
+
     def _allowed(self, name: str, types: tuple[str, ...], version: str | None) -> list[PluginInfo]:
         asked = version_range(version)
         return [p for p in self._called(name, types) if asked is None or p.version in asked]
@@ -127,5 +143,10 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
 
 
 def _newest(found: list[PluginInfo]) -> PluginInfo | None:
-    """Of equal versions the one in an installed package: it can be removed, what is beside the worker cannot."""
-    return max(found, key=lambda p: (sort_key(p.version), p.package), default=None)
+    """Of equal versions the one in the newest installed package: it can be removed, what is beside the worker cannot."""
+    return max(found, key=lambda p: (sort_key(p.version), *_package_key(p)), default=None)
+
+
+def _package_key(plugin: PluginInfo) -> tuple[object, ...]:
+    name, _, version = plugin.package.partition("==")
+    return bool(name), sort_key(version), name

@@ -42,6 +42,7 @@ from klamm.connect.plugin_admin import PluginAdmin
 from klamm.connect.plugin_config import directory_of, sources_of
 from klamm.connect.plugin_records import PLUGINS
 from klamm.connect.plugin_search import PluginSearch
+from klamm.connect.plugin_waiting import start_found
 from klamm.connect.plugins import PluginRegistry, check_converters
 from klamm.connect.status_board import StatusBoard
 from klamm.connect.storage import Storage, TopicStorage
@@ -198,6 +199,7 @@ class Runtime:
             worker=self.config.for_tasks(),
             publish=self._publish,
             on_built=self.reconcile,
+            on_found=lambda names: start_found(self, names),
         )
 
     def _connector_configs(self) -> list[tuple[str, Mapping[str, str]]]:

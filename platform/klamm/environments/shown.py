@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,7 +13,8 @@ from klamm.environments.store import Environment, Record
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledPlugin:
     """A package. `state`: ready; broken (some of its plugins cannot be used: `broken` says why); building; failed (it
-    could not be built on this machine: `error`). Without `environment` it is beside the worker.
+    could not be built on this machine: `error`). Without `environment` it is beside the worker. `lock` is the same on all
+    platforms; `warnings` are said where it is installed.
     """
 
     name: str
@@ -24,6 +26,8 @@ class InstalledPlugin:
     packages: tuple[str, ...] = ()
     environment: str = ""
     error: str | None = None
+    lock: str = ""
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -46,6 +50,7 @@ class InstalledPlugin:
             packages=tuple(p.pin for p in record.lock.packages),
             environment=record.lock.id(platform),
             error=error,
+            lock=record.lock.id(""),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -62,3 +67,22 @@ class InstalledPlugin:
             "packages": list(self.packages),
             "environment": self.environment,
         }
+
+
+def same_versions(
+    record: Record, environment: Environment, others: Iterable[tuple[Record, Environment | None]]
+) -> tuple[str, ...]:
+    """Sentences about classes that say the same `version()` in other packages: a version asked for picks none of them."""
+    mine = {(p.plugin_class, p.type, p.version) for p in environment.contents.plugins}
+    found = []
+    for other, built in others:
+        if other.root == record.root or built is None:
+            continue
+        same = mine & {(p.plugin_class, p.type, p.version) for p in built.contents.plugins}
+        if same:
+            classes = ", ".join(sorted({f"{name} {version}" for name, _, version in same}))
+            found.append(
+                f"{record.root} and {other.root} have plugins of the same class and version: {classes}. Their plugin.version "
+                "cannot tell them apart, and the newest package is used; let version() return the package's version"
+            )
+    return tuple(found)

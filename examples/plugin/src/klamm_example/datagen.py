@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty
+from klamm_example.release import release
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition, SourceTask
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.records import Headers, SourceRecord
@@ -75,7 +76,7 @@ class DatagenSourceConnector(SourceConnector):
 
     @classmethod
     def version(cls) -> str:
-        return "1.0.0"
+        return release()
 
     @classmethod
     def config(cls) -> ConfigDef:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from klamm_base.errors import ConfigError
+from klamm_example.release import release
 from klamm_plugins.rest_extension import RestContext, RestExtension
 
 HEADER = "example.header"
@@ -23,7 +24,7 @@ class FailedTasks(RestExtension):
 
     @classmethod
     def version(cls) -> str:
-        return "1.0.0"
+        return release()
 
     def configure(self, props: Mapping[str, str]) -> None:
         self._header = props.get(HEADER, "X-Example")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_example.release import release
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SinkRecord, SourceRecord
 from klamm_plugins.schema import Struct
@@ -23,7 +24,7 @@ class HideFields(Transformation):
 
     @classmethod
     def version(cls) -> str:
-        return "1.0.0"
+        return release()
 
     @classmethod
     def config(cls) -> ConfigDef:

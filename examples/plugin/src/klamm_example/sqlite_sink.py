@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid, non_empty
+from klamm_example.release import release
 from klamm_plugins.connector import SinkConnector, SinkTask
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -55,7 +56,7 @@ class SqliteSinkConnector(SinkConnector):
 
     @classmethod
     def version(cls) -> str:
-        return "1.0.0"
+        return release()
 
     @classmethod
     def config(cls) -> ConfigDef:

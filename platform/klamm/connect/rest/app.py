@@ -102,6 +102,7 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     _row("GET", CONNECTOR + "/tasks", connectors.get_tasks, VIEW, {200: list[shapes.TaskInfo]}),
     _row("POST", CONNECTOR + "/tasks", internal.put_tasks, WORKER, {200: None}, 400, 403, 409, query=(FORWARD,)),
     _row("PUT", CONNECTOR + "/fence", internal.fence, WORKER, {200: None}, 400, 403, 409, query=(FORWARD,)),
+    _row("GET", "/internal/plugins", internal.plugins, WORKER, {200: dict[str, Any]}, 400, 403),
     _row("GET", "/internal/tasks", internal.tasks, WORKER, {200: dict[str, Any]}, 400, 403),
     _row("GET", TASK + "/status", connectors.get_task_status, VIEW, {200: shapes.TaskState}),
     _row("POST", TASK + "/restart", connectors.restart_task, OPERATE, {204: None}, 409, query=(FORWARD,)),
@@ -125,7 +126,7 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     ),
     _row("GET", "/connector-plugins/packages", plugins.list_packages, ANY, {200: list[shapes.PluginPackage]}),
     _row(
-        "POST", "/connector-plugins", plugins.install_package, ADMINISTER, {201: shapes.PluginPackage}, 409,
+        "POST", "/connector-plugins", plugins.install_package, ADMINISTER, {201: shapes.NewPluginPackage}, 409,
         body=shapes.InstallPlugin, query=(FORWARD,), timeout_s=INSTALL_S,
     ),
     _row(
@@ -133,7 +134,7 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
         query=(VERSION, FORWARD),
     ),
     _row(
-        "GET", "/connector-plugins", plugins.list_plugins, ANY, {200: list[shapes.PluginRow]},
+        "GET", "/connector-plugins", plugins.list_plugins, ANY, {200: list[shapes.ListedPlugin]},
         query=(CONNECTORS_ONLY,),
     ),
     _row("GET", PLUGIN + "/config", plugins.plugin_config, ANY, {200: list[shapes.ConfigKeyInfo]}, query=(VERSION,)),

@@ -8,6 +8,7 @@ import orjson
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
+from klamm.connect.plugin_spread import told
 from klamm.connect.rest.http import empty, json_response
 from klamm.connect.rest.keys import SERVICE
 
@@ -46,6 +47,13 @@ async def tasks(request: web.Request) -> web.Response:
             "connectors": {name: request.app[SERVICE].details(name) for name in assigned.connectors},
         }
     )
+
+
+async def plugins(request: web.Request) -> web.Response:
+    """GET /internal/plugins: the plugin packages that this worker has, and which of them are usable."""
+    runtime = request.app[SERVICE].runtime
+    await runtime.cluster.verify(request.headers, await request.read())
+    return json_response(told(await runtime.plugin_admin.installed()))
 
 
 def _task_configs(body: bytes) -> list[dict[str, str]]:

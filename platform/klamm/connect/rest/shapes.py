@@ -170,6 +170,12 @@ PluginRow = TypedDict("PluginRow", {"class": str, "type": str, "version": str | 
 PluginRow.__doc__ = "An installed plugin class."
 
 
+class ListedPlugin(PluginRow):
+    """An installed plugin class, and the plugin package that has it."""
+
+    package: NotRequired[Annotated[str, "NAME==VERSION; absent: beside the worker."]]
+
+
 class ConfigKeyInfo(TypedDict):
     """A setting that a plugin takes."""
 
@@ -353,3 +359,18 @@ class PluginPackage(TypedDict):
     broken: list[BrokenPlugin]
     packages: Annotated[list[str], "The locked set that it runs with."]
     environment: Annotated[str, "Empty: beside the worker."]
+
+
+class WorkerHas(TypedDict):
+    """How far a worker of the group is with a package."""
+
+    worker: Annotated[str, "Its URL."]
+    state: Literal["ready", "broken", "building", "failed", "unknown"]
+    error: str | None
+
+
+class NewPluginPackage(PluginPackage):
+    """A plugin package that was installed now."""
+
+    warnings: list[str]
+    workers: list[WorkerHas]
