@@ -250,11 +250,11 @@ class Workers:
 
     url = "http://here"
 
-    def __init__(self, *rounds: dict[str, Any]) -> None:
+    def __init__(self, *rounds: dict[str, Any] | None) -> None:
         self.rounds, self.asked = list(rounds), 0
         self.cluster = self
 
-    async def ask_others(self, path: str) -> dict[str, Any]:
+    async def ask_others(self, path: str) -> dict[str, Any] | None:
         assert path == "/internal/plugins"
         self.asked += 1
         return self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
@@ -266,6 +266,9 @@ async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeyp
     one, two = group.worker(tmp_path / "one"), group.worker(tmp_path / "two")
     done = await one.install(upload(tmp_path, "acme"))
     before = told(await two.installed())
+    sharing = group.worker(tmp_path / "one")
+    assert told(await sharing.installed())["acme==1"]["state"] == "ready"
+    assert sharing.registry.plugin("AcmePredicate", "predicate") is not None
     await two.start()
     try:
         await until(two._group.caught_up.is_set)
@@ -280,6 +283,8 @@ async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeyp
         ("http://here", "ready", None), ("b", "ready", None), ("c", "unknown", "it answers 404"),
     ]  # fmt: skip
     assert workers.asked == 5
+    lost = await spread(Workers(None), done, silent_s=0.01)
+    assert lost[1:] == [("the others of the group", "unknown", "it does not answer")]
     slow = await spread(Workers({"b": (200, {}), "c": (0, None)}), done, wait_s=0.05, silent_s=0.01)
     assert [each.state for each in slow] == ["ready", "building", "unknown"]
     failed = {"acme==1": after["acme==1"] | {"state": "failed", "error": "no index"}}

@@ -318,7 +318,7 @@ class Cluster:
             return Elsewhere()
         async with self._telling:
             if time.monotonic() - self._told_at > TOLD_FRESH_S:
-                answers = await asyncio.gather(*(self._ask(url) for url in await self._urls()))
+                answers = await asyncio.gather(*(self._ask(url) for url in await self._urls() or ()))
                 self._told = Elsewhere(
                     tasks={k: v for each in answers for k, v in each.tasks.items()},
                     connectors={k: v for each in answers for k, v in each.connectors.items()},
@@ -326,22 +326,24 @@ class Cluster:
                 self._told_at = time.monotonic()
         return self._told
 
-    async def ask_others(self, path: str) -> dict[str, Answer]:
-        """GET of an internal path at all other workers of the group, by their urls."""
+    async def ask_others(self, path: str) -> dict[str, Answer] | None:
+        """GET of an internal path at all other workers of the group, by their urls; None: who they are is not known now."""
         if self.group is None or isinstance(self.group, SoleMember):
             return {}
-        urls = sorted(await self._urls())
+        urls = await self._urls()
+        if urls is None:
+            return None
         return dict(zip(urls, await asyncio.gather(*(self._get(url, path) for url in urls)), strict=True))
 
-    async def _urls(self) -> set[str]:
-        """Of the group's other workers."""
+    async def _urls(self) -> set[str] | None:
+        """Of the group's other workers; None: they are not known."""
         assert self.group is not None, "looked"
         try:
             async with asyncio.timeout(TELL_S):
                 members = (await self.group.members()).values()
         except (KlammError, TimeoutError) as e:
             log.debug("the group's members are not known: %s", e)
-            return set()
+            return None
         return {url for url in members if url.startswith("http") and url != self._runtime.url}
 
     async def _ask(self, url: str) -> Elsewhere:

@@ -294,8 +294,10 @@ class PluginAdmin:
         end = time.monotonic() + seconds
         changed = self._group.changed
         while not changed.is_set() and (left := end - time.monotonic()) > 0:
+            # Not wait_for: before Python 3.12 that swallows a cancellation which comes with the change.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), min(left, LOOK_S))
+                async with asyncio.timeout(min(left, LOOK_S)):
+                    await changed.wait()
             try:
                 if self._waiting:
                     await self.look()

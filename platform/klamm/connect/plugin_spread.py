@@ -20,6 +20,8 @@ SILENT_S: Final = 10.0  # one that does not answer at all is not waited for long
 ASK_S: Final = 0.3
 PATH: Final = "/internal/plugins"
 
+NOBODY: Final = "the others of the group"
+
 BUILDING: Final = "building"
 UNKNOWN: Final = "unknown"  # it does not tell: an older worker, or Kafka's
 
@@ -52,6 +54,8 @@ async def spread(
     here = WorkerHas(runtime.url, package.state, package.error)
     while True:
         answers = await runtime.cluster.ask_others(PATH)
+        if answers is None:  # for the moment: asked again like one that is silent
+            answers = {NOBODY: (0, None)}
         found = [read(url, answer, package) for url, answer in sorted(answers.items())]
         passed = time.monotonic() - began
         silent = {url for url, (status, _) in answers.items() if status not in {200, 404}}
