@@ -44,7 +44,9 @@ def test_the_same_load_and_check_on_kafka(tmp_path):
     """
     for attempt in range(2):
         seed = random.randrange(1 << 20)
-        server = KafkaServer(tmp_path / str(attempt), KAFKA)
+        work = tmp_path / str(attempt)
+        work.mkdir()
+        server = KafkaServer(work, KAFKA)
         try:
             result = Round(server, seed=seed, cycles=4, faults={"kill": 3, "stop": 1}, patience_s=180).run()
         finally:
