@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Final
 
@@ -61,7 +62,10 @@ _GROUP: Final = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 def compile_java(pattern: str) -> re.Pattern[str]:
     """The pattern, compiled. `re.error` for what is wrong, or cannot be said in Python."""
     try:
-        return re.compile(_Translation(pattern).python(), re.ASCII)
+        with warnings.catch_warnings():
+            # Python may one day read [a--b] as a difference of sets; today it reads it as Java does.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(_Translation(pattern).python(), re.ASCII)
     except (
         ValueError,
         OverflowError,
