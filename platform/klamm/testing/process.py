@@ -1,11 +1,126 @@
-"""What the embedded broker and worker share: the first line that a process prints."""
+"""What the embedded broker and worker share: the life of a server process, and what it says."""
 
 from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
+import tempfile
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from klamm_base.errors import KlammError
+
+_TAIL_LINES = 30
+
+
+class EmbeddedProcess(ABC):
+    """A server in a process of its own. It ends with `stop`, `kill`, the end of the `with` block, or whoever started it.
+
+    Subclasses say what it is (`_what`) in the sentences of its error (`_failed`), and start it.
+    """
+
+    _what: ClassVar[str]
+    _failed: ClassVar[type[KlammError]]
+    _stop_s: ClassVar[float]
+
+    def __init__(self, *, directory: Path | None, log: str) -> None:
+        """`log` is the log's path below `directory`; without one it has a temporary one, removed at the end."""
+        prefix = f"klamm-{self._what}-"
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix=prefix)
+        self._directory = directory or Path(self._temporary.name if self._temporary else "")
+        self._log_path = self._directory / log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start, and return once it serves."""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"the {self._what} has not been started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_text(self) -> str:
+        """What the process has logged, over all its starts."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def stop(self) -> int:
+        """Stop cleanly (SIGTERM; a worker drains); the exit code. Does nothing when it is not running."""
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(self._stop_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise self._failed(
+                f"the {self._what} did not stop within {self._stop_s:.0f} s:\n{self._log_tail()}"
+            ) from None
+        self._forget()
+        return code
+
+    def kill(self) -> None:
+        """`kill -9`: the process gets no chance to write anything. A worker's tasks are gone within two seconds."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget()
+
+    def freeze(self) -> None:
+        """Let the process stand still (SIGSTOP): connections stay, and nobody answers. `thaw` ends it."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._clean()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._clean()
+
+    def _spawn(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """The process, with its standard error added to the log."""
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
+            )
+        return self._process
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log_text.splitlines()[-_TAIL_LINES:])
+
+    def _clean(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _forget(self) -> None:
+        process, self._process = self._process, None
+        for stream in (process.stdin, process.stdout) if process is not None else ():
+            if stream is not None:
+                stream.close()
 
 
 def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:

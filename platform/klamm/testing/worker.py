@@ -13,21 +13,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from klamm.testing.exposed import expose
-from klamm.testing.process import first_line
+from klamm.testing.process import EmbeddedProcess, first_line
 from klamm_base.errors import KlammError
 
 START_S: Final = 60.0
@@ -54,10 +50,14 @@ class Answer(NamedTuple):
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else ""
 
 
-class EmbeddedWorker:
+class EmbeddedWorker(EmbeddedProcess):
     """See the module. `config` are worker properties beside those that a test needs; `plugins` classes (of connectors,
     converters, transforms, predicates) of packages that are not installed, in modules that another process can import.
     """
+
+    _what = "worker"
+    _failed = WorkerFailed
+    _stop_s = STOP_S
 
     def __init__(
         self,
@@ -68,14 +68,11 @@ class EmbeddedWorker:
         plugins: Sequence[type] = (),
         directory: Path | None = None,
     ) -> None:
-        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="klamm-worker-")
-        self._directory = directory or Path(self._temporary.name if self._temporary else "")
+        super().__init__(directory=directory, log="worker.log")
         self._directory.mkdir(parents=True, exist_ok=True)
         self.group = group or f"worker-{uuid.uuid4().hex[:8]}"
         self.config = {**_defaults(bootstrap, self.group, self._directory), **(config or {})}
         self._plugins = tuple(plugins)
-        self._log_path = self._directory / "worker.log"
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
     @property
@@ -83,67 +80,25 @@ class EmbeddedWorker:
         """Where its REST API is."""
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the worker has not been started"
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log_text(self) -> str:
-        """What the process has logged, over all its starts."""
-        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
-
     def start(self) -> Self:
         """Start, and return once it serves and has its place in the group. Raises WorkerFailed."""
         if self.running:
             raise WorkerFailed(f"the worker on port {self.port} is running already (pid {self.pid})")
         properties = {"listeners": f"http://127.0.0.1:{self.port}", **self.config}
         path = [*expose(self._plugins, self._directory / "plugins"), os.environ.get("PYTHONPATH", "")]
-        command = [sys.executable, "-m", "klamm.testing.worker_process"]
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
-            )
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(properties).encode() + b"\n")
-        self._process.stdin.flush()
-        line = first_line(self._process, START_S)
+        process = self._spawn(
+            [sys.executable, "-m", "klamm.testing.worker_process"],
+            os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(properties).encode() + b"\n")
+        process.stdin.flush()
+        line = first_line(process, START_S)
         if not line.startswith("ready rest="):
             self.kill()
             raise WorkerFailed(f"the worker did not start:\n{self._log_tail()}")
         self.port = int(line.rpartition(":")[2])
         return self
-
-    def stop(self) -> int:
-        """Drain and stop (SIGTERM); the exit code. Does nothing when it is not running."""
-        process = self._process
-        if process is None:
-            return 0
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise WorkerFailed(
-                f"the worker did not stop within {STOP_S:.0f} s:\n{self._log_tail()}"
-            ) from None
-        self._forget()
-        return code
-
-    def kill(self) -> None:
-        """`kill -9`. Its tasks are gone within two seconds, by themselves."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._forget()
 
     def request(self, method: str, path: str, body: Any = None) -> Answer:
         """Ask its REST API; refusals are answers, too. Raises OSError when nobody answers."""
@@ -217,25 +172,6 @@ class EmbeddedWorker:
                 raise WorkerFailed(f"not within {timeout_s:g} s: {what}\n{self._say(name)}")
             time.sleep(POLL_S)
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self._clean()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.stop()
-        finally:
-            self._clean()
-
-    def _clean(self) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
-
     def _ask(self, method: str, path: str, *accepted: int) -> None:
         answer = self.request(method, path)
         if answer.status not in accepted:
@@ -247,15 +183,6 @@ class EmbeddedWorker:
             with contextlib.suppress(OSError):
                 status = json.dumps(self.status(name), indent=1).replace("\\n", "\n")
         return f"{status}\n{self._log_tail()}"
-
-    def _log_tail(self) -> str:
-        return "\n".join(self.log_text.splitlines()[-30:])
-
-    def _forget(self) -> None:
-        process, self._process = self._process, None
-        for stream in (process.stdin, process.stdout) if process is not None else ():
-            if stream is not None:
-                stream.close()
 
 
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
