@@ -76,6 +76,7 @@ async def test_a_partition_moves_back_and_forth_under_load(dirs, durability):
                 answer = await produce(connection, "t", value)
                 assert answer.error_code == 0
                 acknowledged.append((answer.base_offset, value))
+                await asyncio.sleep(0.002)  # faster than a slow disk takes it, the move would never catch up
             await connection.close()
 
         async def consume():

@@ -54,7 +54,8 @@ async def serving(*log_dirs: Path, **properties: str) -> AsyncIterator[Server]:
 
 
 async def connect(server: Server) -> Connection:
-    return await Connection.open("127.0.0.1", server.broker.listeners["PLAINTEXT"].port)
+    """Patient: a disk that is busy with other tests stalls the loop that both ends share."""
+    return await Connection.open("127.0.0.1", server.broker.listeners["PLAINTEXT"].port, timeout_s=60)
 
 
 async def produce(
