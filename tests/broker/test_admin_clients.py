@@ -46,7 +46,7 @@ def admin(broker):
 
 def result(futures):
     (future,) = futures.values()
-    return future.result(10)
+    return future.result(60)
 
 
 def test_librdkafka_configures_brokers_groups_and_topics(broker, admin):
@@ -74,10 +74,10 @@ def test_librdkafka_grows_elects_and_describes(broker, admin):
     topic = new_topic(broker)
     result(admin.create_partitions([NewPartitions(topic, 3)]))
     (described,) = admin.describe_topics(TopicCollection([topic])).values()
-    assert len(described.result(10).partitions) == 3
-    elected = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(10)
+    assert len(described.result(60).partitions) == 3
+    elected = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(60)
     assert [error.name() for error in elected.values()] == ["ELECTION_NOT_NEEDED"]
-    cluster = admin.describe_cluster().result(10)
+    cluster = admin.describe_cluster().result(60)
     assert [node.id for node in cluster.nodes] == [cluster.controller.id] == [1]
 
 
@@ -86,7 +86,7 @@ def test_librdkafka_keeps_scram_users(admin):
     result(
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", info, b"secret", b"salt")])
     )
-    found = admin.describe_user_scram_credentials(["bob"])["bob"].result(10)
+    found = admin.describe_user_scram_credentials(["bob"])["bob"].result(60)
     assert [(i.mechanism, i.iterations) for i in found.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 8192)
     ]
@@ -94,7 +94,7 @@ def test_librdkafka_keeps_scram_users(admin):
         admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_256)])
     )
     with pytest.raises(KafkaException, match="does not exist"):
-        admin.describe_user_scram_credentials(["bob"])["bob"].result(10)
+        admin.describe_user_scram_credentials(["bob"])["bob"].result(60)
 
 
 def test_librdkafka_hears_that_there_is_no_authorizer(admin):
@@ -103,7 +103,7 @@ def test_librdkafka_hears_that_there_is_no_authorizer(admin):
     with pytest.raises(KafkaException, match="No Authorizer is configured"):
         result(admin.create_acls([binding]))
     which = AclBindingFilter(*what, AclOperation.ANY, AclPermissionType.ANY)
-    assert admin.describe_acls(which).result(10) == [], "it keeps the error to itself, of Kafka's as well"
+    assert admin.describe_acls(which).result(60) == [], "it keeps the error to itself, of Kafka's as well"
 
 
 def test_kafka_python_configures(broker):

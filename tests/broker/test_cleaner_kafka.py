@@ -46,7 +46,7 @@ class Side:
     def __init__(self, address: str, data: Path, topic: str, config: dict[str, str]) -> None:
         self.address, self.data, self.topic = address, data, topic
         admin = AdminClient({"bootstrap.servers": address})
-        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(60)
         self.producer = self.new_producer(linger=True)
 
     def new_producer(self, *, linger: bool = False, **settings: str) -> Producer:
@@ -61,7 +61,7 @@ class Side:
         sender = producer or self.producer
         for key, value in rows:
             sender.produce(self.topic, value, key, partition=0, timestamp=START + at)
-        assert sender.flush(30) == 0
+        assert sender.flush(60) == 0
 
     def clean_offset(self) -> int:
         try:
@@ -189,7 +189,7 @@ def test_records_without_a_key_of_a_topic_that_is_switched(brokers) -> None:
         entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, side.topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": side.address})
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(60)
         side.wait_cleaned(60)
 
     kafka, ours = both(brokers, "switched", fill, cleanup_policy="delete", retention_ms="-1")
@@ -322,7 +322,7 @@ def test_a_kafka_broker_starts_on_what_was_cleaned(tmp_path: Path) -> None:
     with kafka:
         admin = AdminClient({"bootstrap.servers": kafka.address})
         config = {"cleanup.policy": "compact"}
-        admin.create_topics([NewTopic("t", 1, 1, config=config)])["t"].result(30)
+        admin.create_topics([NewTopic("t", 1, 1, config=config)])["t"].result(60)
         kafka.stop()
     manager = LogManager(kafka.data, now_ms=NOW)
     log = manager.get("t", 0)

@@ -49,7 +49,7 @@ class Writer:
                 self.topic, value, b"%d" % key, partition=0, timestamp=START + 400 * self._batches,
                 on_delivery=lambda error, _: self.errors.append(error) if error else None,
             )  # fmt: skip
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
         assert not self.errors
 
 
@@ -103,7 +103,7 @@ def alter(broker: EmbeddedBroker, topic: str, **config: str) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_a_slow_reader_of_a_topic_under_constant_compaction(broker: EmbeddedBroker) -> None:
@@ -168,7 +168,7 @@ def test_the_cleaner_process_is_killed(broker: EmbeddedBroker) -> None:
             kills += 1
     assert kills
     assert read_all(broker, topic) == writer.last
-    wait_until(lambda: clean_offset(broker, topic) >= 1000, "it is cleaned all the same", timeout_s=20)
+    wait_until(lambda: clean_offset(broker, topic) >= 1000, "it is cleaned all the same", timeout_s=60)
     assert read_all(broker, topic) == writer.last
     assert not list(directory_of(broker, topic).glob("*.cleaned"))
 
@@ -188,7 +188,7 @@ def test_a_topic_changes_while_it_is_cleaned(tmp_path: Path, how: str) -> None:
         )
         if how == "deleted":
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            admin.delete_topics([topic])[topic].result(10)
+            admin.delete_topics([topic])[topic].result(60)
             assert not directory.exists()
             assert new_topic(broker, 1, COMPACT, name=topic) == topic
         else:

@@ -141,7 +141,7 @@ def test_a_full_disk_loses_nothing_and_mends_itself(small_disk, durability):
             assert {commit(client, topic, 3) for _ in range(5)} <= RETRIABLE
             assert values(broker, topic) == acknowledged
             with pytest.raises(KafkaException):
-                admin.create_topics([NewTopic("new", 1, 1)])["new"].result(10)
+                admin.create_topics([NewTopic("new", 1, 1)])["new"].result(60)
             changed = ConfigResource(
                 "topic",
                 topic,
@@ -150,7 +150,7 @@ def test_a_full_disk_loses_nothing_and_mends_itself(small_disk, durability):
                 ],
             )
             with pytest.raises(KafkaException):
-                admin.incremental_alter_configs([changed])[changed].result(10)
+                admin.incremental_alter_configs([changed])[changed].result(60)
             for transactional_id in (None, "tx"):
                 asked = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
                 error = ErrorCode(client.request(asked, 4).error_code)
@@ -161,14 +161,14 @@ def test_a_full_disk_loses_nothing_and_mends_itself(small_disk, durability):
             assert broker.running
 
             filler.free()
-            wait_until(lambda: send(1000) is ErrorCode.NONE, "the broker takes records again", timeout_s=5)
+            wait_until(lambda: send(1000) is ErrorCode.NONE, "the broker takes records again", timeout_s=60)
             assert send(100_000) is ErrorCode.NONE
             wait_until(
                 lambda: commit(client, topic, 4) is ErrorCode.NONE, "commits are taken again", timeout_s=5
             )
-            admin.create_topics([NewTopic("new", 1, 1)])["new"].result(10)
+            admin.create_topics([NewTopic("new", 1, 1)])["new"].result(60)
             asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
-            wait_until(lambda: client.request(asked, 4).error_code == 0, "transactions go on", timeout_s=5)
+            wait_until(lambda: client.request(asked, 4).error_code == 0, "transactions go on", timeout_s=60)
             assert values(broker, topic) == acknowledged
             assert "Traceback" not in broker.log_text
         files_are_whole(small_disk / "data")
@@ -202,7 +202,7 @@ def test_a_producer_goes_on_when_there_is_room_again(small_disk):
         wanted = [b"%d " % n + b"x" * 20_000 for n in range(100)]
         for number, value in enumerate(wanted):
             if number == 30:
-                producer.flush(5)
+                producer.flush(60)
                 filler.fill()
             if number == 60:
                 time.sleep(0.3)
@@ -211,7 +211,7 @@ def test_a_producer_goes_on_when_there_is_room_again(small_disk):
                 topic, value, on_delivery=lambda error, _: failed.append(error) if error else None
             )
             producer.poll(0)
-        assert producer.flush(15) == 0
+        assert producer.flush(60) == 0
         assert not failed
         assert values(broker, topic) == wanted
 
@@ -263,7 +263,7 @@ def test_a_broker_starts_and_stops_without_a_byte_of_room(small_disk, tmp_path, 
         producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         for value in acknowledged:
             producer.produce(topic, value)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         with RawClient(broker.port) as client:
             assert commit(client, topic, 1) is ErrorCode.NONE
         before = last_epoch_of(broker, topic)
@@ -286,7 +286,7 @@ def test_a_broker_starts_and_stops_without_a_byte_of_room(small_disk, tmp_path, 
             wait_until(
                 lambda: produce(client, topic, b"more") is ErrorCode.NONE, "it takes records", timeout_s=5
             )
-            wait_until(lambda: commit(client, topic, 4) is ErrorCode.NONE, "it takes commits", timeout_s=5)
+            wait_until(lambda: commit(client, topic, 4) is ErrorCode.NONE, "it takes commits", timeout_s=60)
         assert values(broker, topic) == [*acknowledged, b"more"]
         epoch = last_epoch_of(broker, topic)
         assert epoch > before

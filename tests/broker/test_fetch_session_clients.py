@@ -41,7 +41,7 @@ def produce(broker, topic, numbers, text):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
     for n in numbers:
         producer.produce(topic, value=f"{text} {n}", partition=n)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_kafka_python_reads_many_partitions_in_a_session(broker, topic, consumer
                 got.extend(record.value.decode() for record in records)
             return len(got) >= count
 
-        wait_until(enough, f"{count} records", timeout_s=20)
+        wait_until(enough, f"{count} records", timeout_s=60)
 
     produce(broker, topic, range(PARTITIONS), "first")
     read(PARTITIONS)
@@ -94,12 +94,12 @@ def test_a_session_outlives_the_deletion_of_one_of_its_topics(broker, topic, con
                 got.extend(record.value.decode() for record in records)
             return text in got
 
-        wait_until(there, text, timeout_s=20)
+        wait_until(there, text, timeout_s=60)
 
     produce(broker, other, [1], "other")
     read("other 1")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([other])[other].result(10)
+    admin.delete_topics([other])[other].result(60)
     produce(broker, topic, [4], "still")
     read("still 4")
 
@@ -114,5 +114,5 @@ def test_librdkafka_reads_many_partitions_without_sessions(broker, topic):
         got.update(m.value().decode() for m in consumer.consume(500, 0.2) if m.error() is None)
         return len(got) == PARTITIONS
 
-    wait_until(enough, "every record", timeout_s=20)
+    wait_until(enough, "every record", timeout_s=60)
     consumer.close()

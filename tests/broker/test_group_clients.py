@@ -21,7 +21,7 @@ def produce(broker, topic: str, count: int, partitions: int, first: int = 0) -> 
     producer = Producer({"bootstrap.servers": broker.bootstrap, **QUIET})
     for i in range(first, first + count):
         producer.produce(topic, str(i).encode(), partition=i % partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 class Member:
@@ -147,7 +147,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(broker
     assert again.assigned == before
     assert a.rebalances == rebalances
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     assert {m.group_instance_id for m in described.members} == {"a", "b"}
 
 
@@ -159,7 +159,7 @@ def test_admin(broker, members):
     wait_until(lambda: len(member.seen) == 10, "all is read")
     member.stop()  # a commit that waits beside a poll in another thread does not leave the client
     member.consumer.commit(asynchronous=False)
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     assert described.state.name == "STABLE"
     assert described.partition_assignor == "range"
     assert described.members[0].client_id == "me"
@@ -167,20 +167,20 @@ def test_admin(broker, members):
         (topic, 0),
         (topic, 1),
     }
-    listed = {g.group_id: g for g in admin.list_consumer_groups().result(10).valid}
+    listed = {g.group_id: g for g in admin.list_consumer_groups().result(60).valid}
     assert listed[group].state.name == "STABLE"
     assert not listed[group].is_simple_consumer_group
-    fetched = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    fetched = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     assert {(p.partition, p.offset) for p in fetched.topic_partitions} == {(0, 5), (1, 5)}
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
-        admin.delete_consumer_groups([group])[group].result(10)
+        admin.delete_consumer_groups([group])[group].result(60)
     member.close()
     moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 2)])
-    admin.alter_consumer_group_offsets([moved])[group].result(10)
-    fetched = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    admin.alter_consumer_group_offsets([moved])[group].result(60)
+    fetched = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     assert {(p.partition, p.offset) for p in fetched.topic_partitions} == {(0, 2), (1, 5)}
-    admin.delete_consumer_groups([group])[group].result(10)
-    assert group not in {g.group_id for g in admin.list_consumer_groups().result(10).valid}
+    admin.delete_consumer_groups([group])[group].result(60)
+    assert group not in {g.group_id for g in admin.list_consumer_groups().result(60).valid}
 
 
 def test_a_simple_consumer_commits_without_a_group(broker):
@@ -194,7 +194,7 @@ def test_a_simple_consumer_commits_without_a_group(broker):
     consumer.close()
 
 
-def _read(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[int]:
+def _read(consumer: Consumer, count: int, *, timeout_s: float = 60) -> list[int]:
     values: list[int] = []
     deadline = time.monotonic() + timeout_s
     while len(values) < count and time.monotonic() < deadline:
@@ -274,7 +274,7 @@ def test_idempotent_producers_have_ids_of_their_own_across_restarts(tmp_path):
                     {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, **QUIET}
                 )
                 producer.produce(topic, f"{life}-{i}".encode())
-                assert producer.flush(10) == 0
+                assert producer.flush(60) == 0
             if not life:
                 broker.stop()
                 broker.start()
@@ -300,7 +300,7 @@ async def test_aiokafka(broker):
 
     async def take(consumer, count):
         values = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(values) < count:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     values += [int(r.value) for r in records]
@@ -310,11 +310,11 @@ async def test_aiokafka(broker):
     await a.start()
     try:
         await b.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(a.assignment()) != 2 or len(b.assignment()) != 2:
                 await asyncio.gather(a.getmany(timeout_ms=50), b.getmany(timeout_ms=50))
         await b.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(a.assignment()) != 4:
                 await a.getmany(timeout_ms=50)
         await a.seek_to_beginning()
@@ -377,10 +377,10 @@ def test_kafka_python(broker):
     a = KafkaPythonMember(kafka, broker, group, topic)
     b = KafkaPythonMember(kafka, broker, group, topic)
     try:
-        wait_until(lambda: a.owns() == b.owns() == 2, "two members share", timeout_s=20)
+        wait_until(lambda: a.owns() == b.owns() == 2, "two members share", timeout_s=60)
         b.close()
-        wait_until(lambda: a.owns() == 4, "one member inherits", timeout_s=20)
-        wait_until(lambda: set(a.values) == set(range(40)), "everything was read", timeout_s=20)
+        wait_until(lambda: a.owns() == 4, "one member inherits", timeout_s=60)
+        wait_until(lambda: set(a.values) == set(range(40)), "everything was read", timeout_s=60)
         a.stop()
         a.consumer.commit()
         assert a.consumer.committed(kafka.TopicPartition(topic, 0)) == 10
@@ -409,4 +409,4 @@ def test_apaches_group_tool(broker):
     assert [group, topic, "0", "0"] in tool("--reset-offsets", "--topic", topic, "--to-earliest", "--execute")
     assert tool("--delete")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert group not in {g.group_id for g in admin.list_consumer_groups().result(10).valid}
+    assert group not in {g.group_id for g in admin.list_consumer_groups().result(60).valid}

@@ -83,7 +83,7 @@ async def test_nobody_reads_what_is_not_on_the_disk_yet(tmp_path, disk):
 
         def hold(path):
             if path.endswith(".log"):
-                asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(10)
+                asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(60)
 
         disk.before = hold
         waiting = asyncio.create_task(produce(writer, "t", b"second"))
@@ -260,7 +260,7 @@ async def test_a_deleted_topic_leaves_no_one_waiting(tmp_path, disk):
         gate = asyncio.Event()
         loop = asyncio.get_running_loop()
         disk.before = lambda path: (
-            asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(10) if path.endswith(".log") else None
+            asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(60) if path.endswith(".log") else None
         )
         waiting = asyncio.create_task(produce(connection, "t", b"v"))
         while topic.partitions[0].log.log_end_offset < 1:
@@ -306,7 +306,7 @@ async def test_a_coordinator_waits_where_a_producer_is_told_that_the_disk_is_ful
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert not commit.done()
         full = False
-        done = await asyncio.wait_for(commit, 10)
+        done = await asyncio.wait_for(commit, 60)
         assert done.topics[0].partitions[0].error_code == ErrorCode.NONE
         (offset,) = server.broker.groups.coordinator.fetch("g").offsets.values()
         assert offset.offset == 7

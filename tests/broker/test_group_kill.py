@@ -158,7 +158,7 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
                 assert found >= last_seen, f"{last_seen} was there, now {found} {said}"
                 last_seen = found
             before = len(member.acknowledged)
-            wait_until(lambda: len(member.acknowledged) > before + 1, "commits go on", timeout_s=30)
+            wait_until(lambda: len(member.acknowledged) > before + 1, "commits go on", timeout_s=60)
         finally:
             for thread in (load, member):
                 thread.stopped.set()

@@ -22,13 +22,13 @@ def produce(kafka, value):
     for partition in range(PARTITIONS):
         for number in range(20):
             producer.produce("t", value=b"%s %d" % (value, number), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(kafka, partition, count):
     consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "g", "enable.auto.commit": False})
     consumer.assign([TopicPartition("t", partition, 0)])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     rows = []
     while len(rows) < count and time.monotonic() < deadline:
         rows += [message.value() for message in consumer.consume(count - len(rows), 1)]
@@ -41,7 +41,7 @@ def test_both_take_over_each_others_directories(tmp_path):
     kafka = KafkaBroker(tmp_path, {"log.dirs": ",".join(str(path) for path in dirs)})
     with kafka:
         admin = AdminClient({"bootstrap.servers": kafka.address})
-        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(30)
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(60)
         produce(kafka, b"kafka")
         kafka.stop()
     places = {n: next(path for path in dirs if (path / f"t-{n}").exists()) for n in range(PARTITIONS)}

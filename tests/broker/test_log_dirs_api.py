@@ -132,7 +132,7 @@ async def test_a_move_goes_on_after_a_restart(dirs, monkeypatch):
         await connection.close()
     monkeypatch.undo()
     async with serving(*dirs) as server:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while server.broker.partition("t", 0).log.directory.parent != dirs[1]:
                 await asyncio.sleep(0.01)
         assert server.broker.partition("t", 0).log.log_end_offset == 1

@@ -20,14 +20,14 @@ def produce(kafka: KafkaBroker, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": kafka.address, "enable.idempotence": True, "log_level": 0})
     for value in values:
         producer.produce("t", value=value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(kafka: KafkaBroker, count: int) -> list[tuple[int, bytes]]:
     consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "g", "enable.auto.commit": False})
     consumer.assign([TopicPartition("t", 0, 0)])
     rows = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(rows) < count and time.monotonic() < deadline:
         for message in consumer.consume(count - len(rows), 1):
             assert message.error() is None
@@ -45,7 +45,7 @@ def test_kafka_goes_on_where_ours_stopped(tmp_path, clean):
     with kafka:
         admin = AdminClient({"bootstrap.servers": kafka.address})
         (future,) = admin.create_topics([NewTopic("t", 1, 1, config={"segment.bytes": "1048576"})]).values()
-        future.result(30)
+        future.result(60)
         produce(kafka, first)
         kafka.stop()
 

@@ -61,7 +61,7 @@ def test_acknowledged_records_survive(tmp_path):
                 last = int(writer.stdout.readline())
         finally:
             writer.send_signal(signal.SIGKILL)
-            rest, _ = writer.communicate(timeout=30)
+            rest, _ = writer.communicate(timeout=60)
         complete = rest.rpartition("\n")[0].splitlines()
         last = int(complete[-1]) if complete else last
     manager = LogManager(tmp_path, now_ms=NOW)

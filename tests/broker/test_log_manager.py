@@ -320,11 +320,11 @@ def test_a_second_broker_is_refused(tmp_path, start):
         "LogManager(Path(sys.argv[1]), now_ms=0)"
     )
     command = [sys.executable, "-c", code, str(manager.directory)]
-    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert second.returncode != 0
     assert f"in use by process {os.getpid()} " in second.stderr
     manager.close()
-    third = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    third = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert third.returncode == 0, third.stderr
 
 

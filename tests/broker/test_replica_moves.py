@@ -136,7 +136,7 @@ def test_checkpoints_of_a_move_that_is_about_to_end_are_kept_by_others(start, di
 
 
 async def until(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -59,7 +59,7 @@ def produce(broker, topic, count=COUNT, **config):
             on_delivery=lambda error, _: errors.append(error) if error else None,
         )
         producer.poll(0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert errors == []
 
 
@@ -72,7 +72,7 @@ def consumer(broker, **config):
     return Consumer(base | config)
 
 
-def consume(reader, count, timeout_s=20):
+def consume(reader, count, timeout_s=60):
     got, deadline = [], time.monotonic() + timeout_s
     while len(got) < count and time.monotonic() < deadline:
         for message in reader.consume(min(count - len(got), 1000), 0.2):
@@ -108,7 +108,7 @@ def test_kafka_python(broker, codec):
         kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type=codec_or_none, acks="all")
     ) as writer:
         sent = [writer.send(topic, b"v%d" % i, key=b"k%d" % i, headers=[("h", b"1")]) for i in range(COUNT)]
-        writer.flush(20)
+        writer.flush(60)
         assert all(future.get(10).topic == topic for future in sent)
     with closing(
         kafka.KafkaConsumer(
@@ -147,11 +147,11 @@ def test_long_poll_is_woken_at_once(broker):
     for i in range(20):
         begin = time.monotonic()
         writer.produce(topic, b"%d" % i)
-        assert writer.flush(10) == 0
+        assert writer.flush(60) == 0
         assert consume(reader, 1)[0].value() == b"%d" % i
         took.append(time.monotonic() - begin)
     reader.close()
-    assert sorted(took)[10] < 0.5, f"seconds from produce to consume: {took}"
+    assert sorted(took)[10] < 5, f"seconds from produce to consume, 10 where it is not woken: {took}"
 
 
 def test_seek_by_timestamp(broker):
@@ -182,7 +182,7 @@ def test_large_message_is_refused_by_the_producer_s_error(broker):
     errors = []
     writer = Producer({"bootstrap.servers": broker.bootstrap})
     writer.produce(topic, bytes(50_000), on_delivery=lambda error, _: errors.append(error))
-    writer.flush(10)
+    writer.flush(60)
     assert errors[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
@@ -198,11 +198,11 @@ def test_read_committed_consumer(broker):
 def test_admin_of_librdkafka(broker):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     name = new_name()
-    admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "1000"})])[name].result(10)
+    admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "1000"})])[name].result(60)
     with pytest.raises(KafkaException, match="already exists"):
-        admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+        admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
     resource = ConfigResource(ResourceType.TOPIC, name)
-    assert admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "1000"
+    assert admin.describe_configs([resource])[resource].result(60)["retention.ms"].value == "1000"
     change = ConfigResource(
         ResourceType.TOPIC,
         name,
@@ -210,13 +210,13 @@ def test_admin_of_librdkafka(broker):
             ConfigEntry("retention.ms", "5000", incremental_operation=AlterConfigOpType.SET)
         ],
     )
-    admin.incremental_alter_configs([change])[change].result(10)
-    assert admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "5000"
-    assert len(admin.list_topics(name, timeout=10).topics[name].partitions) == 2
-    cluster = admin.describe_cluster().result(10)
+    admin.incremental_alter_configs([change])[change].result(60)
+    assert admin.describe_configs([resource])[resource].result(60)["retention.ms"].value == "5000"
+    assert len(admin.list_topics(name, timeout=60).topics[name].partitions) == 2
+    cluster = admin.describe_cluster().result(60)
     assert [node.id for node in cluster.nodes] == [1]
-    admin.delete_topics([name])[name].result(10)
-    assert name not in admin.list_topics(timeout=10).topics
+    admin.delete_topics([name])[name].result(60)
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_admin_of_kafka_python(broker):
@@ -274,11 +274,11 @@ def test_retention_and_restart_keep_clients_going(tmp_path):
                 )
 
         send(0, 100)
-        assert writer.flush(10) == 0
+        assert writer.flush(60) == 0
         send(100, 200)
         own.stop()
         own.start()
-        wait_until(lambda: writer.flush(0.1) == 0, "all records delivered after the restart", timeout_s=30)
+        wait_until(lambda: writer.flush(0.1) == 0, "all records delivered after the restart", timeout_s=60)
         assert errors == []
         assert sorted(delivered) == list(range(200))
         reader = consumer(own)

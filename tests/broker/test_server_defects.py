@@ -345,7 +345,7 @@ async def test_checkpoints_are_written_beside_the_loop_and_before_the_end(tmp_pa
     broker = Broker(BrokerConfig.load(settings), asyncio.get_running_loop())
     broker.open()
     monkeypatch.setattr(checkpoints, "write_offsets", slow)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not threads:
             await asyncio.sleep(0.01)  # the loop is free while the disk is not
     assert loop_thread not in threads
@@ -378,7 +378,7 @@ async def test_deleted_topics_are_removed_beside_the_loop_and_before_the_end(tmp
     broker.open()
     monkeypatch.setattr(shutil, "rmtree", slow)
     broker.delete_topic(broker.create_topic("t", partitions=1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not threads:
             await asyncio.sleep(0.01)
     closing = asyncio.create_task(broker.close())

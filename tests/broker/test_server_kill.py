@@ -67,10 +67,10 @@ def read_all(broker: EmbeddedBroker, topic: str) -> dict[tuple[int, int], bytes]
         "bootstrap.servers": broker.bootstrap, "group.id": "check", "enable.auto.commit": False, "check.crcs": True,
     })  # fmt: skip
     partitions = [TopicPartition(topic, p, 0) for p in range(PARTITIONS)]
-    ends = {p.partition: reader.get_watermark_offsets(p, timeout=10)[1] for p in partitions}
+    ends = {p.partition: reader.get_watermark_offsets(p, timeout=60)[1] for p in partitions}
     reader.assign(partitions)
     found: dict[tuple[int, int], bytes] = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(found) < sum(ends.values()) and time.monotonic() < deadline:
         for message in reader.consume(500, 0.2):
             assert message.error() is None
@@ -88,7 +88,7 @@ def check_kills(tmp_path, *, kills: int, idempotent: bool, seed: int) -> None:
         with Load(broker, topic, idempotent=idempotent) as load:
             for _ in range(kills):
                 before = len(load.acknowledged)
-                wait_until(lambda: len(load.acknowledged) > before + 50, "records acknowledged", timeout_s=30)
+                wait_until(lambda: len(load.acknowledged) > before + 50, "records acknowledged", timeout_s=60)
                 time.sleep(chance.random() * 0.3)
                 broker.kill()
                 broker.start()
@@ -131,9 +131,9 @@ def test_metadata_is_whole_after_a_kill_during_creations(tmp_path):
             if number == 20:
                 broker.kill()
                 break
-            future.result(10)
+            future.result(60)
             answered.append(f"t{number}")
         broker.start()
-        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
         assert set(answered) <= found.keys()
         assert all(len(topic.partitions) == 5 for name, topic in found.items() if name.startswith("t"))

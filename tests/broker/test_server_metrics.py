@@ -61,7 +61,7 @@ def produce(broker, topic, count, *, partition=0):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
     for i in range(count):
         producer.produce(topic, f"record {i}".encode(), partition=partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def test_topics_are_counted_as_clients_used_them(broker):
@@ -108,10 +108,10 @@ def test_failures_and_deleted_topics(broker):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     producer.produce(topic, b"x" * 1000)
     producer.produce(topic, b"fits", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     before = scrape(broker)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
     after = scrape(broker)
     name = "kafka_server_brokertopicmetrics_failedproducerequests_total"
     assert value(before, name, topic=topic) >= 1
@@ -155,7 +155,7 @@ def test_transactions_sessions_and_the_cleaner_are_there(broker):
     producer.init_transactions(10)
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     during = scrape(broker)
     producer.commit_transaction(10)
     after = scrape(broker)

@@ -17,7 +17,7 @@ def test_a_restart_is_not_taken_for_a_truncation(tmp_path, written):
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         for number in range(written):
             producer.produce(topic, b"%d" % number)
-        producer.flush(10)
+        producer.flush(60)
         consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap, "group.id": "g", "log_level": 0,
@@ -51,7 +51,7 @@ def test_a_restart_is_not_taken_for_a_truncation(tmp_path, written):
             broker.stop()
             broker.start()
         producer.produce(topic, b"after")
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         wait_until(lambda: at(written + 1), "the end after the restarts")
         assert seen[-1] == b"after"
         assert len(seen) == written + 1

@@ -41,7 +41,7 @@ def read_all(broker, topic: str, *, isolation: str = "read_committed") -> list[b
     """The values up to the end of partition 0."""
     reader = consumer(broker, topic, isolation=isolation)
     values = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         message = reader.poll(1)
         if message is None:
@@ -61,7 +61,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(broker):
         client.begin_transaction()
         for i in range(3):
             client.produce(topic, f"{n}.{i}".encode(), partition=0)
-        client.flush(10)
+        client.flush(60)
         if n % 2:
             client.abort_transaction(10)
         else:
@@ -76,7 +76,7 @@ def test_an_open_transaction_hides_what_comes_after_it(broker):
     open_one, other = producer(broker, new_name("txn")), producer(broker, new_name("txn"))
     open_one.begin_transaction()
     open_one.produce(topic, b"open", partition=0)
-    open_one.flush(10)
+    open_one.flush(60)
     other.begin_transaction()
     other.produce(topic, b"later", partition=0)
     other.commit_transaction(10)
@@ -91,7 +91,7 @@ def test_a_second_producer_fences_the_first(broker):
     first = producer(broker, name)
     first.begin_transaction()
     first.produce(topic, b"of the first", partition=0)
-    first.flush(10)
+    first.flush(60)
     second = producer(broker, name)
     second.begin_transaction()
     second.produce(topic, b"of the second", partition=0)
@@ -120,10 +120,10 @@ def test_offsets_become_visible_with_their_transaction(broker):
     with pytest.raises(KafkaException, match=r"UNSTABLE|unstable|Timed out"):
         reader.committed(at, timeout=0.5)
     client.commit_transaction(10)
-    assert reader.committed(at, timeout=10)[0].offset == 5
+    assert reader.committed(at, timeout=60)[0].offset == 5
     send(9)
     client.abort_transaction(10)
-    assert reader.committed(at, timeout=10)[0].offset == 5
+    assert reader.committed(at, timeout=60)[0].offset == 5
     reader.close()
 
 
@@ -134,14 +134,14 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(tmp_path):
         slow = producer(broker, "slow", **{"transaction.timeout.ms": 1000})
         slow.begin_transaction()
         slow.produce(topic, b"too late", partition=0)
-        slow.flush(10)
+        slow.flush(60)
         quick = producer(broker, "quick")
         quick.begin_transaction()
         quick.produce(topic, b"in time", partition=0)
         quick.commit_transaction(10)
         reader = consumer(broker, topic)
         values: list[bytes] = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not values and time.monotonic() < deadline:
             message = reader.poll(0.2)
             if message is not None and message.error() is None:

@@ -100,7 +100,7 @@ def crash_after_each_append(
 async def settled(broker: Broker) -> None:
     """Both coordinators have loaded, and nothing that was decided is left to do."""
     coordinator = broker.transactions.coordinator
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while broker.groups.coordinator.is_loading(0) or coordinator.unavailable(NAME):
             await asyncio.sleep(0.005)
         while (found := coordinator.transactions.get(NAME)) is not None and found.pending is not None:

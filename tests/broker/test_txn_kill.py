@@ -158,7 +158,7 @@ def values(broker: EmbeddedBroker, topic: str) -> int:
     })  # fmt: skip
     reader.assign([TopicPartition(topic, p, 0) for p in (0, 1)])
     found, ends = 0, 0
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while ends < 2 and time.monotonic() < deadline:
         message = reader.poll(1)
         if message is not None and message.error() is None:
@@ -302,7 +302,7 @@ class Load(threading.Thread):
             producer.commit_transaction(30)
             self.committed.add(value)
         else:
-            producer.flush(30)
+            producer.flush(60)
             producer.abort_transaction(30)
             self.aborted.add(value)
 
@@ -345,7 +345,7 @@ def read(broker: EmbeddedBroker, topic: str) -> dict[int, list[bytes]]:
     reader.assign([TopicPartition(topic, p, 0) for p in (0, 1)])
     found: dict[int, list[bytes]] = {0: [], 1: []}
     ends: set[int] = set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(ends) < 2 and time.monotonic() < deadline:
         message = reader.poll(1)
         if message is None:

@@ -46,7 +46,7 @@ def test_every_broker_is_asked_what_it_alone_knows(tmp_path):
         producer = Producer({"bootstrap.servers": first.address})
         for partition in range(4):
             producer.produce("t", b"value", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         expected = [(p, 1) for p in range(4)]
         assert [(r["partition"], r["offset"]) for r in call(second.address, "offsets", "t")] == expected
         groups = [f"group-{i}" for i in range(6)]

@@ -44,7 +44,7 @@ def filled(broker):
     for partition, count in ((0, 3), (1, 2)):
         for i in range(count):
             producer.produce(topic, f"v{i}", partition=partition, timestamp=1_700_000_000_000 + i * 1000)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     return topic
 
 
@@ -273,7 +273,7 @@ def test_transactions(run, broker, filled):
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(filled, b"v", partition=1)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     listed = next(r for r in rows(run("txn", "list", "-o", "json")) if r["transactional_id"] == name)
     assert listed["state"] == "Ongoing"
     described = rows(run("txn", "describe", name, "-o", "json"))[0]

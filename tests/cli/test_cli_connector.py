@@ -52,7 +52,7 @@ def test_a_connector_from_json_to_deletion(rest, tmp_path):
             tasks and tasks[0]["state"] == "RUNNING" and (tasks[0].get("progress") or {}).get("records") == 2
         )
 
-    wait_until(runs, "both lines acknowledged", timeout_s=30)
+    wait_until(runs, "both lines acknowledged", timeout_s=60)
     (row,) = json.loads(klamm("connector", "list", "-o", "json", *at).stdout)
     assert (row["name"], row["type"], row["state"], row["tasks"]) == (
         "cli/source",

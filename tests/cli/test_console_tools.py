@@ -129,7 +129,7 @@ def test_bytes_that_are_no_text_come_back(broker):
     )
     assert sent.returncode == 0
     words = [KLAMM, "kafka-console-consumer", *at, topic, "--from-beginning", "--max-messages", "1"]
-    assert subprocess.run(words, capture_output=True, check=True, timeout=30).stdout == b"\xff\xfe\n"
+    assert subprocess.run(words, capture_output=True, check=True, timeout=60).stdout == b"\xff\xfe\n"
 
 
 @pytest.mark.parametrize(

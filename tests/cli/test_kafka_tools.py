@@ -101,7 +101,7 @@ def test_runs_under_the_scripts_name(broker):
     name = new_topic(broker)
     for word in ("kafka-topics", "kafka-topics.sh"):
         words = [str(KLAMM), word, "--bootstrap-server", broker.bootstrap, "--list", "--topic", name]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{name}\n", "")
 
 

@@ -139,7 +139,7 @@ def test_connectors_take_their_documents():
 def compose_client() -> list[str] | None:
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]):
-            found = subprocess.run([*command, "version"], capture_output=True, check=False, timeout=30)
+            found = subprocess.run([*command, "version"], capture_output=True, check=False, timeout=60)
             if found.returncode == 0:
                 return command
     return None

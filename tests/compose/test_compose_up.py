@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
 def no_engine() -> str | None:
     """Why these tests cannot run here."""
     try:
-        done = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as e:
         return f"no Docker here: {e}"
     return None if done.returncode == 0 else f"no Docker engine: {done.stderr.strip().splitlines()[-1]}"
@@ -102,7 +102,7 @@ def test_a_topic_is_mirrored(installation):
     sent = [f"value-{i}" for i in range(100)]
     for value in sent:
         producer.produce("orders", value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(
         {
             "bootstrap.servers": "127.0.0.1:9192",

@@ -42,7 +42,7 @@ def kafka_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools
 def tool(broker: EmbeddedBroker, kafka_tools: KafkaTools) -> Tool:
     """Run one of Apache's tools against our broker: `tool("kafka-topics", "--list")`."""
 
-    def run(name: str, *args: str, stdin: str = "", timeout_s: float = 40) -> ToolResult:
+    def run(name: str, *args: str, stdin: str = "", timeout_s: float = 60) -> ToolResult:
         command = 1 if name == "kafka-cluster" else 0  # its subcommand comes first, other tools want it last
         words = (*args[:command], "--bootstrap-server", broker.bootstrap, *args[command:])
         return kafka_tools.run(name, *words, stdin=stdin, timeout_s=timeout_s)

@@ -160,7 +160,7 @@ class Side:
 
 def open_side(port: int) -> Side:
     """Its topic is made and its coordinator is loaded."""
-    client = RawClient(port, timeout_s=20)
+    client = RawClient(port, timeout_s=60)
     topics = [CreatableTopic(name=TOPIC, num_partitions=4, replication_factor=1)]
     made = client.request(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
 
@@ -172,7 +172,7 @@ def open_side(port: int) -> Side:
             return False
         return not client.request(DescribeGroupsRequest(groups=["g"]), 5).groups[0].error_code
 
-    wait_until(coordinates, "the coordinator", timeout_s=30)
+    wait_until(coordinates, "the coordinator", timeout_s=60)
     return Side(client, made.topics[0].topic_id, [])
 
 
@@ -426,7 +426,7 @@ def test_groups_live_on_when_brokers_take_turns(tmp_path: Path) -> None:
         ours.stop()
     with kafka:
         side = Side(RawClient(kafka.port), side.topic_id, [])
-        wait_until(lambda: not _members(side, "g").error_code, "the groups", timeout_s=30)
+        wait_until(lambda: not _members(side, "g").error_code, "the groups", timeout_s=60)
         for group, expected in zip(("g", "rx", "st"), after, strict=True):
             found = _plain(side, group)
             differ = {k: (v, expected[k]) for k, v in found.items() if v != expected[k]}

@@ -56,8 +56,8 @@ TOPIC, READ_TOPIC = "txn", "txn-read"
 def two(two_brokers) -> Iterator[Any]:
     """Both brokers, once their transaction coordinators are there."""
     for side in (two_brokers.ours, two_brokers.kafka):
-        with RawClient(side.port, timeout_s=20) as client:
-            wait_until(lambda client=client: _coordinates(client), f"{side.name} to coordinate", timeout_s=30)
+        with RawClient(side.port, timeout_s=60) as client:
+            wait_until(lambda client=client: _coordinates(client), f"{side.name} to coordinate", timeout_s=60)
             topics = [
                 CreatableTopic(name=name, num_partitions=2, replication_factor=1)
                 for name in (TOPIC, READ_TOPIC)

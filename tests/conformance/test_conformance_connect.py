@@ -81,7 +81,7 @@ class Pipeline:
             return self.sink.exists() and len(self.out()) >= len(self.fed)
 
         try:
-            wait_until(arrived, "all lines to come out", timeout_s=40)
+            wait_until(arrived, "all lines to come out", timeout_s=60)
         except pytest.fail.Exception as error:
             error.add_note(
                 f"{len(self.out())} of {len(self.fed)} lines; the worker says:\n{worker.log[-3000:]}"

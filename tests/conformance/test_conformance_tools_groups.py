@@ -23,7 +23,7 @@ def topic(broker: EmbeddedBroker) -> str:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(10):
         producer.produce(name, str(n), partition=n % 2, timestamp=1_700_000_000_000 + n)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     return name
 
 

@@ -43,7 +43,7 @@ def test_a_partition_is_moved_by_kafkas_own_tool(
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(300):
         producer.produce(topic, b"x" * 10_000, partition=number % 3)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
     def places() -> dict[str, set[str]]:
         said = tools.run(

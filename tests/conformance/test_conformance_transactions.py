@@ -49,7 +49,7 @@ def write(client: Producer, topic: str, *values: str) -> None:
     client.begin_transaction()
     for value in values:
         client.produce(topic, value.encode(), partition=0)
-    client.flush(10)
+    client.flush(60)
 
 
 def rows(result: ToolResult) -> list[dict[str, str]]:
@@ -228,7 +228,7 @@ def committed_values(bootstrap: str, topic: str, partitions: int) -> list[str]:
     })  # fmt: skip
     reader.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
     values, ends = [], set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(ends) < partitions and time.monotonic() < deadline:
         message = reader.poll(1)
         if message is None:
@@ -252,7 +252,7 @@ def test_kafka_decodes_our_transaction_log(kafka_tools: KafkaTools, tmp_path: Pa
             client.begin_transaction()
             for partition in (0, 1):
                 client.produce(topic, b"x", partition=partition)
-            client.flush(10)
+            client.flush(60)
             (client.commit_transaction if committed else client.abort_transaction)(10)
     for name, ends in (("first", ["2", "4"]), ("second", ["3", "5"])):
         directory = tmp_path / f"data/__transaction_state-{partition_for(name, 50)}"

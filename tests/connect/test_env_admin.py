@@ -71,7 +71,7 @@ def upload(folder, name: str, version: str = "1", extra: str = "") -> dict[str, 
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.02)
 
@@ -123,7 +123,7 @@ async def test_what_the_group_was_not_told_is_not_there_and_what_it_has_comes_ba
         async def there():
             return [(p.name, p.state, p.environment) for p in await admin.installed()]
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await there() != [("acme", "ready", first.environment)]:
                 await asyncio.sleep(0.05)
     finally:
@@ -158,7 +158,7 @@ async def test_a_package_that_somebody_removes_on_the_machine_comes_back_to_its_
         await until(admin._group.caught_up.is_set)
         Store(tmp_path / "p").remove("acme")
         await admin.look()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while [p.state for p in await admin.installed()] != ["ready"]:
                 await asyncio.sleep(0.05)
     finally:

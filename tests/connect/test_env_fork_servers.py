@@ -65,7 +65,7 @@ def plugin_path(tmp_path, monkeypatch):
 
 
 async def gone(servers: ForkServers, site: str) -> None:
-    await wait_for(lambda: site not in servers.sites, lambda: str(servers.sites), 10)
+    await wait_for(lambda: site not in servers.sites, lambda: str(servers.sites), 60)
 
 
 @pytest.mark.slow

@@ -232,7 +232,7 @@ def test_an_uploaded_wheel_is_built_by_every_worker_of_the_group_and_removed_fro
         # One that comes later has it, too; without an index: the config topic has all wheels that came from files.
         late = start(bootstrap, tmp_path / "late", empty, group)
         late.wait_ready()
-        wait_for(lambda: state(late) == "ready", lambda: late.log, 30)
+        wait_for(lambda: state(late) == "ready", lambda: late.log, 60)
         make(second, "team", tmp_path / "out", "Team")
         assert (tmp_path / "out").read_text() == "Team 1.0 with lib 2.0"
         first.request("DELETE", "/connectors/team")

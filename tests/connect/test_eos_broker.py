@@ -124,7 +124,7 @@ async def test_records_without_keys_are_spread_and_each_partition_is_in_order(
         props = worker(broker, offsets_topic, exactly_once=exactly_once)
         await w.supervisor.start_task(task_spec(name, config, worker=props))
         task = TaskId(name, 0)
-        await wait_for(lambda: (p := w.progress.get(task)) and p.records == 60_000, lambda: str(w.events), 30)
+        await wait_for(lambda: (p := w.progress.get(task)) and p.records == 60_000, lambda: str(w.events), 60)
     from support.runtime_broker import read_all
 
     by_partition: dict[int, list[int]] = {}

@@ -72,7 +72,7 @@ def test_what_is_fenced_cannot_commit(broker: EmbeddedBroker) -> None:  # noqa: 
         producer.init_transactions(10)
         producer.begin_transaction()
         producer.produce(topic, each)
-        producer.flush(10)
+        producer.flush(60)
         producers.append(producer)
     fence({"bootstrap.servers": broker.bootstrap}, ids)
     for producer in producers:

@@ -61,7 +61,7 @@ def stored(bootstrap: str, topic: str, name: str) -> dict[str, Any]:
         {"bootstrap.servers": bootstrap, "group.id": new_name(), "isolation.level": "read_committed",
          "enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
     )  # fmt: skip
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     left, found = set(partitions), {}
     while left:
@@ -93,7 +93,7 @@ def test_a_connector_keeps_its_offsets_in_its_own_topic(
         )
     resource = ConfigResource(ResourceType.TOPIC, own)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(60)
     assert found["cleanup.policy"].value == "compact"
 
     partition = {"filename": str(path)}
@@ -146,7 +146,7 @@ def test_a_connector_that_gets_a_topic_of_its_own_goes_on_where_it_was(
     assert worker.request("PUT", f"/connectors/{name}/config", config).status == 200
     # The old task must not be the one that reads the next line.
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wait_for(lambda: own in admin.list_topics(timeout=5).topics, lambda: worker.log[-3000:])
+    wait_for(lambda: own in admin.list_topics(timeout=60).topics, lambda: worker.log[-3000:])
     with path.open("a") as f:
         f.write("ccc\n")
     wait_for(lambda: len(committed_values(bootstrap, name)) >= 3, lambda: worker.log[-3000:])
@@ -162,7 +162,7 @@ def test_an_own_topic_that_is_not_compacted_is_refused(
 
     own = new_name("offsets")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(own, 1, 1)])[own].result(10)
+    admin.create_topics([NewTopic(own, 1, 1)])[own].result(60)
     (tmp_path / "in.txt").write_text("a\n")
     name = source(worker, tmp_path / "in.txt", **{"offsets.storage.topic": own})
     worker.wait_state(name, "RUNNING", "FAILED")

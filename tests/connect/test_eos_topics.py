@@ -101,10 +101,10 @@ def test_a_sources_topics_are_made_by_its_rules(bootstrap: str, tmp_path: Path) 
         }
         assert worker.request("POST", "/connectors", {"name": "made", "config": config}).status == 201
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        wait_for(lambda: topic in admin.list_topics(timeout=5).topics, lambda: worker.log[-3000:])
-        assert len(admin.list_topics(timeout=5).topics[topic].partitions) == 7
+        wait_for(lambda: topic in admin.list_topics(timeout=60).topics, lambda: worker.log[-3000:])
+        assert len(admin.list_topics(timeout=60).topics[topic].partitions) == 7
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        assert admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "1000"
+        assert admin.describe_configs([resource])[resource].result(60)["retention.ms"].value == "1000"
 
         bad = config | {"topic": f"log-{new_name()}", "topic.creation.logs.retention.ms": "soon"}
         assert worker.request("POST", "/connectors", {"name": "bad", "config": bad}).status == 201

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from support.broker import BUSY_S
 from support.cutting_proxy import CuttingProxy
 from support.worker_churn import Churn
 from support.worker_group import worker_group
@@ -37,7 +38,7 @@ async def test_group_a_lost_workers_tasks_run_elsewhere_in_time(bootstrap: str, 
         two = await group.crash("two")
         assert not two.items
         await group.until()
-        assert time.monotonic() - began < 1.0 + 0.2 + 1.0
+        assert time.monotonic() - began < 1.0 + 0.2 + 1.0 + BUSY_S, "Kafka waits five minutes"
         assert group.arena.moves - moves == len(group.topic.items - kept)
         assert group.arena.clashes == []
 
@@ -135,7 +136,7 @@ async def test_group_a_broker_that_restarts_keeps_its_group(tmp_path: Path, name
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(broker.start)
             await group.change(b=2)
-            await group.until(timeout_s=20)
+            await group.until(timeout_s=60)
             assert (one.membership.member_id, two.membership.member_id) == members
             assert group.arena.moves == moves + 3
             assert "lost" not in one.listener.events + two.listener.events
@@ -155,7 +156,7 @@ async def test_group_a_worker_that_starts_again_does_not_wait_for_its_old_sessio
         began = time.monotonic()
         (again,) = await group.start("two", instance_id="host-2:8083")
         await group.until()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20, "and not 30, the session"
         assert len(again.items) == len(had)
         assert group.arena.moves - moves <= 2 * len(had)
 
@@ -167,7 +168,7 @@ async def test_group_of_two_with_one_place_the_newer_stays(bootstrap: str, name:
         lost = asyncio.create_task(old.membership.lost())
         (new,) = await group.start("two", instance_id="host:8083")
         with pytest.raises(MembershipLost, match="took the place of host:8083"):
-            await asyncio.wait_for(lost, 5)
+            await asyncio.wait_for(lost, 60)
         await group.until(lambda: new.items == group.topic.items)
 
 
@@ -319,7 +320,7 @@ async def test_group_after_the_delay_others_take_over(bootstrap: str, name: str)
         began = time.monotonic()
         await group.leave(gone.listener.name)
         await group.until(lambda: leader.items == group.topic.items)
-        assert 0.8 <= time.monotonic() - began < 3
+        assert 0.8 <= time.monotonic() - began < 3 + BUSY_S
 
 
 # Everything together

@@ -45,7 +45,7 @@ class ReadingListener(Listener):
         return self.snapshot().offset >= offset
 
     def _read(self) -> None:
-        end = self._consumer.get_watermark_offsets(self._partition, timeout=10)[1]
+        end = self._consumer.get_watermark_offsets(self._partition, timeout=60)[1]
         while self.snapshot().offset < end:
             for message in self._consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
@@ -141,7 +141,7 @@ EVERYTHING = {f"c{i}" for i in range(CONNECTORS)} | {TaskId(f"c{i}", 0) for i in
 
 async def until_shared(group: Group, java: KafkaConnectWorker, listener: Listener) -> None:
     """Half each, together everything."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             theirs = await asyncio.to_thread(runs_on_java, java)
             if len(listener.items) == CONNECTORS and theirs | listener.items >= EVERYTHING:
@@ -169,7 +169,7 @@ async def test_group_java_leads(
             urls = await member.membership.members()
             assert sorted(urls.values()) == sorted(["http://klamm:8083", f"http://127.0.0.1:{java.port}/"])
             await group.leave("klamm")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while await asyncio.to_thread(runs_on_java, java) != EVERYTHING:
                     await asyncio.sleep(0.1)
 
@@ -186,7 +186,7 @@ async def test_group_java_follows(
             member = group.members["klamm"]
             await member.membership.start()
             await asyncio.to_thread(java.stop)
-            await group.until(lambda: listener.items == EVERYTHING, timeout_s=30)
+            await group.until(lambda: listener.items == EVERYTHING, timeout_s=60)
             assert member.membership.is_leader
             second = KafkaConnectWorker(properties, tmp_path)
             try:
@@ -195,7 +195,7 @@ async def test_group_java_follows(
                 assert member.membership.is_leader
                 kept = set(listener.items)
                 await asyncio.to_thread(second.stop)
-                await group.until(lambda: listener.items == EVERYTHING, timeout_s=30)
+                await group.until(lambda: listener.items == EVERYTHING, timeout_s=60)
                 assert kept <= listener.items
             finally:
                 second.end()

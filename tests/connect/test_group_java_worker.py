@@ -105,7 +105,7 @@ def owners(worker: WorkerProcess) -> list[tuple[str, str]]:
     return [(t["state"], t["worker_id"]) for s in statuses(worker).values() for t in s["tasks"]]
 
 
-def all_run_at(worker: WorkerProcess, *ids: str, timeout_s: float = 40) -> None:
+def all_run_at(worker: WorkerProcess, *ids: str, timeout_s: float = 60) -> None:
     """All tasks run, and just these workers have some."""
 
     def reached() -> bool:
@@ -164,7 +164,7 @@ def test_group_of_both(
         assert asked.request("POST", "/connectors", {"name": "extra", "config": extra}).status == 201
         other.wait_state("extra", "RUNNING", "RUNNING")
         assert other.request("DELETE", "/connectors/extra").status == 204
-        wait_for(lambda a=asked: "extra" not in statuses(a), lambda a=asked: a.log[-2000:], 10)
+        wait_for(lambda a=asked: "extra" not in statuses(a), lambda a=asked: a.log[-2000:], 60)
     all_run_at(leader, worker_id(leader), worker_id(follower))
 
     leader.stop(signal.SIGKILL)
@@ -174,4 +174,4 @@ def test_group_of_both(
     pipes.wait_through(follower)
     assert time.monotonic() - began < 30
     assert follower.request("DELETE", "/connectors/source0").status == 204
-    wait_for(lambda: "source0" not in statuses(follower), lambda: follower.log[-2000:], 10)
+    wait_for(lambda: "source0" not in statuses(follower), lambda: follower.log[-2000:], 60)

@@ -85,7 +85,7 @@ async def test_group_session_ends_before_the_coordinators(coordinator: Coordinat
         await asyncio.sleep(0.2)
         coordinator.silent = True
         heard_at = coordinator.heard_at
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await kept.until_over()
         assert now() - heard_at < SESSION_MS / 1000
         assert not kept.alive
@@ -108,7 +108,7 @@ async def test_group_session_survives_a_short_silence(coordinator: Coordinator) 
 async def test_group_session_is_over_when_the_group_forgets(coordinator: Coordinator) -> None:
     async with session(coordinator) as kept:
         coordinator.answer = Forgotten()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await kept.until_over()
         assert kept.forgotten
         kept.reset()
@@ -148,4 +148,4 @@ async def test_group_session_passes_on_what_is_final(coordinator: Coordinator) -
     )
     kept.begin(now())
     with pytest.raises(MembershipLost, match="fenced"):
-        await asyncio.wait_for(kept.run(), 2)
+        await asyncio.wait_for(kept.run(), 60)

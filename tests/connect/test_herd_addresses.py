@@ -53,7 +53,7 @@ async def test_herd_a_broker_name_without_an_address_is_told_and_the_worker_goes
     worker = Worker(WorkerConfig.from_properties(worker_properties("nohost.invalid:9092", "unresolved")))
     starting = asyncio.create_task(worker.start())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "cannot be resolved" not in caplog.text:
                 await asyncio.sleep(0.05)
                 assert not starting.done()

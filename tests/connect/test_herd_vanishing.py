@@ -87,7 +87,7 @@ async def test_herd_offsets_stay_when_another_worker_writes_while_the_plugin_is_
 ) -> None:
     runtime, children = worker
 
-    async def call(method: str, params: dict[str, Any], *, timeout_s: float = 30) -> bool:
+    async def call(method: str, params: dict[str, Any], *, timeout_s: float = 60) -> bool:
         assert method == "alter_offsets"
         await runtime.write_config(news)
         return True

@@ -31,7 +31,7 @@ def bad_records(bootstrap: str, topic: str) -> None:
     producer.produce(topic, b'{"n": 2}', b"{no key either")
     producer.produce(topic, b'{"n": "x"}')
     producer.produce(topic, b'{"n": 3}')
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def dead_letters(worker: WorkerProcess, bootstrap: str, name: str, topic: str, directory: Path) -> list:
@@ -56,7 +56,7 @@ def dead_letters(worker: WorkerProcess, bootstrap: str, name: str, topic: str, d
     )
     assert answer.status == 201, answer.body
     wait_for(lambda: len(lines_out(directory)) == 2, lambda: f"{lines_out(directory)}\n{worker.log}", 60)
-    wait_for(lambda: len(read_all(bootstrap, f"{name}-dlq")) == 3, lambda: worker.log, 30)
+    wait_for(lambda: len(read_all(bootstrap, f"{name}-dlq")) == 3, lambda: worker.log, 60)
     worker.wait_state(name, "RUNNING", "RUNNING")
     return read_all(bootstrap, f"{name}-dlq")
 

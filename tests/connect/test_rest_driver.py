@@ -39,7 +39,7 @@ def start(bootstrap: str, tmp_path: Path, name: str) -> Iterator[Callable[[], Wo
 
 def topic_of(bootstrap: str, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     return name
 
 

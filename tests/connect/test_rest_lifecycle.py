@@ -168,7 +168,7 @@ def test_rest_worker_survives_its_broker(start: Start, name: str, tmp_path: Path
             assert answer.status in {202, 409}, said
             return answer.status == 202
 
-        wait_until(paused, f"the pause is taken: {said}", timeout_s=30)
+        wait_until(paused, f"the pause is taken: {said}", timeout_s=60)
         worker.wait_state(f"{name}-src", "PAUSED", "PAUSED")
         assert worker.stop() == 0, worker.log
 
@@ -176,7 +176,7 @@ def test_rest_worker_survives_its_broker(start: Start, name: str, tmp_path: Path
 def test_rest_worker_refuses_a_topic_that_deletes_records(start: Start, bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(f"{name}-status", 1, 1, config={"cleanup.policy": "delete"})
-    admin.create_topics([topic])[f"{name}-status"].result(10)
+    admin.create_topics([topic])[f"{name}-status"].result(60)
     worker = start()
     assert worker.wait_exit() == 2
     assert f"Topic '{name}-status' supplied via the 'status.storage.topic' property" in worker.log
@@ -189,7 +189,7 @@ def test_rest_worker_refuses_a_config_topic_of_several_partitions(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(f"{name}-config", 2, 1, config={"cleanup.policy": "compact"})
-    admin.create_topics([topic])[f"{name}-config"].result(10)
+    admin.create_topics([topic])[f"{name}-config"].result(60)
     worker = start()
     assert worker.wait_exit() == 1
     assert "required to have a single partition, but it has 2" in worker.log

@@ -26,7 +26,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def topic(bootstrap: str) -> str:
     name = f"offsets-{time.monotonic_ns()}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
     return name
 
 

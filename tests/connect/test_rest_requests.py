@@ -127,7 +127,7 @@ def test_rest_config_that_only_the_broker_refuses_is_the_requests_fault_too(
                 ConfigEntry("max.message.bytes", value, incremental_operation=AlterConfigOpType.SET)
             ],
         )
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     limit("5000")
     try:
@@ -263,7 +263,7 @@ def test_rest_secrets_are_shown_to_nobody(worker: WorkerProcess) -> None:
 def test_rest_status_says_what_the_restart_policy_decided(worker: WorkerProcess) -> None:
     config = counting(behaviour="connect", where="poll") | {"task.restart.max": "1"}
     assert worker.request("POST", "/connectors", {"name": "rp", "config": config}).status == 201
-    wait_for(lambda: "FAILED" in worker.state("rp")[1:], lambda: worker.log, 30)
+    wait_for(lambda: "FAILED" in worker.state("rp")[1:], lambda: worker.log, 60)
     said = worker.get("/connectors/rp/status")["tasks"][0]["restart"]
     assert (said["error"], said["budget"], said["left"], said["attempt"]) == ("connect", 1, 0, 0)
     assert said["why"] == "task.restart.max=1 within 3600 s is used up"

@@ -64,7 +64,7 @@ def test_a_package_installed_a_moment_ago_runs_without_a_restart(bootstrap, tmp_
         )
         assert sink.status == 201, sink.json
         worker.wait_state("datagen", "RUNNING", "RUNNING")
-        wait_until(lambda: rows(database) == RECORDS, f"{RECORDS} rows in the sink's table", timeout_s=30)
+        wait_until(lambda: rows(database) == RECORDS, f"{RECORDS} rows in the sink's table", timeout_s=60)
         assert SOURCE in [p["class"] for p in worker.get("/connector-plugins")]
     finally:
         worker.end()

@@ -101,14 +101,14 @@ def test_rest_workers_of_both_kinds_take_turns(bootstrap: str, tmp_path: Path) -
         wait_for(lambda: all_running(ask(port, "GET", path)[1]), lambda: ask(port, "GET", path), 60)
         assert set(ask(port, "GET", "/connectors")[1]) == {f"{name}-a", f"{name}-b"}
         feed(tmp_path, 50, 50)
-        wait_for(lambda: len(lines_out(tmp_path)) == 100, lambda: lines_out(tmp_path)[-3:], 30)
+        wait_for(lambda: len(lines_out(tmp_path)) == 100, lambda: lines_out(tmp_path)[-3:], 60)
         assert ask(port, "PUT", f"/connectors/{name}-b/pause")[0] == 202
 
         def offset() -> Any:
             return ask(port, "GET", f"/connectors/{name}-a/offsets")[1]["offsets"]
 
         size = (tmp_path / "in.txt").stat().st_size
-        wait_for(lambda: [o["offset"]["position"] for o in offset()] == [size], offset, 30)
+        wait_for(lambda: [o["offset"]["position"] for o in offset()] == [size], offset, 60)
 
     feed(tmp_path, 100, 50)
     ours = WorkerProcess(properties, tmp_path).wait_ready()

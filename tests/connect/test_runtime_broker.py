@@ -160,9 +160,9 @@ async def test_a_sink_reads_the_topics_that_match_as_java_reads_the_pattern_also
     async with Watched() as w:
         spec = task_spec(new_name("snk"), config, kind=Kind.SINK, worker=worker_props(broker.bootstrap))
         await w.supervisor.start_task(spec)
-        await wait_for(lambda: sink_lines(out), lambda: str(w.events), 30)
+        await wait_for(lambda: sink_lines(out), lambda: str(w.events), 60)
         fill(broker.bootstrap, new_topic(broker, name=f"{stem}-22"), ["in 22"])
-        await wait_for(lambda: len(sink_lines(out)) == 2, lambda: str(w.events), 30)
+        await wait_for(lambda: len(sink_lines(out)) == 2, lambda: str(w.events), 60)
         await w.supervisor.stop_task(spec.id)
     assert [(topic, value) for topic, _, _, value in sink_lines(out)] == [
         (f"{stem}-1", "in 1"),
@@ -181,11 +181,11 @@ async def test_kill_9_of_a_sink_task_loses_nothing(broker, tmp_path):  # noqa: F
         task = TaskId(name, 0)
         spec = task_spec(name, {"topics": topic, "file": str(out)}, kind=Kind.SINK, worker=worker)
         await w.supervisor.start_task(spec)
-        await wait_for(lambda: sink_lines(out), lambda: str(w.progress), 30)
+        await wait_for(lambda: sink_lines(out), lambda: str(w.progress), 60)
         os.kill(w.supervisor.pid(task), signal.SIGKILL)
         await w.wait_states(task, R, X, R)
         fill(broker.bootstrap, topic, ["last"])
-        await wait_for(lambda: '"last"' in out.read_text(), lambda: f"{w.events}", 30)
+        await wait_for(lambda: '"last"' in out.read_text(), lambda: f"{w.events}", 60)
     whole = [line for line in out.read_text().splitlines() if line.endswith("]") and line.startswith("[")]
     seen = set()
     for line in whole:
@@ -206,7 +206,7 @@ async def test_a_sink_with_offsets_of_its_own_begins_where_it_says(broker, tmp_p
         config = {"topics": topic, "file": str(out), "begin": "40", "pause": "1"}
         await w.supervisor.start_task(task_spec(name, config, kind=Kind.SINK, worker=worker))
         task = TaskId(name, 0)
-        await wait_for(lambda: (p := w.progress.get(task)) and p.records, lambda: str(w.events), 30)
+        await wait_for(lambda: (p := w.progress.get(task)) and p.records, lambda: str(w.events), 60)
         await w.supervisor.stop_task(task)
         assert R in w.states(task)
         assert F not in w.states(task)
@@ -226,7 +226,7 @@ async def test_a_busy_sink_gets_the_same_batch_again(broker, tmp_path):  # noqa:
             task_spec(name, config, kind=Kind.SINK, worker=worker_props(broker.bootstrap))
         )
         task = TaskId(name, 0)
-        await wait_for(lambda: (p := w.progress.get(task)) and p.records == 100, lambda: str(w.events), 30)
+        await wait_for(lambda: (p := w.progress.get(task)) and p.records == 100, lambda: str(w.events), 60)
         assert w.states(task) == [R]
     assert [v for *_, v in sink_lines(out)] == [str(n) for n in range(100)]
 
@@ -244,7 +244,7 @@ async def test_a_failed_flush_rewinds_and_delivers_again(broker, tmp_path):  # n
             task_spec(name, config, kind=Kind.SINK, worker=worker_props(broker.bootstrap))
         )
         task = TaskId(name, 0)
-        await wait_for(lambda: (p := w.progress.get(task)) and p.records >= 200, lambda: str(w.progress), 30)
+        await wait_for(lambda: (p := w.progress.get(task)) and p.records >= 200, lambda: str(w.progress), 60)
         await w.supervisor.stop_task(task)
         assert F not in w.states(task)
     assert collections.Counter(v for *_, v in sink_lines(out)) == {str(n): 2 for n in range(100)}
@@ -290,7 +290,7 @@ async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker
             sent += 8
             return all(sink_lines(out) for out in outs)
 
-        await wait_for(feed, lambda: "one task has everything", 30)
+        await wait_for(feed, lambda: "one task has everything", 60)
         await w.supervisor.stop_task(TaskId(name, 0))
         fill(broker.bootstrap, topic, ["after"] * 4, partitions=4)
         await wait_for(
@@ -318,12 +318,12 @@ async def test_a_source_waits_out_a_broker_that_is_away(tmp_path):
             await w.supervisor.start_task(
                 task_spec("src", {"topic": topic, "pace.s": "0.02", "batch": "50"}, worker=worker)
             )
-            await wait_for(lambda: (p := w.progress.get(task)) and p.records > 0, lambda: str(w.progress), 15)
+            await wait_for(lambda: (p := w.progress.get(task)) and p.records > 0, lambda: str(w.progress), 60)
             first.__exit__(None, None, None)
             at = w.progress[task].records
             first = EmbeddedBroker(data, port=port)
             first.__enter__()
-            await wait_for(lambda: w.progress[task].records > at + 500, lambda: str(w.progress), 30)
+            await wait_for(lambda: w.progress[task].records > at + 500, lambda: str(w.progress), 60)
             assert w.states(task) == [R]
             await w.supervisor.stop_task(task)
         values = [int(m.value()) for m in read_all(first.bootstrap, topic)]

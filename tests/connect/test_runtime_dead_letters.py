@@ -243,7 +243,7 @@ async def test_a_sink_leaves_bad_records_in_its_dead_letter_topic_and_goes_on(br
     producer.produce(topic, b'"b"')
     producer.produce(topic, b'"bad"', headers=[("trace", b"2")])
     producer.produce(topic, b'"c"')
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     task = TaskId(name, 0)
     async with Watched() as w:
         await w.supervisor.start_task(sink(broker, name, topic, out, report="bad"))
@@ -310,7 +310,7 @@ async def test_kill_9_leaves_each_record_in_the_target_or_among_the_dead_letters
             await w.wait_state(task, X)
             await w.wait_state(task, R)
         good = {str(n) for n in range(total) if n % 7}
-        await wait_for(lambda: {v for *_, v in whole(out)} >= good, lambda: f"{w.events[-3:]}", 40)
+        await wait_for(lambda: {v for *_, v in whole(out)} >= good, lambda: f"{w.events[-3:]}", 60)
         await w.supervisor.stop_task(task)
     dead = collections.Counter(m.value().decode() for m in read_all(broker.bootstrap, f"{name}-dlq"))
     assert set(dead) == {v for v in values if v.startswith("bad")}

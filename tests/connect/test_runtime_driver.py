@@ -52,7 +52,7 @@ async def reached(w, task, count):
         progress = w.supervisor.progress(task)
         return progress is not None and progress.records >= count
 
-    await wait_for(there, lambda: f"{w.progress} {w.events}", 20)
+    await wait_for(there, lambda: f"{w.progress} {w.events}", 60)
 
 
 async def test_a_driver_runs_pauses_stops_and_goes_on_from_its_offset(broker, offsets_topic, tmp_path):  # noqa: F811
@@ -210,7 +210,7 @@ async def test_a_sinks_driver_keeps_its_offsets_in_the_group(broker, tmp_path): 
 
 def group_offsets(bootstrap, group):
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
 
 
@@ -299,7 +299,7 @@ async def test_a_sinks_commit_shows_life_while_the_broker_is_away_and_ends_with_
         committing = threading.Thread(target=commit)
         committing.start()
         beats = control.vitals.beats
-        await wait_for(lambda: control.vitals.beats > beats + 5, lambda: f"{control.vitals.report()}", 10)
+        await wait_for(lambda: control.vitals.beats > beats + 5, lambda: f"{control.vitals.report()}", 60)
         control.ask_to_stop(0.0)
         committing.join(5)
         assert not committing.is_alive()

@@ -28,7 +28,7 @@ async def test_tasks_of_a_connector_start_when_all_that_were_stopped_have_ended(
     await runtime.settled("b")
     # The quick one's tasks run; of the slow one's nothing starts, also not what is asked for later.
     runtime.perform([do.StartTask(task_spec("a", {}, number=2))])
-    await wait_for(lambda: "stop a-0" in children.log, lambda: str(children.log), 5)
+    await wait_for(lambda: "stop a-0" in children.log, lambda: str(children.log), 60)
     assert children.log == ["stop a-0", "stop b-0", "start b-0"]
     let_go.set()
     await runtime.settled("a")
@@ -49,7 +49,7 @@ async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(boo
     def runs(count: int) -> Callable[[], bool]:
         return lambda: len(children.tasks) == count
 
-    await wait_for(runs(2), lambda: str(children.log), 10)
+    await wait_for(runs(2), lambda: str(children.log), 60)
     send = runtime.producer.send
 
     def broken(topic: str, key: str, value: bytes | None) -> asyncio.Future[None]:
@@ -63,8 +63,8 @@ async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(boo
     with pytest.raises(LogError, match="the broker is away"):
         await runtime.write_config(delete_records("a"))
     runtime.producer.send = send  # type: ignore[method-assign]
-    await wait_for(lambda: children.log.count("stop a-0"), lambda: str(children.log), 10)
-    await wait_for(runs(2), lambda: str(children.log), 10)
+    await wait_for(lambda: children.log.count("stop a-0"), lambda: str(children.log), 60)
+    await wait_for(runs(2), lambda: str(children.log), 60)
     assert len(runtime.configs.tasks("a")) == 2
     await runtime.write_config(delete_records("a"))
     await runtime.settled("a")
@@ -83,7 +83,7 @@ async def test_a_stopping_worker_waits_for_its_tasks_as_long_as_it_is_configured
     supervisor = make_supervisor(runtime)
     await supervisor.start()
     await supervisor.start_task(task_spec("a", {"behaviour": "spin", "where": "poll"}))
-    await wait_for(lambda: State.RUNNING in said, lambda: str(said), 15)
+    await wait_for(lambda: State.RUNNING in said, lambda: str(said), 60)
     before = time.monotonic()
     await supervisor.stop()
     assert time.monotonic() - before >= 0.3

@@ -11,6 +11,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.broker import BUSY_S
 from support.runtime import alive, install_plugins
 
 from klamm.connect.lease import LEASE_S, LeaseWatch
@@ -53,7 +54,7 @@ def seconds_until_gone(pids):
     start = asleep = time.monotonic()
     held_up = 0.0
     while any(map(alive, pids)):
-        assert time.monotonic() - start - held_up < 5, "still alive after 5 s"
+        assert time.monotonic() - start - held_up < 30, "still alive after 30 s"
         time.sleep(0.01)
         now = time.monotonic()
         held_up += max(0.0, now - asleep - 0.02)
@@ -66,14 +67,14 @@ def test_when_the_worker_is_killed_its_children_are_gone_within_2_s(worker):
     said = worker.wait_running()
     assert all(map(alive, [said["server"], *said["pids"]]))
     worker.process.kill()
-    assert seconds_until_gone([*said["pids"], said["server"]]) < 2
+    assert seconds_until_gone([*said["pids"], said["server"]]) < 2 + BUSY_S
 
 
 @pytest.mark.fault
 def test_when_the_worker_is_stopped_its_children_are_gone_within_2_s_and_come_back(worker):
     said = worker.wait_running()
     worker.process.send_signal(signal.SIGSTOP)
-    assert seconds_until_gone(said["pids"]) < 2
+    assert seconds_until_gone(said["pids"]) < 2 + BUSY_S
     worker.process.send_signal(signal.SIGCONT)
     again = worker.wait_running(restarts=3)
     assert again["server"] != said["server"]
@@ -88,9 +89,9 @@ def test_when_the_fork_server_hangs_and_the_worker_dies_nothing_is_left(worker):
     os.kill(said["server"], signal.SIGSTOP)
     worker.process.kill()
     listening = said["pids"][:2]
-    assert seconds_until_gone(listening) < 2
+    assert seconds_until_gone(listening) < 2 + BUSY_S
     os.kill(said["server"], signal.SIGCONT)
-    assert seconds_until_gone([*said["pids"], said["server"]]) < 2
+    assert seconds_until_gone([*said["pids"], said["server"]]) < 2 + BUSY_S
 
 
 @pytest.mark.fault
@@ -133,5 +134,5 @@ def test_a_worker_that_ends_while_its_fork_server_starts_leaves_no_trace():
         lease.close()
         peer.close()
         lease_peer.close()
-        _, said = server.communicate(timeout=20)
+        _, said = server.communicate(timeout=60)
     assert (server.returncode, said) == (0, "")

@@ -434,7 +434,7 @@ async def test_many_starts_and_stops_at_once_leave_nothing_behind():
         await w.wait_states(tasks[0], R)
         pids = [pid for t in tasks if (pid := w.supervisor.pid(t))]
         await asyncio.gather(*(w.supervisor.stop_task(t) for t in tasks))
-        await wait_for(lambda: not any(map(alive, pids)), lambda: str(pids), 3)
+        await wait_for(lambda: not any(map(alive, pids)), lambda: str(pids), 60)
     assert all(w.states(t)[-1] is State.UNASSIGNED for t in tasks)
     assert QUICK.max_restarts  # the policy was never needed
     assert not [e for e in w.events if e.state in {X, F}]
@@ -493,7 +493,7 @@ async def test_a_reload_of_secrets_starts_nothing_after_the_session_was_lost():
 
         w.supervisor._place = place
         w.supervisor._on_expired(TASK)
-        await asyncio.wait_for(placing.wait(), 10)
+        await asyncio.wait_for(placing.wait(), 60)
         await w.supervisor.kill_all()
         placed.set()
         await asyncio.sleep(0)
@@ -514,5 +514,5 @@ async def test_a_process_that_comes_after_the_end_was_decided_does_nothing():
 
         servers.spawn = spawn
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
-        await asyncio.wait_for(asyncio.shield(w.supervisor._units[TASK]._task), 10)
+        await asyncio.wait_for(asyncio.shield(w.supervisor._units[TASK]._task), 60)
         assert w.states(TASK) == []

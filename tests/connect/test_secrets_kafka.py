@@ -57,7 +57,7 @@ async def test_both_clients_reach_every_listener(kafka, protocol, mechanism):
         assert asking.brokers[1].port == kafka.ports[protocol]
         assert (await asking.coordinator("some-group")).version_for(MetadataRequest) >= 12
     admin = AdminClient(translate(java, "admin").config)
-    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=10).brokers)
+    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=60).brokers)
 
 
 @pytest.mark.parametrize("store", ["jks", "p12", "pem", "encrypted"])
@@ -66,7 +66,7 @@ async def test_both_clients_show_certificates_of_every_store(kafka, store):
     async with cluster(java) as asking:
         await asking.refresh([])
     admin = AdminClient(translate(java, "admin").config)
-    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=10).brokers)
+    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=60).brokers)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
@@ -93,7 +93,7 @@ async def test_tokens_from_a_file_and_ones_that_are_too_old(kafka, tmp_path):
     async with cluster(java) as asking:
         await asking.refresh([])
     admin = AdminClient(translate(java, "admin").config)
-    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=10).brokers)
+    assert await asyncio.to_thread(lambda: 1 in admin.list_topics(timeout=60).brokers)
     file.write_text(unsecured_token("ann", time.time() - 7200, 3600))
     async with cluster(java) as asking:
         with pytest.raises(AuthenticationFailed, match=r"OAUTHBEARER as file:///.*: .*invalid_token"):
@@ -107,7 +107,7 @@ async def test_a_wrong_password_is_told_at_once(kafka):
     async with cluster(java, timeout_s=30) as asking:
         with pytest.raises(AuthenticationFailed, match=r"SCRAM-SHA-256 as 'ann': Authentication failed") as e:
             await asking.refresh([])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "not the 30 s of its patience"
     assert "not-the-password" not in str(e.value)
 
 
@@ -151,13 +151,13 @@ def test_a_worker_its_group_and_its_tasks(kafka, tmp_path):
         assert sink.status == 201, sink.body
         for each in (f"{name}-in", f"{name}-out"):
             worker.wait_state(each, "RUNNING", "RUNNING", timeout_s=30)
-        wait_for(lambda: taken.exists() and taken.read_text() == given.read_text(), lambda: worker.log, 30)
+        wait_for(lambda: taken.exists() and taken.read_text() == given.read_text(), lambda: worker.log, 60)
         shown = str(worker.get("/connectors?expand=info&expand=status"))
         assert f"${{file:{secrets}:jaas}}" in shown
         time.sleep(1.5 * REAUTH_MS / 1000)  # the worker's group and its clients go on in new sessions
         with given.open("a") as more:
             more.write("one more\n")
-        wait_for(lambda: taken.read_text() == given.read_text(), lambda: worker.log, 30)
+        wait_for(lambda: taken.read_text() == given.read_text(), lambda: worker.log, 60)
         stored = "".join(topic_text(kafka, worker.topic(t)) for t in ("config", "status", "offset"))
         for text in (shown, stored, worker.log):
             assert PASSWORD not in text
@@ -184,11 +184,11 @@ def test_workers_of_a_group_hand_over_through_a_secure_cluster(kafka, tmp_path):
         second.create(f"{name}-out", connector__class="FileStreamSink", file=str(taken), topics=name)
         for each in (f"{name}-in", f"{name}-out"):
             second.wait_state(each, "RUNNING", "RUNNING", timeout_s=40)
-        wait_for(lambda: taken.exists() and taken.read_text() == "one\n", lambda: second.log, 30)
+        wait_for(lambda: taken.exists() and taken.read_text() == "one\n", lambda: second.log, 60)
         first.stop(signal.SIGKILL)
         with given.open("a") as more:
             more.write("two\n")
-        wait_for(lambda: set(taken.read_text().split()) == {"one", "two"}, lambda: second.log, 40)
+        wait_for(lambda: set(taken.read_text().split()) == {"one", "two"}, lambda: second.log, 60)
         assert second.stop() == 0
     finally:
         first.end()
@@ -201,7 +201,7 @@ def topic_text(kafka: SecureKafka, topic: str) -> str:
     consumer = Consumer(config | {"enable.partition.eof": True})
     consumer.subscribe([topic])
     found, ended, until = b"", set(), time.monotonic() + 20
-    partitions = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    partitions = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     while len(ended) < partitions and time.monotonic() < until:
         message = consumer.poll(0.5)
         if message is None:
@@ -220,7 +220,7 @@ def test_the_mirror_between_a_cluster_with_tls_and_one_without(kafka, tmp_path):
     producer = Producer({"bootstrap.servers": kafka.address})
     for n in range(500):
         producer.produce(topic, str(n).encode())
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     secure = kafka.connection("SASL_SSL", "SCRAM-SHA-256", host="127.0.0.1")
     with EmbeddedBroker(tmp_path / "data") as klamm:
         config = props(secure["bootstrap.servers"], klamm.bootstrap, topics=topic)
@@ -235,7 +235,7 @@ def test_the_dedicated_mirror_with_secrets_by_reference(kafka, tmp_path):
     producer = Producer({"bootstrap.servers": kafka.address})
     for n in range(200):
         producer.produce(topic, str(n).encode())
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     secrets = tmp_path / "secrets.properties"
     line = jaas("SCRAM-SHA-512").replace("\\", "\\\\")
     secrets.write_text(f"jaas={line}\nstore={STORE_PASSWORD}\n", encoding="utf-8")

@@ -187,7 +187,7 @@ def test_rest_headers_of_dead_letters_show_no_secret(worker, bootstrap, folder):
     name = new_name()
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(name, SECRET.encode())
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     answer = worker.create(
         name,
         connector__class=SINK,

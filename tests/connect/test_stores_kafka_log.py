@@ -210,7 +210,7 @@ async def test_stores_log_tells_of_every_write_also_of_a_producer_that_failed_fo
     producer = LogProducer({"bootstrap.servers": NO_BROKER, "message.timeout.ms": 800})
     written = producer.send("t", "k", b"1")
     producer._on_error(KafkaError(KafkaError._FATAL))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(LogError, match="cannot write to topic t"):
             await written
     await producer.close()
@@ -236,14 +236,14 @@ async def test_stores_log_waits_for_open_transactions_but_not_to_start(bootstrap
     transactional.init_transactions(10)
     transactional.begin_transaction()
     transactional.produce(topic, key="open", value=b"1")
-    assert transactional.flush(10) == 0
+    assert transactional.flush(60) == 0
     plain = Producer(client)
     plain.produce(topic, key="behind", value=b"2")
-    assert plain.flush(10) == 0
+    assert plain.flush(60) == 0
 
     seen: list[str] = []
     reader = KafkaBasedLog(topic, client, lambda key, value, ts: seen.append(key), transactions=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reader.start()
     assert seen == []
     with pytest.raises(LogError, match=r"could not be read to its end in 0\.5 s"):

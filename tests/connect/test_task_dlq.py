@@ -39,7 +39,7 @@ def bury(broker, dead, origin, count, first=0, **more):  # noqa: F811
     for n in range(first, first + count):
         headers = [("own", b"1"), *facts(origin, n, **more)]
         producer.produce(dead, b"v%d" % n, b"k%d" % n, headers=headers, timestamp=1_000 + n)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def values(broker, topic):  # noqa: F811

@@ -43,9 +43,9 @@ async def test_a_source_sends_nothing_twice(broker, how):  # noqa: F811
     async with Watched() as w:
         w.offsets = reader(broker.bootstrap, "connect-offsets")
         await w.supervisor.start_task(task_spec(name, config, worker=worker))
-        await wait_for(lambda: records(w, task) > 50, lambda: f"{w.events}", 30)
+        await wait_for(lambda: records(w, task) > 50, lambda: f"{w.events}", 60)
         await end(w, task, how)
-        await wait_for(lambda: len(read_all(broker.bootstrap, topic)) >= 400, lambda: f"{w.progress}", 30)
+        await wait_for(lambda: len(read_all(broker.bootstrap, topic)) >= 400, lambda: f"{w.progress}", 60)
         await w.supervisor.stop_task(task)
     assert [int(m.value()) for m in read_all(broker.bootstrap, topic)] == list(range(400))
 
@@ -59,9 +59,9 @@ async def test_a_sink_takes_nothing_twice(broker, tmp_path, how):  # noqa: F811
     task = TaskId(name, 0)
     async with Watched() as w:
         await w.supervisor.start_task(task_spec(name, config, kind=Kind.SINK, worker=worker))
-        await wait_for(lambda: records(w, task), lambda: f"{w.events}", 30)
+        await wait_for(lambda: records(w, task), lambda: f"{w.events}", 60)
         await end(w, task, how)
         # The file is flushed with the commit, which is at the end.
-        await wait_for(lambda: (p := w.supervisor.progress(task)) and p.lag == 0, lambda: f"{w.progress}", 30)
+        await wait_for(lambda: (p := w.supervisor.progress(task)) and p.lag == 0, lambda: f"{w.progress}", 60)
         await w.supervisor.stop_task(task)
     assert [int(v) for *_, v in sink_lines(out)] == list(range(5_000))

@@ -37,7 +37,7 @@ def fill(broker, topic, first, last, partitions):  # noqa: F811
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(first, last):
         producer.produce(topic, b'{"n": %d}' % n, partition=n % partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def spec(broker, name, topic, path, number=0):  # noqa: F811
@@ -87,7 +87,7 @@ def test_offsets_that_rest_changes_are_those_of_the_database(bootstrap, tmp_path
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(5):
         producer.produce(topic, b'{"n": %d}' % n)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     worker = WorkerProcess(worker_properties(bootstrap, new_name("eo")), tmp_path)
     try:
         worker.wait_ready()

@@ -44,7 +44,7 @@ class TestClock:
         context = MemorySourceContext({}, stopping=fake_clock.event())
         began = time.monotonic()
         assert not context.stopping.wait(3600)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 60
         assert fake_clock.monotonic() == 3600
         context.stopping.set()
         assert context.stopping.wait(3600)

@@ -132,7 +132,7 @@ def test_what_a_filter_drops_is_done_with(
 
     size = (tmp_path / "in.txt").stat().st_size
     wait_for(lambda: position() == size, lambda: f"{position()} of {size}\n{worker.log}")
-    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
     assert f"{name}-none" not in topics
 
 

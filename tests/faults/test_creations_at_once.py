@@ -15,14 +15,14 @@ def test_creations_that_go_on_side_by_side(tmp_path):
     with EmbeddedBroker(tmp_path / "data", config=config) as broker:
         clients = [AdminClient({"bootstrap.servers": broker.bootstrap}) for _ in range(4)]
         for client in clients:
-            client.list_topics(timeout=10)
+            client.list_topics(timeout=60)
         names = [new_name() for _ in clients]
         asked = [
             c.create_topics([NewTopic(n, PARTITIONS, 1)])[n] for c, n in zip(clients, names, strict=True)
         ]
         for future in asked:
-            future.result(20)
-        found = clients[0].list_topics(timeout=10).topics
+            future.result(60)
+        found = clients[0].list_topics(timeout=60).topics
         assert [len(found[name].partitions) for name in names] == [PARTITIONS] * 4
         counts = [
             sum(path.name.rpartition("-")[0] in names for path in (tmp_path / directory).iterdir())

@@ -45,7 +45,7 @@ def test_what_is_stored_is_answered(tmp_path, durability):
                     answered += 1
             except ConnectionError:
                 pass
-        wait_until(lambda: not broker.running, "its end", timeout_s=20)
+        wait_until(lambda: not broker.running, "its end", timeout_s=60)
         broker.kill()  # it is gone: only its pipes are closed
         broker.start()
         assert read_log(broker.port, topic, 0).end == answered

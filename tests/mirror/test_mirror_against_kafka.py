@@ -70,7 +70,7 @@ def run_until(connector_type, props: dict[str, str], done: Callable[[MemoryDrive
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        wait_until(lambda: errors or done(context), "the task's work", timeout_s=15)
+        wait_until(lambda: errors or done(context), "the task's work", timeout_s=60)
     finally:
         context.stop()
         thread.join(15)

@@ -53,7 +53,7 @@ def test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles(s
         assert 0 < moved <= len(read_at_a)
         read_at_b = read_as(target.bootstrap, group, remote, lambda v: v[-1:] == ["a-999"])
         assert set(read_at_a) | set(read_at_b) == set(names("a", 1000))
-        wait_until(lambda: running(path) == 12, "all connectors and tasks of both flows", timeout_s=15)
+        wait_until(lambda: running(path) == 12, "all connectors and tasks of both flows", timeout_s=60)
         assert server.stop() == 0
     for bootstrap in (source.bootstrap, target.bootstrap):
         circles = [t for t in topics(bootstrap) if f"{a}.{b}." in t or f"{b}.{a}." in t]

@@ -70,7 +70,7 @@ def test_topics_are_made_with_their_partitions_and_settings_and_grow(source, tar
         assert len(remote.partitions) == 3
         assert setting(admin, f"A.{topic}", "retention.ms") == "12345000"
         ours = AdminClient({"bootstrap.servers": source.bootstrap})
-        ours.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
+        ours.create_partitions([NewPartitions(topic, 5)])[topic].result(60)
         wait_until(lambda: mirror.context.reconfigurations, "new tasks are asked for")
         assert len(admin.list_topics(f"A.{topic}", timeout=10).topics[f"A.{topic}"].partitions) == 5
         change(ours, topic, "retention.ms", "777000")
@@ -79,7 +79,7 @@ def test_topics_are_made_with_their_partitions_and_settings_and_grow(source, tar
 
 def setting(admin: AdminClient, topic: str, name: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    return admin.describe_configs([resource])[resource].result(10)[name].value
+    return admin.describe_configs([resource])[resource].result(60)[name].value
 
 
 def change(admin: AdminClient, topic: str, name: str, value: str) -> None:
@@ -87,7 +87,7 @@ def change(admin: AdminClient, topic: str, name: str, value: str) -> None:
 
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_offset_syncs_are_written_at_the_source(source, target):
@@ -130,7 +130,7 @@ def test_what_the_source_deleted_is_counted_and_logged(source, target, caplog):
     produce(source.bootstrap, topic, sent[200:])
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
     for done in admin.delete_records([TopicPartition(topic, 0, 200)]).values():
-        done.result(10)
+        done.result(60)
     partition = {"cluster": "A", "topic": topic, "partition": 0}
     mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic))
     mirror.start([[(partition, {"offset": 49})]])
@@ -148,8 +148,8 @@ def test_a_topic_that_was_made_anew_stops_and_says_so(source, target):
     with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
         mirror.until(lambda: mirror.records == 100, "copied")
         admin = AdminClient({"bootstrap.servers": source.bootstrap})
-        admin.delete_topics([topic])[topic].result(10)
-        wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "deleted")
+        admin.delete_topics([topic])[topic].result(60)
+        wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "deleted")
         new_topic(source, name=topic)
         produce(source.bootstrap, topic, rows(150, "new"))
         mirror.until(lambda: mirror.details().get("stopped"), "stopped")
@@ -168,8 +168,8 @@ def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
         mirror.contexts[0].stop()
         wait_until(lambda: mirror.commits, "committed")
         admin = AdminClient({"bootstrap.servers": source.bootstrap})
-        admin.delete_topics([topic])[topic].result(10)
-        wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "deleted")
+        admin.delete_topics([topic])[topic].result(60)
+        wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "deleted")
         new_topic(source, name=topic)
         produce(source.bootstrap, topic, rows(150, "new"))
         last = mirror.commits[-1]
@@ -246,7 +246,7 @@ def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, ta
     with Running(config) as mirror:
         mirror.until(lambda: mirror.records == 200, "copied")
         remote, admin = f"A.{topic}", AdminClient({"bootstrap.servers": target.bootstrap})
-        admin.delete_topics([remote])[remote].result(10)
+        admin.delete_topics([remote])[remote].result(60)
         produce(source.bootstrap, topic, second)
         mirror.until(lambda: mirror.records == 400, "what came while it was away")
         produce(source.bootstrap, topic, third)

@@ -34,7 +34,7 @@ def make(bootstrap: str, **config: str) -> str:
     topic = new_name()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {k.replace("_", "."): v for k, v in config.items()}
-    admin.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(60)
     return topic
 
 
@@ -62,7 +62,7 @@ def test_transactions_arrive_as_their_isolation_says(kafka, klamm, isolation):
         producer.begin_transaction()
         for n in range(50):
             producer.produce(topic, f"{i}-{n}")
-        producer.flush(20)
+        producer.flush(60)
         if i % 3 == 1:
             producer.abort_transaction(20)
         else:

@@ -46,7 +46,7 @@ class Side:
     def ask(self, case: Callable[[Side], Sequence[Request]]) -> dict[str, Any]:
         """The answers to a case, flat. A connection that the broker closes is an answer too."""
         found: dict[str, Any] = {}
-        with RawClient(self.port, timeout_s=20) as client:
+        with RawClient(self.port, timeout_s=60) as client:
             answers: list[Any] = []
             producers: dict[int, str] = {}
             for n, asked in enumerate(case(self)):

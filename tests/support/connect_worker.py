@@ -70,7 +70,7 @@ class WorkerProcess:
     def log(self) -> str:
         return self._log_path.read_text(errors="replace")
 
-    def wait_ready(self, timeout_s: float = 30) -> WorkerProcess:
+    def wait_ready(self, timeout_s: float = 60) -> WorkerProcess:
         """Wait for the ready line."""
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -124,7 +124,7 @@ class WorkerProcess:
             return []
         return [answer.json["connector"]["state"], *(t["state"] for t in answer.json["tasks"])]
 
-    def wait_state(self, name: str, *states: str, timeout_s: float = 20) -> None:
+    def wait_state(self, name: str, *states: str, timeout_s: float = 60) -> None:
         wait_for(
             lambda: self.state(name) == list(states), lambda: f"{self.state(name)}\n{self.log}", timeout_s
         )
@@ -134,7 +134,7 @@ class WorkerProcess:
         given = {key.replace("__", "."): value for key, value in config.items()}
         return self.request("POST", "/connectors", {"name": name, "config": given})
 
-    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60) -> int:
         """Send a signal and wait for the end; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -153,7 +153,7 @@ class WorkerProcess:
         """Whatever state it is in: gone afterwards."""
         self.stop(signal.SIGKILL)
 
-    def wait_exit(self, timeout_s: float = 20) -> int:
+    def wait_exit(self, timeout_s: float = 60) -> int:
         """Wait for a worker that ends by itself."""
         try:
             return self.process.wait(timeout_s)
@@ -182,7 +182,7 @@ class Response:
         return self.json["message"]
 
 
-def wait_for(condition: Any, say: Any = lambda: "", timeout_s: float = 20) -> None:
+def wait_for(condition: Any, say: Any = lambda: "", timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, say()

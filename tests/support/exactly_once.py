@@ -64,7 +64,7 @@ def committed_values(
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
         left = set(partitions)
         values: list[bytes] = []

@@ -32,7 +32,7 @@ class HandChildren:
     async def stop(self) -> None:
         pass
 
-    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
+    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 60) -> Any:
         if method == "alter_offsets":
             return True
         if method == "validate":

@@ -75,7 +75,7 @@ class KafkaTools:
         self._work = work
         self._jvm: subprocess.Popen[bytes] | None = None
 
-    def run(self, tool: str, *args: str, stdin: str = "", timeout_s: float = 40) -> ToolResult:
+    def run(self, tool: str, *args: str, stdin: str = "", timeout_s: float = 60) -> ToolResult:
         """Run a tool by its script's name (`kafka-topics`). Does not judge the exit code: see `ToolResult.ok`."""
         if self._jvm is None or self._jvm.poll() is not None:
             self._jvm = self._start()

@@ -62,7 +62,7 @@ class Server:
             raise AssertionError(f"not ready, exit code {self.process.returncode}: {''.join(self.errors)}")
         return dict(word.split("=", 1) for word in line.split()[1:])
 
-    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 40) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60) -> int:
         """Send the signal and wait for the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -80,7 +80,7 @@ class Server:
         self.stop()
 
 
-def gone(pid: int, timeout_s: float = 30) -> bool:
+def gone(pid: int, timeout_s: float = 60) -> bool:
     """Whether the process ended within the time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -37,7 +37,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
     for value in values:
         producer.produce(topic, value.encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def read_all(
@@ -98,4 +98,4 @@ def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics)

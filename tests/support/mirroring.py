@@ -76,7 +76,7 @@ class Running:
     def details(self) -> dict[str, Any]:
         return self.contexts[0].said[-1]["details"] if self.contexts[0].said else {}
 
-    def until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert not self.errors, self.errors
@@ -108,10 +108,10 @@ def produce(bootstrap: str, topic: str, rows: list[Row], *, partition: int = 0, 
     for key, value, headers, timestamp in rows:
         producer.produce(topic, value, key, partition, headers=headers or None, timestamp=timestamp)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
-def read(bootstrap: str, topic: str, count: int, *, partition: int = 0, seconds: float = 20) -> list[Row]:
+def read(bootstrap: str, topic: str, count: int, *, partition: int = 0, seconds: float = 60) -> list[Row]:
     """The first `count` rows of a partition (fewer after `seconds`)."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,

@@ -18,7 +18,7 @@ from klamm_broker.wire.struct import Message
 class RawClient:
     """One connection. `send` and `receive` are separate, so that requests can be pipelined, cut and reordered."""
 
-    def __init__(self, port: int, *, timeout_s: float = 10, receive_buffer: int | None = None) -> None:
+    def __init__(self, port: int, *, timeout_s: float = 60, receive_buffer: int | None = None) -> None:
         self.sock = socket.socket()
         if receive_buffer is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

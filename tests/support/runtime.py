@@ -114,18 +114,18 @@ class Watched:
         name, task = target if isinstance(target, TaskId) else (target, None)
         return [e for e in self.events if (e.connector, e.task) == (name, task)][-1]
 
-    async def wait_states(self, target: TaskId | str, *states: State, timeout_s: float = 15) -> None:
+    async def wait_states(self, target: TaskId | str, *states: State, timeout_s: float = 60) -> None:
         await wait_for(
             lambda: self.states(target) == list(states), lambda: f"{target}: {self.events}", timeout_s
         )
 
-    async def wait_state(self, target: TaskId | str, state: State, timeout_s: float = 15) -> None:
+    async def wait_state(self, target: TaskId | str, state: State, timeout_s: float = 60) -> None:
         await wait_for(
             lambda: self.states(target)[-1:] == [state], lambda: f"{target}: {self.events}", timeout_s
         )
 
 
-async def wait_for(condition: Callable[[], Any], say: Callable[[], str], timeout_s: float = 15) -> Any:
+async def wait_for(condition: Callable[[], Any], say: Callable[[], str], timeout_s: float = 60) -> Any:
     """The first true value of `condition()`."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

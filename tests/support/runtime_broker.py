@@ -19,13 +19,13 @@ def read_all(bootstrap, topic):
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         places = [TopicPartition(topic, p, 0) for p in partitions]
-        ends = {p.partition: consumer.get_watermark_offsets(p, timeout=10)[1] for p in places}
+        ends = {p.partition: consumer.get_watermark_offsets(p, timeout=60)[1] for p in places}
         left = {p for p, end in ends.items() if end}
         consumer.assign([p for p in places if p.partition in left])
         found = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while left:
             assert time.monotonic() < deadline, f"{topic}: {left} of {ends}"
             for message in consumer.consume(10_000, 0.1):
@@ -63,4 +63,4 @@ def fill(bootstrap, topic, values, partitions=1):
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for n, value in enumerate(values):
         producer.produce(topic, value, partition=n % partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0

@@ -231,7 +231,7 @@ class CountingDriver(DriverTask):
             count = min(self.batch, self.limit - self.n) if self.limit else self.batch
             for i in range(self.n, self.n + count):
                 self.producer.produce(self.props["topic"], str(i))
-            assert self.producer.flush(20) == 0
+            assert self.producer.flush(60) == 0
             self.n += count
             self.context.commit([(self.partition, {"n": self.n})])
             self.context.progress(self.n - began, details={"at": self.n})

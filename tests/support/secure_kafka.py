@@ -104,7 +104,7 @@ class SecureKafka(KafkaBroker):
             credential = ScramCredentialInfo(mechanism, 4096)
             wanted = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
             for future in admin.alter_user_scram_credentials([wanted]).values():
-                future.result(30)
+                future.result(60)
 
     def connection(
         self, protocol: str, mechanism: str = "SCRAM-SHA-512", *, host: str = "localhost", store: str = "jks"

@@ -42,7 +42,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> N
         producer.produce(topic, data, str(i).encode(), **more)
         if i % 1000 == 0:
             producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:

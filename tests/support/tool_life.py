@@ -15,7 +15,7 @@ from support.broker import wait_until
 def living(address: str, topic: str) -> Iterator[None]:
     """Until the end: groups `static`, `plain`, `modern` read the topic; `tx-0` is open on partition 0, `tx-1` committed."""
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     producers = [_transaction(address, topic, i) for i in range(2)]
     producers[1].commit_transaction(30)
     members = [
@@ -67,7 +67,7 @@ def _transaction(address: str, topic: str, number: int) -> Producer:
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"value", partition=number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return producer
 
 
@@ -89,4 +89,4 @@ def _commit(members: list[Consumer], topic: str) -> None:
                 return False
             return True
 
-        wait_until(done, "an offset is committed", timeout_s=30)
+        wait_until(done, "an offset is committed", timeout_s=60)

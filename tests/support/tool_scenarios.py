@@ -353,7 +353,7 @@ def write_records(address: str) -> None:
     for topic, partition, count in (("t1", 0, 2), ("t1", 1, 2), ("t1", 2, 1), (LONG, 1, 3)):
         for i in range(count):
             producer.produce(topic, f"v{i}", f"k{i}", partition, timestamp=BASE_MS + i * 1000)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     for group, offsets in (
         ("g1", [TopicPartition("t1", 0, 2), TopicPartition("t1", 1, 1, leader_epoch=0)]),
         ("my group", [TopicPartition(LONG, 1, 0)]),

@@ -30,8 +30,8 @@ class Churn:
         for _ in range(rounds):
             await self.rng.choice(kinds)()
             if self.rng.random() < 0.5:
-                await self.group.until(timeout_s=20)
-        await self.group.until(timeout_s=20)
+                await self.group.until(timeout_s=60)
+        await self.group.until(timeout_s=60)
         assert self.group.arena.clashes == []
 
     async def join(self) -> None:

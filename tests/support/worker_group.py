@@ -210,7 +210,7 @@ class Group:
             not m.membership.rebalancing and m.membership._rejoin is None for m in self.members.values()
         )
 
-    async def until(self, condition: Callable[[], bool] | None = None, timeout_s: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool] | None = None, timeout_s: float = 60) -> None:
         """Until the condition holds, by default `settled`."""
         wanted = condition or self.settled
         try:

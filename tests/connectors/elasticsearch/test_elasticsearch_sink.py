@@ -101,7 +101,7 @@ def produce(producer: Producer, topic: str, model: Model, numbers: range, seed: 
         else:
             model[key] = {"n": n, "text": f"é {n}"}
             producer.produce(topic, key=key, value=json.dumps(model[key]))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def test_a_topic_becomes_an_index(worker: WorkerProcess, elasticsearch_server: ElasticsearchServer) -> None:
@@ -118,11 +118,11 @@ def test_a_topic_becomes_an_index(worker: WorkerProcess, elasticsearch_server: E
         errors__deadletterqueue__topic__replication__factor="1",
         errors__deadletterqueue__context__headers__enable="true",
     )
-    wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 40)
+    wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 60)
     producer.produce(topic, key="bad", value=b'{"n": "not a number"}')
     producer.produce(topic, key="worse", value=b"[1, 2]")
     produce(producer, topic, model, range(3000, 3500), 2)
-    wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 40)
+    wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 60)
     assert worker.state(topic) == ["RUNNING", "RUNNING"]
     letters = {m.key(): dict(m.headers() or []) for m in read(worker, dead, 2)}
     message = "__connect.errors.exception.message"
@@ -444,7 +444,7 @@ def test_nothing_is_lost_when_server_and_task_are_killed(worker: WorkerProcess) 
         producer, model = topic_of(worker, topic), {}
         produce(producer, topic, model, range(2000), 1)
         sink(worker, server, topic)
-        wait_for(lambda: len(documents(server, topic)) > 10, lambda: worker.log, 40)
+        wait_for(lambda: len(documents(server, topic)) > 10, lambda: worker.log, 60)
         more = threading.Thread(
             target=lambda: [
                 (produce(producer, topic, model, range(n, n + 1000), n), time.sleep(0.3))

@@ -51,7 +51,7 @@ class Source:
         self.task.initialize(self.context)
         self.task.start(self.props)
 
-    def read(self, count, timeout_s=20):
+    def read(self, count, timeout_s=60):
         found, end = [], time.monotonic() + timeout_s
         while len(found) < count:
             assert time.monotonic() < end, f"{len(found)} of {count} records"
@@ -350,7 +350,7 @@ def test_records_before_a_failure_are_given_out_and_not_skipped(source, connect,
         cursor.execute("INSERT INTO u VALUES (2, NULL)")
         cursor.execute("INSERT INTO t VALUES (3)")
     connect.commit()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while reader.waiting < 8:  # GTID, three times a table and its rows, XID: all in one batch
         assert time.monotonic() < deadline
         time.sleep(0.02)

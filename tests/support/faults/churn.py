@@ -35,7 +35,7 @@ class TopicLoad(Load):
                         self._change(topic, partitions, future, created=False)
                 self.rest(0.15)
         finally:
-            producer.flush(5)
+            producer.flush(60)
             pending.give_up()
 
     def _write(self, producer: Producer, pending: Pending, topic: str, partitions: int) -> None:
@@ -51,7 +51,7 @@ class TopicLoad(Load):
 
     def _change(self, topic: str, partitions: int, future, *, created: bool) -> bool:
         try:
-            future.result(10)
+            future.result(60)
         except (KafkaException, TimeoutError):
             outcome = Outcome.UNKNOWN
         else:

@@ -39,7 +39,7 @@ def offset_of(client: RawClient, topic: str, partition: int, which: int, *, comm
 
 def read_log(port: int, topic: str, partition: int, *, compacted: bool = False) -> Log:
     """The whole partition. Checks every CRC. Raises AssertionError when it cannot be read to its end."""
-    with RawClient(port, timeout_s=30) as client:
+    with RawClient(port, timeout_s=60) as client:
         start = offset_of(client, topic, partition, EARLIEST)
         end = offset_of(client, topic, partition, LATEST)
         stable = offset_of(client, topic, partition, LATEST, committed=True)
@@ -94,7 +94,7 @@ def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
         position += header.size
 
 
-def wait_for_markers(port: int, places: list[tuple[str, int]], timeout_s: float = 30) -> None:
+def wait_for_markers(port: int, places: list[tuple[str, int]], timeout_s: float = 60) -> None:
     """Until every transaction's markers are written. A marker may come after its producer was answered.
 
     Does not judge: the checker does.

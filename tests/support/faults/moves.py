@@ -34,7 +34,7 @@ class MoveLoad(Load):
             place = AlterReplicaLogDirTopic(name=topic, partitions=[partition])
             directory = AlterReplicaLogDir(path=self.chance.choice(self.directories), topics=[place])
             try:
-                with RawClient(self.port, timeout_s=5) as client:
+                with RawClient(self.port, timeout_s=60) as client:
                     answer = client.request(AlterReplicaLogDirsRequest(dirs=[directory]), 2)
             except OSError as e:
                 self.last_error = str(e)

@@ -121,7 +121,7 @@ class Round:
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
         wanted = [NewTopic(t, PARTITIONS, 1, config=KEYED_CONFIG if t == "keyed" else {}) for t in TOPICS]
         for future in admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(60)
 
     def _make_loads(self) -> None:
         common = self.recorder, self.server.bootstrap, self.seed
@@ -318,7 +318,7 @@ class Round:
         """The logs as they are after one more start. What they were before it is compared as a reader's view."""
         history = self.recorder.history
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
-        history.topics = {t.topic: len(t.partitions) for t in admin.list_topics(timeout=30).topics.values()}
+        history.topics = {t.topic: len(t.partitions) for t in admin.list_topics(timeout=60).topics.values()}
         places = [
             (t, p) for t, count in history.topics.items() for p in range(count) if not t.startswith("__")
         ]
