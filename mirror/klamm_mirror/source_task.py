@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from klamm_mirror.config import client_security, client_settings
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
@@ -25,8 +25,6 @@ from klamm_mirror.source import (
 from klamm_plugins.connector import DriverTask
 
 log = logging.getLogger(__name__)
-
-_TASK: Final = "task.index"
 
 
 class MirrorSourceTask(DriverTask):

@@ -70,17 +70,21 @@ class _Paths:
         return path
 
 
-class FileConfigProvider(ConfigProvider):
-    """`${file:/etc/secrets.properties:password}`: a key of a properties file."""
-
-    kafka_name = _KAFKA + "FileConfigProvider"
-    alias = "file"
+class _PathConfigProvider(ConfigProvider):
+    """Reads files, within `allowed.paths`."""
 
     def __init__(self) -> None:
         self._paths = _Paths({})
 
     def configure(self, params: Mapping[str, str]) -> None:
         self._paths = _Paths(params)
+
+
+class FileConfigProvider(_PathConfigProvider):
+    """`${file:/etc/secrets.properties:password}`: a key of a properties file."""
+
+    kafka_name = _KAFKA + "FileConfigProvider"
+    alias = "file"
 
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
         if not path:
@@ -92,17 +96,11 @@ class FileConfigProvider(ConfigProvider):
         return ConfigData({k: v for k, v in found.items() if keys is None or k in keys})
 
 
-class DirectoryConfigProvider(ConfigProvider):
+class DirectoryConfigProvider(_PathConfigProvider):
     """`${dir:/run/secrets:password}`: a file of a directory, whole (Docker's and Kubernetes' secrets)."""
 
     kafka_name = _KAFKA + "DirectoryConfigProvider"
     alias = "dir"
-
-    def __init__(self) -> None:
-        self._paths = _Paths({})
-
-    def configure(self, params: Mapping[str, str]) -> None:
-        self._paths = _Paths(params)
 
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
         if not path:

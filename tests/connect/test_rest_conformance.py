@@ -34,7 +34,6 @@ class Different(NamedTuple):
 BAD_BODY = "Kafka answers 500 with Java's parser message to a body that it cannot use"
 SLASH = "Jetty refuses %2F, so Kafka's users cannot reach a connector with a slash in its name"
 PLUGINS = "our plugins are others: no MirrorMaker connectors, but converters of Confluent's"
-JSON_KEYS = "our JSON converter says itself which keys it takes"
 LOGGERS = "loggers are Python's"
 STDIN = "our file connectors need a file: a task in a process of its own has no standard input"
 SECRETS = "values are left out: without its class nobody knows which of them are secrets"

@@ -148,14 +148,6 @@ class Connection:
             self._fail(error)
             raise error from None
 
-    async def send_only(self, message: Message, version: int | None = None) -> None:
-        """Send a request that gets no answer (Produce with acks=0)."""
-        if version is None:
-            version = self.version_for(type(message))
-        await self._keep_session()
-        self._write(message, version)
-        await self._writer.drain()
-
     async def close(self) -> None:
         self._fail(ConnectionLost("the connection was closed here"))
         self._receiver.cancel()

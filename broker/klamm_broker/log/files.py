@@ -91,12 +91,6 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def sync_file(path: Path) -> None:
-    """Make a file's content durable."""
-    file = OpenFile(path, os.O_RDONLY)
-    os.fsync(file.fd)
-
-
 def write_atomically(path: Path, data: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
     """Replace a file's content. With `sync` it is on the disk when this returns. `mode` is for who may read it.
 

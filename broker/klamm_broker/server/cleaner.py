@@ -60,10 +60,6 @@ class LogCleaner:
         self._task: asyncio.Task[None] | None = None
         self._retries: dict[TopicPartition, tuple[int, float]] = {}  # failures, not before (monotonic)
 
-    @property
-    def process_id(self) -> int | None:
-        return self._process.pid
-
     def start(self) -> None:
         """Begin, unless log.cleaner.enable=false."""
         self._points = CleanPoints(self._broker.config.log_dirs)

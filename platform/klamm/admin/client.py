@@ -17,7 +17,7 @@ from klamm_broker.client import ClientError, Cluster, Connection, ConnectionLost
 from klamm_broker.wire.api_keys import ApiKey
 from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from klamm_broker.wire.messages.metadata import MetadataResponse
 from klamm_broker.wire.struct import Message
 
 GROUP: Final = 0
@@ -143,14 +143,6 @@ class Admin:
         """Metadata of these topics (None: all). What does not exist carries its error code; nothing is created."""
         await self._cluster.any_broker()
         answer: MetadataResponse = await self._cluster.refresh(topics)
-        return answer
-
-    async def metadata_of_ids(self, ids: Collection[bytes]) -> MetadataResponse:
-        """Metadata of topics by their ids."""
-        asked = [MetadataRequestTopic(topic_id=i, name=None) for i in ids]
-        answer: MetadataResponse = await self.ask(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        )
         return answer
 
     # ---- partitions' leaders

@@ -27,7 +27,3 @@ class NotInstalled(EnvironmentFailure):
 
 class NoPlugins(EnvironmentFailure):
     """The package was installed and has no entry point in the group `klamm`."""
-
-
-class InUse(EnvironmentFailure):
-    """A package that somebody relies on is not removed."""

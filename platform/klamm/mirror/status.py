@@ -14,7 +14,6 @@ from klamm_base.errors import KlammError
 from klamm_mirror.mm2_config import Flow
 
 PATIENCE_S: Final = 5.0
-COLUMNS: Final = ("flow", "connector", "task", "state", "worker", "trace")
 
 
 def rows(flow: Flow) -> list[dict[str, Any]]:

@@ -31,12 +31,6 @@ class Running:
         self.worker.create(self.name, self.config | given)
         self.worker.wait_running(self.name)
 
-    def restart_worker(self) -> None:
-        """Kill the worker and start it again; returns when the connector runs."""
-        self.worker.kill()
-        self.worker.start()
-        self.worker.wait_running(self.name)
-
     def halt(self) -> None:
         self.worker.halt(self.name)
 

@@ -26,9 +26,10 @@ from klamm_plugins.converters.avro_names import (
     Avro,
 )
 from klamm_plugins.converters.avro_write import bare
+from klamm_plugins.converters.registry_defaults import set_default
 from klamm_plugins.errors import DataError
 from klamm_plugins.logical import DECIMAL, from_primitive, is_logical
-from klamm_plugins.schema import STRING, Schema, SchemaBuilder, Struct, Type, validate_value
+from klamm_plugins.schema import STRING, Schema, SchemaBuilder, Struct, Type
 
 _TYPES: Final = {
     "int": Type.INT32,
@@ -136,7 +137,7 @@ class AvroReader:
         if given is not None:
             if default is not None and "connect.default" not in avro and self._meta:
                 builder.parameter(FIELD_DEFAULT, "true")
-            _set_default(builder, given, avro)
+            set_default(builder, given, _default)
         schema = builder.build()
         if is_logical(schema):
             return schema, lambda value: from_primitive(schema, _unnamed(value))
@@ -329,17 +330,6 @@ def _is_entry(avro: Mapping[str, Any], namespace: str | None) -> bool:
         avro.get("connect.internal.type") == MAP_ENTRY
         or _full_name(avro, namespace) == f"{NAMESPACE}.{MAP_ENTRY}"
     )
-
-
-def _set_default(builder: SchemaBuilder, given: Any, avro: dict[str, Any]) -> None:
-    """A default that does not fit is left out, as Confluent's converter does."""
-    schema = builder.build()
-    try:
-        value = _default(schema, given)
-        validate_value(schema, value, "default")
-    except (DataError, TypeError, ValueError, KeyError, AttributeError):
-        return
-    builder.default(value)
 
 
 def _default(schema: Schema, given: Any) -> Any:

@@ -6,9 +6,10 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
+from klamm_plugins.converters.registry_defaults import set_default
 from klamm_plugins.errors import DataError
 from klamm_plugins.logical import from_primitive, is_decimal, to_primitive
-from klamm_plugins.schema import Field, Schema, SchemaBuilder, Struct, Type, validate_value
+from klamm_plugins.schema import Field, Schema, SchemaBuilder, Struct, Type
 
 ONE_OF: Final = "io.confluent.connect.json.OneOf"
 ENUM: Final = "io.confluent.connect.json.Enum"
@@ -174,7 +175,8 @@ class SchemaReader:
         _decorate(builder, given, version)
         if optional:
             builder.optional()
-        _set_default(builder, given.get("default"))
+        if given.get("default") is not None:
+            set_default(builder, given["default"], _default)
         return builder.build()
 
     def _target(self, ref: str) -> Any:
@@ -246,19 +248,6 @@ def _decorate(builder: SchemaBuilder, given: Json, version: int | None) -> None:
         builder.version(int(found))
     for name, value in (given.get("connect.parameters") or {}).items():
         builder.parameter(name, str(value))
-
-
-def _set_default(builder: SchemaBuilder, given: Any) -> None:
-    """A default that does not fit is left out, as Confluent's converter does."""
-    if given is None:
-        return
-    schema = builder.build()
-    try:
-        value = _default(schema, given)
-        validate_value(schema, value, "default")
-    except (DataError, TypeError, ValueError, KeyError, AttributeError):
-        return
-    builder.default(value)
 
 
 def _default(schema: Schema, given: Any) -> Any:

@@ -31,10 +31,6 @@ _TIMEOUT_S: Final = 10.0
 _ANSWER_MAX: Final = 16 << 20
 _DEPTH_MAX: Final = 20  # references of references: more is a circle
 
-SUBJECT_NOT_FOUND: Final = 40401
-VERSION_NOT_FOUND: Final = 40402
-SCHEMA_NOT_FOUND: Final = 40403
-
 
 class RegistryError(DataError):
     """The registry refused; `code` is its own (40401: there is no such subject), or the status."""
