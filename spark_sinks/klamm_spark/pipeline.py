@@ -9,30 +9,56 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
+from klamm_spark.sections import Section, as_text, dotted, is_name, is_regex, matches, one_of
 
 INPUT_VIEW: Final = "input"
 VALUE_FORMATS: Final = ("bytes", "string", "json")
+INFER: Final = "infer"
+"""In place of a schema: the schema is found from what arrives, and kept beside the checkpoint."""
+CONNECTORS: Final = ("klamm", "spark")
+READS: Final = ("stream", "batch")
+VIAS: Final = ("stream", "batch")
+BATCH_ONLY: Final = frozenset({"jdbc"})
+"""Formats of Spark's that streams cannot be written to; batch by batch they can."""
 MODES: Final = ("append", "update", "complete")
 OUR_FORMATS: Final = {"klamm": "klamm", "elasticsearch": "klamm-elasticsearch", "sql": "klamm-sql"}
 """Writers of ours by their name in a config, and the name of their Spark data source."""
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_TRIGGER: Final = re.compile(r"\d+\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)")
+AVAILABLE_NOW: Final = "available_now"
+_TIME: Final = r"\d+\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)"
+REAL_TIME: Final = re.compile(rf"(?i:real[-_ ]?time)\s+(?P<interval>{_TIME})")
+_TRIGGER: Final = re.compile(rf"{AVAILABLE_NOW}|{_TIME}|{REAL_TIME.pattern}")
+_INTERVAL: Final = re.compile(_TIME)
 _DELAY: Final = re.compile(r"\d+\s*(milliseconds?|seconds?|minutes?|hours?|days?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The topics and how their values become columns."""
+class Poll:
+    """Batch reads of a source: how often, and which rows are new.
 
-    bootstrap_servers: str
+    Without an interval the source is read once. Without a column every read takes everything; with one, the rows whose
+    column is above the highest value that was read, and (`delay`, for timestamps) older than this, because a transaction
+    that commits late brings rows that look old.
+    """
+
+    interval: str | None = None
+    column: str | None = None
+    start: str | None = None
+    delay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a job reads: topics and how their values become columns, or (`format`) any source of Spark's."""
+
+    bootstrap_servers: str = ""
     topics: tuple[str, ...] = ()
     topics_regex: str | None = None
     starting_offsets: str = "latest"
@@ -44,6 +70,15 @@ class Source:
     watermark_column: str | None = None
     watermark_delay: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connector: str = "klamm"
+    drift: bool = True
+    format: str | None = None
+    read: str = "stream"
+    poll: Poll = Poll()
+
+    @property
+    def infers(self) -> bool:
+        return self.schema is not None and self.schema.strip().lower() == INFER
 
     def reader_options(self) -> dict[str, str]:
         """Options of `format("klamm")`."""
@@ -86,10 +121,25 @@ class Output:
     trigger: str | None = None
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    via: str | None = None
+    """`stream` or `batch` (foreachBatch); None: what format and mode need."""
 
     @property
     def spark_format(self) -> str:
         return OUR_FORMATS.get(self.format, self.format)
+
+    @property
+    def by_batches(self) -> bool:
+        """Spark streams into Python data sources in append mode only, and into some formats never."""
+        if self.via is not None:
+            return self.via == "batch"
+        return self.format in BATCH_ONLY or (self.format in OUR_FORMATS and self.mode != "append")
+
+    @property
+    def real_time(self) -> str | None:
+        """The interval between checkpoints of real-time mode; None for another trigger."""
+        found = REAL_TIME.fullmatch((self.trigger or "").strip())
+        return found["interval"] if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +153,10 @@ class Job:
     spark: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
     available_now: bool = False
+    accept_changes: bool = False
+    """Start although the query does not fit what its checkpoint was written by."""
+    position: str | None = None
+    """Where batch reads begin, as JSON, when somebody else keeps it; None: it is kept beside the checkpoint."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -125,15 +179,16 @@ def load(path: Path) -> Job:
 
 def job_from_toml(data: Mapping[str, Any]) -> Job:
     """The job of a parsed TOML document. Raises ConfigError, naming section and key."""
-    top = _Section("", data)
+    top = Section("", data)
     job, source = top.section("job", required=True), top.section("source", required=True)
     query, spark = top.section("query"), top.section("spark")
     outputs = tuple(_output(s) for s in top.sections("outputs"))
     top.done()
     answer = Job(
-        name=job.text("name", required=True, check=_is_name),
+        name=job.text("name", required=True, check=is_name),
         checkpoint=job.text("checkpoint", required=True),
         master=job.text("master", "local[*]"),
+        accept_changes=job.flag("accept_changes", default=False),
         source=_source(source),
         query=Query(query.text_or_none("sql"), query.text_or_none("function"), query.strings("views")),
         outputs=outputs,
@@ -149,6 +204,7 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
     """The inverse of `Job.to_json`."""
     source = dict(data["source"])
     source["topics"] = tuple(source["topics"])
+    source["poll"] = Poll(**source["poll"])
     outputs = tuple(Output(**{**o, "partition_by": tuple(o["partition_by"])}) for o in data["outputs"])
     rest = {k: v for k, v in data.items() if k not in {"source", "query", "outputs", "python_path"}}
     return Job(
@@ -162,16 +218,8 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
 
 def check(job: Job) -> None:
     """What one key alone cannot tell. Raises ConfigError."""
-    source, query = job.source, job.query
-    if bool(source.topics) == bool(source.topics_regex):
-        raise ConfigError("[source]: set topics or topics_regex, one of them", key="source.topics")
-    if source.value_format == "json" and source.schema is None:
-        raise ConfigError(
-            '[source] value_format = "json" needs a schema, such as schema = "id BIGINT, name STRING"',
-            key="source.schema",
-        )
-    if source.schema is not None and source.value_format != "json":
-        raise ConfigError('[source] schema is used with value_format = "json" only', key="source.schema")
+    query = job.query
+    _check_source(job.source)
     if query.sql is not None and query.function is not None:
         raise ConfigError("[query]: set sql or function, not both", key="query.sql")
     if query.function is not None and not _FUNCTION.fullmatch(query.function):
@@ -186,172 +234,105 @@ def check(job: Job) -> None:
             f"[[outputs]]: the name {min(twice)} is given twice; each output has its own checkpoint",
             key="outputs.name",
         )
+    for output in job.outputs:
+        _check_real_time(job, output)
 
 
-def _source(section: _Section) -> Source:
-    watermark = section.section("watermark")
+def _check_source(source: Source) -> None:
+    if source.format is not None:
+        if source.topics or source.topics_regex:
+            raise ConfigError("[source]: set format or topics, not both", key="source.format")
+        if source.read == "stream" and source.poll != Poll():
+            raise ConfigError('[source.poll] is for read = "batch"', key="source.poll")
+        if source.poll.column is None and (source.poll.delay or source.poll.start):
+            raise ConfigError("[source.poll] start and delay need a column", key="source.poll.column")
+        return
+    if not source.bootstrap_servers:
+        raise ConfigError("[source] bootstrap_servers is missing", key="source.bootstrap_servers")
+    if source.read != "stream":
+        raise ConfigError('[source] read = "batch" needs a format; topics are streams', key="source.read")
+    if bool(source.topics) == bool(source.topics_regex):
+        raise ConfigError("[source]: set topics or topics_regex, one of them", key="source.topics")
+    if source.value_format == "json" and source.schema is None:
+        raise ConfigError(
+            '[source] value_format = "json" needs a schema, such as schema = "id BIGINT, name STRING", or schema = "infer"',
+            key="source.schema",
+        )
+    if source.schema is not None and source.value_format != "json":
+        raise ConfigError('[source] schema is used with value_format = "json" only', key="source.schema")
+
+
+def _check_real_time(job: Job, output: Output) -> None:
+    """Spark's real-time mode takes few sources and sinks; it says so itself, but only when it runs."""
+    if output.real_time is None:
+        return
+    place = f"[[outputs]] {output.name} trigger = {output.trigger!r}"
+    if job.source.format is None and job.source.connector != "spark":
+        raise ConfigError(
+            f'{place}: real-time mode reads topics with Spark\'s own connector: set [source] connector = "spark"',
+            key="source.connector",
+        )
+    if output.mode != "update":
+        raise ConfigError(f'{place}: real-time mode needs mode = "update"', key="outputs.mode")
+    if output.format in OUR_FORMATS or output.by_batches:
+        raise ConfigError(
+            f'{place}: real-time mode cannot write {output.format}: use format = "kafka", Spark\'s own',
+            key="outputs.format",
+        )
+
+
+def _source(section: Section) -> Source:
+    watermark, poll = section.section("watermark"), section.section("poll")
     source = Source(
-        bootstrap_servers=section.text("bootstrap_servers", required=True),
+        bootstrap_servers=section.text("bootstrap_servers"),
         topics=tuple(section.texts("topics")),
-        topics_regex=section.text_or_none("topics_regex", check=_is_regex),
+        topics_regex=section.text_or_none("topics_regex", check=is_regex),
         starting_offsets=section.text("starting_offsets", "latest"),
         max_offsets_per_trigger=section.number("max_offsets_per_trigger"),
         fail_on_data_loss=section.flag("fail_on_data_loss", default=True),
         include_headers=section.flag("include_headers", default=False),
-        value_format=section.text("value_format", "bytes", check=_one_of(VALUE_FORMATS)),
+        value_format=section.text("value_format", "bytes", check=one_of(VALUE_FORMATS)),
         schema=section.text_or_none("schema"),
         watermark_column=watermark.text_or_none("column"),
-        watermark_delay=watermark.text_or_none("delay", check=_matches(_DELAY, "10 minutes")),
+        watermark_delay=watermark.text_or_none("delay", check=matches(_DELAY, "10 minutes")),
         options=section.strings("options"),
+        connector=section.text("connector", "klamm", check=one_of(CONNECTORS)),
+        drift=section.flag("drift", default=True),
+        format=section.text_or_none("format"),
+        read=section.text("read", "stream", check=one_of(READS)),
+        poll=Poll(
+            interval=poll.text_or_none("interval", check=matches(_INTERVAL, "10 seconds")),
+            column=poll.text_or_none("column"),
+            start=poll.text_or_none("start"),
+            delay=poll.text_or_none("delay", check=matches(_INTERVAL, "10 seconds")),
+        ),
     )
     if (source.watermark_column is None) != (source.watermark_delay is None):
         raise ConfigError("[source.watermark] needs column and delay", key="source.watermark")
-    for part in (watermark, section):
+    for part in (watermark, poll, section):
         part.done()
     return source
 
 
-def _output(section: _Section) -> Output:
+def _output(section: Section) -> Output:
     kind = section.text("format", required=True)
     output = Output(
-        name=section.text("name", kind, check=_is_name),
+        name=section.text("name", kind, check=is_name),
         format=kind,
-        mode=section.text("mode", "append", check=_one_of(MODES)),
+        mode=section.text("mode", "append", check=one_of(MODES)),
         query=section.text_or_none("query"),
-        trigger=section.text_or_none("trigger", check=_matches(_TRIGGER, "10 seconds")),
+        trigger=section.text_or_none("trigger", check=matches(_TRIGGER, "10 seconds")),
         partition_by=tuple(section.texts("partition_by")),
         options=section.strings("options"),
+        via=section.text_or_none("via", check=one_of(VIAS)),
     )
     section.done()
     return output
 
 
-def _spark_settings(section: _Section) -> dict[str, str]:
-    found = {name: _as_text(section.place(name), value) for name, value in _dotted(section.data).items()}
+def _spark_settings(section: Section) -> dict[str, str]:
+    found = {name: as_text(section.place(name), value) for name, value in dotted(section.data).items()}
     for name in found:
         if not name.startswith("spark."):
             raise ConfigError(f"[spark] {name}: names begin with spark.", key=f"spark.{name}")
     return found
-
-
-def _dotted(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """TOML reads `spark.sql.x = 1` without quotes as nested tables: back to one name."""
-    answer: dict[str, Any] = {}
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            answer.update(_dotted(value, f"{prefix}{name}."))
-        else:
-            answer[prefix + name] = value
-    return answer
-
-
-Check = Callable[[str, str], None]
-"""Gets place and value, raises ConfigError."""
-
-
-def _is_name(place: str, value: str) -> None:
-    if not _NAME.fullmatch(value):
-        raise ConfigError(f"{place} = {value!r}: use letters, digits, _ and -", key=place)
-
-
-def _is_regex(place: str, value: str) -> None:
-    try:
-        re.compile(value)
-    except re.error as e:
-        raise ConfigError(f"{place} = {value!r} is no regular expression: {e}", key=place) from None
-
-
-def _one_of(allowed: tuple[str, ...]) -> Check:
-    def check_it(place: str, value: str) -> None:
-        if value not in allowed:
-            raise ConfigError(f"{place} = {value!r}: use {' or '.join(allowed)}", key=place)
-
-    return check_it
-
-
-def _matches(pattern: re.Pattern[str], example: str) -> Check:
-    def check_it(place: str, value: str) -> None:
-        if not pattern.fullmatch(value.strip()):
-            raise ConfigError(f"{place} = {value!r}: write a time such as {example!r}", key=place)
-
-    return check_it
-
-
-def _as_text(place: str, value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str() | int() | float():
-            return str(value)
-    raise ConfigError(f"{place} must be a text, a number or true/false", key=place)
-
-
-class _Section:
-    """One TOML table; each key is asked for once, `done` refuses what nobody asked for."""
-
-    def __init__(self, name: str, data: Mapping[str, Any]) -> None:
-        self.name = name
-        self.data = data
-        self._asked: set[str] = set()
-
-    def place(self, key: str) -> str:
-        return f"[{self.name}] {key}" if self.name else key
-
-    def _get(self, key: str, kind: type, what: str) -> Any:
-        self._asked.add(key)
-        value = self.data.get(key)
-        if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
-            return value
-        raise ConfigError(f"{self.place(key)} must be {what}", key=key)
-
-    def text_or_none(self, key: str, check: Check | None = None) -> str | None:
-        value: str | None = self._get(key, str, "a text")
-        if value is not None and check is not None:
-            check(self.place(key), value)
-        return value
-
-    def text(self, key: str, default: str = "", *, required: bool = False, check: Check | None = None) -> str:
-        value = self.text_or_none(key, check)
-        if required and not value:
-            raise ConfigError(f"{self.place(key)} is missing", key=key)
-        return default if value is None else value
-
-    def texts(self, key: str) -> list[str]:
-        value: list[Any] = self._get(key, list, "a list of texts") or []
-        if not all(isinstance(v, str) and v for v in value):
-            raise ConfigError(f"{self.place(key)} must be a list of texts", key=key)
-        return value
-
-    def number(self, key: str) -> int | None:
-        value: int | None = self._get(key, int, "a whole number")
-        if value is not None and value < 1:
-            raise ConfigError(f"{self.place(key)} = {value}: at least 1", key=key)
-        return value
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        value: bool | None = self._get(key, bool, "true or false")
-        return default if value is None else value
-
-    def strings(self, key: str) -> dict[str, str]:
-        found = _dotted(self._get(key, dict, "a table") or {})
-        return {k: _as_text(f"{self.place(key)}.{k}", v) for k, v in found.items()}
-
-    def section(self, key: str, *, required: bool = False) -> _Section:
-        value: dict[str, Any] | None = self._get(key, dict, "a table")
-        if value is None and required:
-            raise ConfigError(f"the section [{key}] is missing", key=key)
-        return _Section(f"{self.name}.{key}" if self.name else key, value or {})
-
-    def sections(self, key: str) -> list[_Section]:
-        value: list[Any] = self._get(key, list, "written as [[outputs]]") or []
-        if not all(isinstance(v, dict) for v in value):
-            raise ConfigError(f"{key} must be written as [[{key}]]", key=key)
-        return [_Section(key, v) for v in value]
-
-    def done(self) -> None:
-        if unknown := sorted(set(self.data) - self._asked):
-            where = f"[{self.name}]" if self.name else "the top level"
-            raise ConfigError(
-                f"{where} has an unknown key {unknown[0]}; known are {', '.join(sorted(self._asked))}",
-                key=unknown[0],
-            )

@@ -1,0 +1,133 @@
+"""TOML tables read key by key: every value is checked, and a key that nobody asks for is refused. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from klamm_base.errors import ConfigError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+Check = Callable[[str, str], None]
+"""Gets place and value, raises ConfigError."""
+
+
+def is_name(place: str, value: str) -> None:
+    if not _NAME.fullmatch(value):
+        raise ConfigError(f"{place} = {value!r}: use letters, digits, _ and -", key=place)
+
+
+def is_regex(place: str, value: str) -> None:
+    try:
+        re.compile(value)
+    except re.error as e:
+        raise ConfigError(f"{place} = {value!r} is no regular expression: {e}", key=place) from None
+
+
+def one_of(allowed: tuple[str, ...]) -> Check:
+    def check_it(place: str, value: str) -> None:
+        if value not in allowed:
+            raise ConfigError(f"{place} = {value!r}: use {' or '.join(allowed)}", key=place)
+
+    return check_it
+
+
+def matches(pattern: re.Pattern[str], example: str) -> Check:
+    def check_it(place: str, value: str) -> None:
+        if not pattern.fullmatch(value.strip()):
+            raise ConfigError(f"{place} = {value!r}: write a time such as {example!r}", key=place)
+
+    return check_it
+
+
+def dotted(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """TOML reads `spark.sql.x = 1` without quotes as nested tables: back to one name."""
+    answer: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            answer.update(dotted(value, f"{prefix}{name}."))
+        else:
+            answer[prefix + name] = value
+    return answer
+
+
+def as_text(place: str, value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+    raise ConfigError(f"{place} must be a text, a number or true/false", key=place)
+
+
+class Section:
+    """One TOML table; each key is asked for once, `done` refuses what nobody asked for."""
+
+    def __init__(self, name: str, data: Mapping[str, Any]) -> None:
+        self.name = name
+        self.data = data
+        self._asked: set[str] = set()
+
+    def place(self, key: str) -> str:
+        return f"[{self.name}] {key}" if self.name else key
+
+    def _get(self, key: str, kind: type, what: str) -> Any:
+        self._asked.add(key)
+        value = self.data.get(key)
+        if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
+            return value
+        raise ConfigError(f"{self.place(key)} must be {what}", key=key)
+
+    def text_or_none(self, key: str, check: Check | None = None) -> str | None:
+        value: str | None = self._get(key, str, "a text")
+        if value is not None and check is not None:
+            check(self.place(key), value)
+        return value
+
+    def text(self, key: str, default: str = "", *, required: bool = False, check: Check | None = None) -> str:
+        value = self.text_or_none(key, check)
+        if required and not value:
+            raise ConfigError(f"{self.place(key)} is missing", key=key)
+        return default if value is None else value
+
+    def texts(self, key: str) -> list[str]:
+        value: list[Any] = self._get(key, list, "a list of texts") or []
+        if not all(isinstance(v, str) and v for v in value):
+            raise ConfigError(f"{self.place(key)} must be a list of texts", key=key)
+        return value
+
+    def number(self, key: str) -> int | None:
+        value: int | None = self._get(key, int, "a whole number")
+        if value is not None and value < 1:
+            raise ConfigError(f"{self.place(key)} = {value}: at least 1", key=key)
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value: bool | None = self._get(key, bool, "true or false")
+        return default if value is None else value
+
+    def strings(self, key: str) -> dict[str, str]:
+        found = dotted(self._get(key, dict, "a table") or {})
+        return {k: as_text(f"{self.place(key)}.{k}", v) for k, v in found.items()}
+
+    def section(self, key: str, *, required: bool = False) -> Section:
+        value: dict[str, Any] | None = self._get(key, dict, "a table")
+        if value is None and required:
+            raise ConfigError(f"the section [{key}] is missing", key=key)
+        return Section(f"{self.name}.{key}" if self.name else key, value or {})
+
+    def sections(self, key: str) -> list[Section]:
+        value: list[Any] = self._get(key, list, "written as [[outputs]]") or []
+        if not all(isinstance(v, dict) for v in value):
+            raise ConfigError(f"{key} must be written as [[{key}]]", key=key)
+        return [Section(key, v) for v in value]
+
+    def done(self) -> None:
+        if unknown := sorted(set(self.data) - self._asked):
+            where = f"[{self.name}]" if self.name else "the top level"
+            raise ConfigError(
+                f"{where} has an unknown key {unknown[0]}; known are {', '.join(sorted(self._asked))}",
+                key=unknown[0],
+            )
