@@ -13,12 +13,14 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
-from klamm_connectors.logs.blocks import Envelope, split
 from klamm_connectors.logs.config import AgentConfig
+from klamm_connectors.logs.events import Reader, Records
 from klamm_connectors.logs.files import OpenFiles
+from klamm_connectors.logs.inputs import open_reader
+from klamm_connectors.logs.lanes import Lane
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.scan import Scanner
 from klamm_connectors.logs.sender import Batch, Origin, Sender
@@ -37,10 +39,26 @@ _BLOCK_MIN: Final = 4 * 1024
 class Sent:
     """A block on its way."""
 
-    __slots__ = ("batch", "end", "generation", "tail")
+    __slots__ = ("batches", "end", "generation", "tail")
 
-    def __init__(self, batch: Batch, block: Block) -> None:
-        self.batch, self.end, self.tail, self.generation = batch, block.end, block.tail, block.generation
+    def __init__(self, batches: list[Batch], block: Block) -> None:
+        self.batches, self.end, self.tail, self.generation = batches, block.end, block.tail, block.generation
+
+
+class Stream:
+    """An input that is no file, and what of it is on its way."""
+
+    def __init__(self, lane: Lane, reader: Reader) -> None:
+        self.lane, self.reader = lane, reader
+        self.sent: deque[tuple[list[Batch], Hashable]] = deque()
+
+    def acknowledge(self) -> None:
+        """Tell the reader of the delivered prefix."""
+        last: tuple[Hashable] | None = None
+        while self.sent and _done(self.sent[0][0]):
+            last = (self.sent.popleft()[1],)
+        if last is not None:
+            self.reader.acknowledged(last[0])
 
 
 class Agent:
@@ -61,11 +79,9 @@ class Agent:
         self._files = OpenFiles(self._tracker, self._trouble, block)
         host = socket.gethostname()
         self._host = host.encode()
-        self._envelopes = [
-            Envelope(host=host, agent_id=config.agent_id, fields=i.fields, encoding=i.encoding)
-            if i.format == "json"
-            else None
-            for i in config.inputs
+        self._lanes = [Lane(i, host=host, agent_id=config.agent_id) for i in config.inputs]
+        self._streams = [
+            Stream(lane, open_reader(lane.config)) for lane in self._lanes if lane.config.type != "file"
         ]
         producer = {**config.producer, "bootstrap.servers": config.bootstrap_servers}
         longest = max(i.max_line_bytes for i in config.inputs)
@@ -76,7 +92,7 @@ class Agent:
         self._stop = False
         self._said: dict[str, float] = {}
         self._stats_interval = stats_interval
-        self.lines = self.bytes = self.split_lines = self.lost_ranges = 0
+        self.lost_ranges = 0
         self._full = False  # something waits because there is no room
         self._saved: list[Checkpoint] | None = None
 
@@ -105,6 +121,8 @@ class Agent:
             self._write_status("stopped")
             return delivered
         finally:
+            for stream in self._streams:
+                stream.reader.close()
             self._files.close_all()
             self._state.close()
 
@@ -147,38 +165,61 @@ class Agent:
             if block is not None:
                 self._send(file, block)
                 busy = True
+        busy |= self._take_from_streams(now)
         if self._tracker.gaps:
             self._note_gaps()
         return busy
 
     def _send(self, file: Tracked, block: Block) -> None:
-        config, envelope = self._config.inputs[file.source], self._envelopes[file.source]
-        lines, offsets, cuts = split(
-            block.data, block.start, config.max_line_bytes, places=envelope is not None
-        )
-        size = len(block.data)
-        self.lines += len(lines)
-        self.bytes += size
-        self.split_lines += cuts
-        if envelope is not None:
-            lines = envelope.wrap(lines, offsets, file.path, time.time())
-            size = sum(map(len, lines))
-        key = None if config.key == "none" else self._host if config.key == "host" else os.fsencode(file.path)
-        origin = Origin(file.path, file.inode, block.start, block.end)
-        batch = self._sender.send(config.topic, lines, size, key, origin)
-        self._sent.setdefault(file.inode, deque()).append(Sent(batch, block))
+        lane = self._lanes[file.source]
+        records = lane.block(block.data, block.start, file.path, time.time())
+        batches = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
+        self._sent.setdefault(file.inode, deque()).append(Sent(batches, block))
+
+    def _take_from_streams(self, now: float) -> bool:
+        """What inputs that are no files have; whether there was any."""
+        busy = False
+        for stream in self._streams:
+            if not self._sender.has_room(stream.lane.config.topic):
+                self._full = True
+                continue
+            for events, handle in stream.reader.poll(now):
+                records = stream.lane.run(events)
+                batches = self._deliver(stream.lane, records, Origin(events.path, (0, 0), 0, 0))
+                stream.sent.append((batches, handle))
+                busy = True
+        return busy
+
+    def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Batch]:
+        config = lane.config
+        key = None
+        if config.key != "none":
+            key = self._host if config.key == "host" else os.fsencode(origin.path)
+        if not records.values:
+            return []
+        return [self._sender.send(config.topic, records.values, records.size, key, origin)]
+
+    @property
+    def lines(self) -> int:
+        return sum(lane.events for lane in self._lanes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(lane.bytes for lane in self._lanes)
 
     def _acknowledge(self) -> None:
         """Move each file's checkpoint over its delivered blocks, up to the first that is not."""
         for inode, sent in list(self._sent.items()):
             last = None
-            while sent and sent[0].batch.done:
+            while sent and _done(sent[0].batches):
                 last = sent.popleft()
             file = self._tracker.get(inode)
             if last is not None and file is not None:
                 self._tracker.acknowledged(file, last.generation, last.end, last.tail)
             if not sent:
                 del self._sent[inode]
+        for stream in self._streams:
+            stream.acknowledge()
 
     def _save(self) -> None:
         """Gaps first: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
@@ -244,7 +285,7 @@ class Agent:
             "bytes": self.bytes,
             "acked": self._sender.acked,
             "lag_bytes": self._lag(),
-            "split_lines": self.split_lines + self._tracker.cuts,
+            "split_lines": sum(lane.cutter.splits for lane in self._lanes) + self._tracker.cuts,
             "gaps": self.lost_ranges,
             "waiting_for": self._waiting_for(),
         }
@@ -270,6 +311,10 @@ class Agent:
             f", waiting for {waiting}" if waiting else "",
         )
         return now, self.lines, self.bytes
+
+
+def _done(batches: list[Batch]) -> bool:
+    return all(batch.done for batch in batches)
 
 
 def _limits(config: AgentConfig, index: int) -> Limits:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from klamm_connectors.logs.config import Input
+from klamm_connectors.logs.config_inputs import Input
 from klamm_connectors.logs.tracker import Observed
 
 _FOLDERS_EVERY: Final = 60  # scans; globbing passes over folders that it may not read without a word

@@ -1,0 +1,32 @@
+"""One input's way from bytes to record values: cutter and stages with their counts. Pure.
+
+The agent, `klamm agent test` and the LogTail connector run blocks through the same lanes.
+"""
+
+from __future__ import annotations
+
+from klamm_connectors.logs.config_inputs import Input
+from klamm_connectors.logs.cut import Cutter
+from klamm_connectors.logs.events import Events, Records
+from klamm_connectors.logs.stages import Stages
+
+
+class Lane:
+    """For the blocks of one input, whatever file they come from."""
+
+    def __init__(self, config: Input, *, host: str, agent_id: str) -> None:
+        self.config = config
+        self.stages = Stages.for_input(config, host=host, agent_id=agent_id)
+        self.cutter = Cutter(config, places=self.stages.needs_offsets)
+        self.events = self.bytes = 0
+        """Read so far."""
+
+    def block(self, data: bytes, start: int, path: str, at: float) -> Records:
+        """Records of whole lines that begin at byte `start` of file `path`, read at `at` (seconds since the epoch)."""
+        self.bytes += len(data)
+        return self.run(self.cutter.cut(data, start, path, at))
+
+    def run(self, events: Events) -> Records:
+        """Records of events that an input gave."""
+        self.events += len(events.values)
+        return self.stages.run(events)
