@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from klamm_base.errors import ConfigError
-from klamm_spark.pipeline import INPUT_VIEW, OUR_FORMATS, Job, Output, Source
+from klamm_spark.pipeline import INPUT_VIEW, OUR_FORMATS, Job, Output, Query, Source
 
 CORRUPT: Final = "_corrupt"
 _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
@@ -78,7 +79,7 @@ def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, Data
         frames[name] = spark.sql(text)
         frames[name].createOrReplaceTempView(name)
     if job.query.function is not None:
-        found = _function(job.query.function)(given, spark)
+        found = _called(job.query, _function(job.query.function), given, spark)
         results = found if isinstance(found, dict) else {"": found}
         if not results or not all(isinstance(f, DataFrame) for f in results.values()):
             raise ConfigError(
@@ -93,7 +94,16 @@ def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, Data
     return frames
 
 
-def _function(name: str) -> Callable[[DataFrame, SparkSession], Any]:
+def _called(query: Query, function: Callable[..., Any], given: DataFrame, spark: SparkSession) -> Any:
+    """A function that takes a third argument gets the query's options."""
+    if len(inspect.signature(function).parameters) > 2:
+        return function(given, spark, query.options)
+    if query.options:
+        raise ConfigError(f"[query.options]: {query.function} takes no options", key="query.options")
+    return function(given, spark)
+
+
+def _function(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -103,7 +113,7 @@ def _function(name: str) -> Callable[[DataFrame, SparkSession], Any]:
         raise ConfigError(
             f"[query] function = {name!r}: there is no module {module_name}", key="query.function"
         ) from None
-    function: Callable[[DataFrame, SparkSession], Any] | None = getattr(module, attribute, None)
+    function: Callable[..., Any] | None = getattr(module, attribute, None)
     if not callable(function):
         raise ConfigError(
             f"[query] function = {name!r}: {module_name} has no function {attribute}", key="query.function"

@@ -110,6 +110,8 @@ class Query:
     sql: str | None = None
     function: str | None = None
     views: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the function gets as its third argument; nested tables and lists, as JSON can hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,12 @@ def job_from_toml(data: Mapping[str, Any]) -> Job:
         master=job.text("master", "local[*]"),
         accept_changes=job.flag("accept_changes", default=False),
         source=_source(source),
-        query=Query(query.text_or_none("sql"), query.text_or_none("function"), query.strings("views")),
+        query=Query(
+            query.text_or_none("sql"),
+            query.text_or_none("function"),
+            query.strings("views"),
+            query.table("options"),
+        ),
         outputs=outputs,
         spark=_spark_settings(spark),
     )
@@ -226,6 +233,8 @@ def check(job: Job) -> None:
         raise ConfigError(
             f"[query] function = {query.function!r}: write module:function", key="query.function"
         )
+    if query.options and query.function is None:
+        raise ConfigError("[query.options] are for a function: set function", key="query.options")
     if not job.outputs:
         raise ConfigError("there is no [[outputs]]: name at least one", key="outputs")
     names = [o.name for o in job.outputs]

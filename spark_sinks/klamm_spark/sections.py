@@ -108,6 +108,11 @@ class Section:
         value: bool | None = self._get(key, bool, "true or false")
         return default if value is None else value
 
+    def table(self, key: str) -> dict[str, Any]:
+        """A table whose content somebody else checks."""
+        found: dict[str, Any] = self._get(key, dict, "a table") or {}
+        return found
+
     def strings(self, key: str) -> dict[str, str]:
         found = dotted(self._get(key, dict, "a table") or {})
         return {k: as_text(f"{self.place(key)}.{k}", v) for k, v in found.items()}
