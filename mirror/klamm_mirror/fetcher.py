@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm_broker.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_broker.client.outbox import Backoff
 from klamm_broker.wire.errors import CorruptRecord, ErrorCode, ProtocolError
 from klamm_broker.wire.messages.fetch import (
     FetchPartition,
@@ -24,7 +25,7 @@ from klamm_broker.wire.messages.fetch import (
 )
 from klamm_broker.wire.struct import UUID_ZERO
 from klamm_mirror import internal_topics
-from klamm_mirror.partition import Backoff, MirrorPartition
+from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Counts, convert
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 

@@ -1,7 +1,7 @@
 """Record batches as they are fetched at the source, made ready for the target: pure.
 
 A batch passes as it is, compressed records and all: only its header is written anew (no control, transaction and
-delete-horizon flags, no leader epoch, our own producer id and sequence, see `stamp`). Records are looked at where a
+delete-horizon flags, no leader epoch, our own producer id and sequence, see `wire.batch.stamp`). Records are looked at where a
 broker would refuse the batch or a reader would see something else; `Counts.decoded` counts them:
 
 * it begins before the offset that was asked for (a fetch answers whole batches);
@@ -27,19 +27,11 @@ from klamm_broker.wire.batch import (
     read_end_txn_marker,
     read_header,
 )
-from klamm_broker.wire.crc import crc32c
 from klamm_broker.wire.varint import Buffer
 
-SEQUENCES: Final = 0x80000000
-"""Sequence numbers wrap from 2**31-1 to 0."""
-
 _OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
-_CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
-_PRODUCER: Final = struct.Struct(">qhi")
-_CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
-_PRODUCER_AT: Final = 43
 
 
 @dataclass(slots=True)
@@ -57,7 +49,7 @@ class Counts:
 @dataclass(slots=True)
 class Batch:
     """One batch for the target. Offsets are the source's: of its first and last record, and where to go on after it.
-    `data` is whole, but for what `stamp` writes. `max_timestamp` in ms.
+    `data` is whole, but for what `wire.batch.stamp` writes. `max_timestamp` in ms.
     """
 
     data: bytearray
@@ -171,11 +163,3 @@ def _anew(view: memoryview, pos: int, header: BatchHeader, offset: int, counts: 
     data = encode_batch(kept, compression=header.compression)
     latest = max(r.timestamp for r in kept)
     return Batch(data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest)
-
-
-def stamp(batch: Batch, producer_id: int, epoch: int, sequence: int) -> None:
-    """Make the batch ours: producer, sequence of its first record, checksum. May be done again."""
-    data = batch.data
-    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, epoch, sequence)
-    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_ATTRIBUTES_AT:]))
-    batch.sequence = sequence

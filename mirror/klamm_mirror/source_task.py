@@ -59,7 +59,9 @@ class MirrorSourceTask(DriverTask):
             topic_ids=split_ids(props.get(IDS, "")),
         )
         self._partitions = [
-            MirrorPartition(topic, partition, policy.format_remote_topic(self._alias, topic))
+            MirrorPartition(
+                topic=topic, partition=partition, remote=policy.format_remote_topic(self._alias, topic)
+            )
             for topic, partition in split_assigned(props.get(ASSIGNED, ""))
         ]
         self._resume()
@@ -106,5 +108,7 @@ class MirrorSourceTask(DriverTask):
     def _restart(self) -> None:
         """After a pause: nothing is kept of what was fetched and not acknowledged."""
         self._before += sum(p.records for p in self._partitions)
-        self._partitions = [MirrorPartition(p.topic, p.partition, p.remote) for p in self._partitions]
+        self._partitions = [
+            MirrorPartition(topic=p.topic, partition=p.partition, remote=p.remote) for p in self._partitions
+        ]
         self._resume()

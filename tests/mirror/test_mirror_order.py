@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_broker.client.outbox import IN_FLIGHT_MAX
 from klamm_broker.wire.batch import Record, encode_batch, read_header
-from klamm_mirror.partition import IN_FLIGHT_MAX, MirrorPartition
+from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Batch, Counts, convert
 
 
@@ -40,7 +41,7 @@ class Target:
 
 
 def part_of(total: int) -> MirrorPartition:
-    partition = MirrorPartition("t", 0, "A.t", producer=(1, 0))
+    partition = MirrorPartition(topic="t", partition=0, remote="A.t", producer=(1, 0))
     partition.begin(0)
     for i in range(total):
         record = Record(value=b"%d" % i)

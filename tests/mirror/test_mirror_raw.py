@@ -15,10 +15,11 @@ from klamm_broker.wire.batch import (
     encode_batch,
     encode_end_txn_marker,
     read_header,
+    stamp,
 )
 from klamm_broker.wire.compression import Compression
 from klamm_broker.wire.errors import CorruptRecord
-from klamm_mirror.raw import Counts, convert, stamp
+from klamm_mirror.raw import Counts, convert
 from klamm_mirror.syncs import SyncState
 
 blob = st.none() | st.binary(max_size=30)
@@ -84,7 +85,7 @@ def test_a_reader_sees_the_same_records_in_the_same_order(log, data):
         assert position == max(log.end, asked)
     got, sequence = [], 0
     for batch in batches:
-        stamp(batch, 42, 1, sequence)
+        stamp(batch.data, 42, 1, sequence)
         sequence += batch.count
         header = read_header(batch.data)
         check_crc(batch.data, 0, header)

@@ -34,6 +34,8 @@ _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER: Final = struct.Struct(">qhi")
+_PRODUCER_AT: Final = 43
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -180,6 +182,12 @@ def patch_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHe
     _ATTRIBUTES.pack_into(buf, pos + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_FLAG)
     _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_AT, timestamp)
     _set_crc(buf, pos, pos + header.size)
+
+
+def stamp(batch: bytearray, producer_id: int, epoch: int, sequence: int) -> None:
+    """Makes a whole batch a producer's: id, epoch, sequence of its first record, checksum. May be done again."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, sequence)
+    _set_crc(batch, 0, len(batch))
 
 
 def _set_crc(buf: bytearray | memoryview, pos: int, end: int) -> None:
