@@ -1,0 +1,182 @@
+"""Grok: named patterns put together to one regular expression, for Python's `re` and for Java's (Spark).
+
+`%{NAME}`, `%{NAME:field}`, `%{NAME:field:int}` as Logstash has them; a field is dotted (`source.ip`) or `[source][ip]`;
+`(?<field>…)` captures without a name of a pattern. Pure: expands, does not match. Groups are named g0, g1, …, as neither
+language takes dots in a group's name; the same field may be captured in several places, of which one matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal
+
+from klamm_base.errors import KlammError
+from klamm_base.grok_patterns import TEXT
+
+Dialect = Literal["python", "java"]
+
+TYPES: Final = ("string", "int", "long", "float", "double", "boolean")
+_LONGEST: Final = 200_000  # characters of an expanded pattern: definitions that multiply each other end here
+_DEEPEST: Final = 50
+_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+_REFERENCE: Final = re.compile(r"%\{(?P<name>[^:}]*)(?::(?P<field>[^:}]*))?(?::(?P<type>[^}]*))?\}")
+_FIELD: Final = re.compile(r"@?[A-Za-z_][A-Za-z0-9_@-]*(?:\.[A-Za-z0-9_@-]+)*")
+_BRACKETS: Final = re.compile(r"(?:\[[^\[\]]+\])+")
+_BACKWARDS: Final = re.compile(r"\(\?P=|\\k<")
+_CAPTURE: Final = re.compile(r"(?<!\\)\(\?P?<(?P<field>[^=!>][^>]*)>")
+_POSIX: Final = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
+    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~", "space": r"\s", "upper": "A-Z",
+    "word": r"\w", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+
+
+class GrokError(KlammError):
+    """A pattern cannot be used; the sentence says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A capture: its group in the expression, the document's field (dotted), and what the text becomes."""
+
+    group: str
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """One regular expression and what its groups are called. It is meant to be searched for, not to match all."""
+
+    regex: str
+    fields: tuple[Field, ...]
+
+
+@cache
+def patterns() -> Mapping[str, str]:
+    """The usual patterns by name."""
+    return parse_definitions(TEXT, "grok's own patterns")
+
+
+def parse_definitions(text: str, source: str) -> dict[str, str]:
+    """`NAME expression` a line; empty lines and `#` are passed over. Raises GrokError."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, pattern = line.partition(" ")
+        if not _NAME.fullmatch(name) or not pattern.strip():
+            raise GrokError(f"{source}:{number}: {line[:60]!r} is not NAME and an expression")
+        found[name] = pattern.strip()
+    return found
+
+
+def expand(
+    pattern: str, definitions: Mapping[str, str] | None = None, *, dialect: Dialect = "python"
+) -> Expanded:
+    """One expression of `pattern`; `definitions` come before the usual ones. Raises GrokError.
+
+    The expression compiles in Python; one that only Java has (`\\p{Alpha}`) is refused in both.
+    """
+    work = _Expansion({**patterns(), **(definitions or {})}, dialect)
+    regex = work.expand(pattern, ())
+    python = regex if dialect == "python" else regex.replace("(?<g", "(?P<g").replace(r"\z", r"\Z")
+    try:
+        re.compile(python)
+    except re.error as e:
+        raise GrokError(f"pattern {_short(pattern)}: not a regular expression: {e}") from None
+    return Expanded(regex, tuple(work.fields))
+
+
+class _Expansion:
+    """The state of one expansion: fields in the order of their groups."""
+
+    def __init__(self, definitions: Mapping[str, str], dialect: Dialect) -> None:
+        self._definitions, self._dialect = definitions, dialect
+        self._length = 0
+        self.fields: list[Field] = []
+
+    def expand(self, pattern: str, above: tuple[str, ...]) -> str:
+        parts, at = [], 0
+        for match in _REFERENCE.finditer(pattern):
+            parts += [self._captures(pattern[at : match.start()]), self._reference(match, above)]
+            at = match.end()
+        if (broken := pattern.find("%{", at)) >= 0:
+            raise GrokError(
+                f"pattern {_short(pattern)}: {pattern[broken : broken + 20]!r} has no closing brace"
+            )
+        found = "".join([*parts, self._captures(pattern[at:])])
+        self._length += len(found)
+        if self._length > _LONGEST:
+            raise GrokError(f"pattern {_short(pattern)}: more than {_LONGEST} characters when expanded")
+        return found
+
+    def _reference(self, match: re.Match[str], above: tuple[str, ...]) -> str:
+        name, field, kind = match["name"], match["field"], match["type"]
+        inner = self._definitions.get(name)
+        if inner is None:
+            raise GrokError(f"pattern {match[0]}: no pattern {name!r} is known")
+        if name in above or len(above) >= _DEEPEST:
+            raise GrokError(f"pattern {name} refers to itself: {' → '.join((*above, name))}")
+        group = self._group(field, kind or "string", match[0]) if field else "(?:"
+        return f"{group}{self.expand(inner, (*above, name))})"
+
+    def _captures(self, text: str) -> str:
+        """Text without references: `(?<field>` becomes a group of ours, classes are written as both languages read them."""
+        if back := _BACKWARDS.search(text):
+            raise GrokError(
+                f"pattern {_short(text)}: {back[0]!r} refers to a group, which gets another name here"
+            )
+        text = _classes(text)
+        if self._dialect == "python":
+            text = text.replace(r"\z", r"\Z")
+        return _CAPTURE.sub(lambda m: self._group(m["field"], "string", m[0]), text)
+
+    def _group(self, field: str, kind: str, shown: str) -> str:
+        if _BRACKETS.fullmatch(field):
+            field = field[1:-1].replace("][", ".")
+        field, _, suffix = field.partition(":")
+        kind = suffix or kind
+        if not _FIELD.fullmatch(field):
+            raise GrokError(f"pattern {shown}: {field!r} is not a field such as source.ip")
+        if kind not in TYPES:
+            raise GrokError(f"pattern {shown}: {kind!r} is not one of {', '.join(TYPES)}")
+        group = f"g{len(self.fields)}"
+        self.fields.append(Field(group, field, kind))
+        return f"(?P<{group}>" if self._dialect == "python" else f"(?<{group}>"
+
+
+def _classes(text: str) -> str:
+    """Character classes without what one of the languages reads otherwise: `[[:alpha:]]`, a bare `[`, `&&`, `--`."""
+    found, at, inside = [], 0, False
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            found.append(r"[0-9A-Fa-f]" if text[at : at + 2] == r"\h" and not inside else text[at : at + 2])
+            at += 2
+            continue
+        if not inside and char == "[":
+            inside = True
+            first = "[^" if text.startswith("[^", at) else "["
+            at += len(first)
+            if text.startswith("]", at):  # the first one is an ordinary character
+                first, at = first + r"\]", at + 1
+            found.append(first)
+            continue
+        if inside and (posix := re.match(r"\[:(\w+):\]", text[at:])) and posix[1] in _POSIX:
+            found.append(_POSIX[posix[1]])
+            at += len(posix[0])
+            continue
+        if inside and (char == "[" or (char in "&|~-" and text[at : at + 2] == char * 2)):
+            char = f"\\{char}"
+        inside = inside and char != "]"
+        found.append(char)
+        at += 1
+    return "".join(found)
+
+
+def _short(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= 80 else pattern[:77] + "…")
