@@ -1,0 +1,191 @@
+r"""Lines of container logs: the CRI's format and docker's json-file, put together from their parts. Pure.
+
+CRI: `2024-05-01T12:00:00.123456789Z stdout F text`, with P instead of F for a part whose end is in a following line of the
+same stream. docker: `{"log":"text\n","stream":"stdout","time":"…"}`; a text without line end is a part.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+FORMATS: Final = ("auto", "cri", "docker")
+_CRI: Final = re.compile(
+    rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [PF](?:[: ]|$)"
+)
+_POD: Final = re.compile(
+    r"/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<container>[^/]+)/[^/]+$"
+)
+_LINK: Final = re.compile(
+    r"/(?P<pod>[^/_]+)_(?P<namespace>[^/_]+)_(?P<container>[^/]+)-(?P<id>[0-9a-f]{64})\.log[^/]*$"
+)
+_DOCKER: Final = re.compile(r"/(?P<id>[0-9a-f]{64})/(?P=id)-json\.log[^/]*$")
+_EPOCH: Final = 0.0  # of a line that tells no time; the reader puts in when it was read
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines as the program wrote them. `first` and `last`: the lines of the file that each was made of."""
+
+    texts: list[bytes] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
+    parts: dict[str, int] = field(default_factory=dict)
+    """By stream: where its last line began, which has no end yet; the text so far is in `texts` as well."""
+
+
+def kind_of(lines: Sequence[bytes]) -> str:
+    """`cri` or `docker`, as the first line looks; empty when it is neither."""
+    first = next((line for line in lines if line), b"")
+    if _CRI.match(first):
+        return "cri"
+    return "docker" if first.startswith(b'{"') and b'"log":' in first else ""
+
+
+def assemble(lines: Sequence[bytes], kind: str, max_bytes: int) -> tuple[Lines, int]:
+    """Lines of `kind` put together; one that would be longer than `max_bytes` ends there. Also how many did.
+
+    A line that is not of this format is taken as it is, as one of its own stream "".
+    """
+    found, cuts = Lines(), 0
+    open_parts: dict[str, list[int]] = {}
+    rows = _docker(lines) if kind == "docker" else _cri(lines)
+    for i, (text, stream, time, whole) in enumerate(rows):
+        parts = open_parts.get(stream)
+        if parts is None and whole:
+            _add(found, (text, stream, time, True), i, i)
+            continue
+        if parts is None:
+            parts = open_parts[stream] = []
+        parts.append(i)
+        size = sum(len(rows[p][0]) for p in parts)
+        if whole or size >= max_bytes:
+            cuts += not whole
+            _join(found, rows, parts)
+            del open_parts[stream]
+    for stream, parts in open_parts.items():
+        found.parts[stream] = len(found.texts)
+        _join(found, rows, parts)
+    return found, cuts
+
+
+_Row = tuple[bytes, str, float, bool]  # text, stream, time, whether the line ends here
+
+
+def _add(found: Lines, row: _Row, first: int, last: int) -> None:
+    text, stream, time, _ = row
+    found.texts.append(text)
+    found.first.append(first)
+    found.last.append(last)
+    found.times.append(time)
+    found.streams.append(stream)
+
+
+def _join(found: Lines, rows: list[_Row], parts: list[int]) -> None:
+    _, stream, time, _ = rows[parts[0]]
+    _add(found, (b"".join([rows[p][0] for p in parts]), stream, time, True), parts[0], parts[-1])
+
+
+def _cri(lines: Sequence[bytes]) -> list[_Row]:
+    known: dict[bytes, float] = {}
+    rows: list[_Row] = []
+    for line in lines:
+        time, _, rest = line.partition(b" ")
+        stream, _, rest = rest.partition(b" ")
+        tags, _, text = rest.partition(b" ")
+        # Tags may be several by colons; the first one is P or F
+        if stream in _STREAMS and (tags in _WHOLE or tags[:2] in _MORE) and (at := _time(time, known)):
+            rows.append((text, _STREAMS[stream], at, tags[:1] == b"F"))
+        else:
+            rows.append((line, "", _EPOCH, True))
+    return rows
+
+
+_STREAMS: Final = {b"stdout": "stdout", b"stderr": "stderr"}
+_WHOLE: Final = frozenset({b"F", b"P"})
+_MORE: Final = frozenset({b"F:", b"P:"})
+
+
+def _docker(lines: Sequence[bytes]) -> list[_Row]:
+    try:
+        documents = orjson.loads(b"[" + b",".join(lines) + b"]")
+    except orjson.JSONDecodeError:
+        documents = None
+    if documents is None or len(documents) != len(lines):
+        documents = [_document(line) for line in lines]
+    known: dict[bytes, float] = {}
+    rows: list[_Row] = []
+    for line, document in zip(lines, documents, strict=True):
+        text = document.get("log") if isinstance(document, dict) else None
+        if not isinstance(text, str):
+            rows.append((line, "", _EPOCH, True))
+            continue
+        time = _time(str(document.get("time", "")).encode(), known)
+        whole = text.endswith("\n")
+        body = text[:-1].removesuffix("\r") if whole else text
+        rows.append((body.encode(errors="replace"), str(document.get("stream", "")), time, whole))
+    return rows
+
+
+def _document(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _time(text: bytes, known: dict[bytes, float]) -> float:
+    """RFC 3339 as seconds since the epoch, 0 when it is none; whole seconds are worked out once."""
+    second, zone = text[:19], b"Z"
+    fraction = 0.0
+    rest = text[19:]
+    if rest[:1] == b".":
+        digits = rest[1:].rstrip(b"Z")
+        for sign in (b"+", b"-"):
+            digits, found, offset = digits.partition(sign)
+            if found:
+                zone = sign + offset
+                break
+        if not digits.isdigit():
+            return 0.0
+        fraction = int(digits) / 10 ** len(digits)
+    elif rest:
+        zone = rest
+    at = known.get(second + zone)
+    if at is None:
+        try:
+            at = dt.datetime.fromisoformat((second + zone).decode("ascii")).timestamp()
+        except ValueError:
+            return 0.0
+        known[second + zone] = at
+    return at + fraction
+
+
+def fields_of(path: str) -> dict[str, Any]:
+    """What the path of a container's log tells: kubernetes' namespace, pod and container, or docker's container id."""
+    if match := _POD.search(path):
+        pod: dict[str, Any] = {"name": match["pod"], "uid": match["uid"]}
+        container = match["container"]
+        return {
+            "kubernetes": {"namespace": match["namespace"], "pod": pod, "container": {"name": container}},
+            "container": {"name": container},
+        }
+    if match := _LINK.search(path):
+        return {
+            "kubernetes": {
+                "namespace": match["namespace"],
+                "pod": {"name": match["pod"]},
+                "container": {"name": match["container"]},
+            },
+            "container": {"id": match["id"], "name": match["container"]},
+        }
+    if match := _DOCKER.search(path):
+        return {"container": {"id": match["id"]}}
+    return {}

@@ -1,0 +1,96 @@
+"""Text that is not UTF-8: where its lines end, and what they are in UTF-8. Pure."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+_BOMS: Final = (  # the longer first: UTF-32's begins with UTF-16's
+    (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"),
+)  # fmt: skip
+_NARROW: Final = "a line ends with the byte 0A, or the encoding is UTF-16 or UTF-32"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """`codec` is Python's name; empty for UTF-8, which needs no work. `width`: bytes of a line end."""
+
+    codec: str = ""
+    width: int = 1
+    by_mark: bool = False
+    """The byte order is what the file's first bytes say, else little endian."""
+
+    def of_file(self, head: bytes) -> Encoding:
+        """The same for a file that begins with `head`."""
+        if not self.by_mark:
+            return self
+        found = next((name for mark, name in _BOMS if head.startswith(mark) and len(mark) == self.width), "")
+        return Encoding(found or f"{self.codec}-le", self.width)
+
+    def cut(self, data: bytes) -> tuple[list[bytes], list[int], int]:
+        """Whole lines as UTF-8 without their ends, where each ends in `data`, and where the rest begins."""
+        if self.width == 1:
+            raw = data.split(b"\n")
+            raw.pop()
+            ends = list(accumulate(map(len, raw), lambda at, length: at + length + 1, initial=0))[1:]
+            return self._narrow(raw), ends, ends[-1] if ends else 0
+        end_mark = "\n".encode(self.codec)
+        ends = [m.end() for m in re.finditer(re.escape(end_mark), data) if m.start() % self.width == 0]
+        rest = ends[-1] if ends else 0
+        text = data[:rest].decode(self.codec, errors="replace").encode(errors="replace")
+        lines = text.split(b"\n")
+        lines.pop()
+        if len(lines) != len(ends):  # what is no text took a line end with it
+            starts = [0, *ends[:-1]]
+            lines = [
+                data[s:e]
+                .decode(self.codec, errors="replace")
+                .rstrip("\n")
+                .replace("\n", " ")
+                .encode(errors="replace")
+                for s, e in zip(starts, ends, strict=True)
+            ]
+        return lines, ends, rest
+
+    def _narrow(self, raw: list[bytes]) -> list[bytes]:
+        if not self.codec or not raw:
+            return raw
+        lines = b"\n".join(raw).decode(self.codec, errors="replace").encode(errors="replace").split(b"\n")
+        if len(lines) != len(raw):
+            lines = [line.decode(self.codec, errors="replace").replace("\n", " ").encode() for line in raw]
+        return lines
+
+    def whole(self, data: bytes, limit: int) -> int:
+        """At most `limit` bytes of `data` (one character at least), without cutting one."""
+        cut = max(self.width, min(limit, len(data)) // self.width * self.width)
+        high = data[cut - 1 if self.codec == "utf-16-le" else cut - 2]
+        if self.width == 2 and cut > 2 and 0xD8 <= high < 0xDC:  # half of a pair
+            cut -= 2
+        return cut
+
+    def text(self, data: bytes) -> bytes:
+        """A piece of a line as UTF-8; bytes that are no text become U+FFFD."""
+        return data.decode(self.codec, errors="replace").encode(errors="replace") if self.codec else data
+
+
+def encoding(name: str) -> Encoding:
+    """By Python's names, or `utf-16-bom` and its kin. Raises ValueError."""
+    short = name.lower().replace("_", "-").removesuffix("-bom")
+    try:
+        codec = codecs.lookup(short).name
+        if codec in {"utf-8", "utf-8-sig", "ascii"}:
+            return Encoding("" if codec != "ascii" else "ascii")
+        if codec in {"utf-16", "utf-32"}:
+            return Encoding(codec, 2 if codec == "utf-16" else 4, by_mark=True)
+        if codec in {"utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"}:
+            return Encoding(codec, 2 if "16" in codec else 4)
+        usable = "\n\r{}".encode(codec) == b"\n\r{}" and b"\n".decode(codec) == "\n"
+    except (LookupError, UnicodeError):
+        raise ValueError("no such encoding is known") from None
+    if not usable:
+        raise ValueError(f"it cannot be read: {_NARROW}")
+    return Encoding(codec)

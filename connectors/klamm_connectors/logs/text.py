@@ -1,0 +1,11 @@
+"""UTF-8 in bytes. Pure."""
+
+from __future__ import annotations
+
+
+def character_end(data: bytes, start: int, limit: int) -> int:
+    """At most `limit` bytes from `start`, without cutting a UTF-8 character."""
+    cut = limit
+    while cut > max(1, limit - 4) and start + cut < len(data) and data[start + cut] & 0xC0 == 0x80:
+        cut -= 1
+    return cut
