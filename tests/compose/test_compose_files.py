@@ -12,8 +12,11 @@ import pytest
 import yaml
 
 COMPOSE = Path(__file__).parents[2] / "compose"
-ENGINES = {"kafka", "kafka-dr", "elasticsearch", "kibana", "mysql", "spark-master", "spark-worker", "web"}
-OURS = {"connect", "connectors", "agent", "mirror", "log-job"}
+ENGINES = {
+    "kafka-1", "kafka-2", "kafka-3", "kafka-dr", "elasticsearch", "kibana", "mysql", "spark-master", "spark-worker", "web",
+}  # fmt: skip
+WATCHING = {"kafka-exporter", "prometheus", "grafana", "dashboards"}
+OURS = {"connect", "connect-2", "connectors", "agent", "mirror", "log-job"}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def model() -> dict:
 
 
 def test_has_every_part(model):
-    assert set(model["services"]) == ENGINES | OURS
+    assert set(model["services"]) == ENGINES | WATCHING | OURS
 
 
 def test_images_are_pinned(model):

@@ -1,0 +1,188 @@
+"""What Prometheus and Grafana are given: Prometheus itself reads it, and finds what the dashboards show."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+COMPOSE = Path(__file__).parents[2] / "compose"
+DASHBOARDS = sorted((COMPOSE / "grafana/dashboards").glob("*.json"))
+KLAMM = str(Path(sys.executable).with_name("klamm"))
+WHEN_THERE_ARE_ERRORS = ("kafka_network_requestmetrics_errors_total", "kafka_connect_task_error_")
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="no prometheus here (Debian: prometheus)"
+)
+
+
+def expressions(*names: str) -> list[str]:
+    found = []
+    for name in names:
+        dashboard = json.loads((COMPOSE / f"grafana/dashboards/{name}.json").read_text())
+        found += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return found
+
+
+def test_the_files_are_what_the_tables_say():
+    spec = importlib.util.spec_from_file_location("make", COMPOSE / "grafana/make.py")
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    assert [p.stem for p in DASHBOARDS] == sorted(make.DASHBOARDS)
+    for file in DASHBOARDS:
+        assert file.read_text() == make.text(file.stem), "run compose/grafana/make.py"
+
+
+def test_datasource_and_folder_are_those_that_the_dashboards_name():
+    source = yaml.safe_load((COMPOSE / "grafana/provisioning/datasources/prometheus.yml").read_text())
+    uids = {d["uid"] for d in source["datasources"]}
+    for file in DASHBOARDS:
+        for panel in json.loads(file.read_text())["panels"]:
+            assert {t["datasource"]["uid"] for t in panel["targets"]} <= uids
+    provider = yaml.safe_load((COMPOSE / "grafana/provisioning/dashboards/klamm.yml").read_text())
+    (folder,) = [p["options"]["path"] for p in provider["providers"]]
+    grafana = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]["grafana"]
+    assert f"./grafana/dashboards:{folder}:ro" in grafana["volumes"]
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (COMPOSE / "grafana/dashboards" / Path(home).name).exists()
+
+
+def test_every_target_is_a_service():
+    config = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    targets = [
+        t for job in config["scrape_configs"] for each in job["static_configs"] for t in each["targets"]
+    ]
+    assert {t.split(":")[0] for t in targets} <= set(services)
+
+
+@needs_prometheus
+def test_prometheus_takes_its_configuration_and_rules():
+    done = subprocess.run(
+        ["promtool", "check", "config", COMPOSE / "prometheus/prometheus.yml"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+class Prometheus:
+    """A real one that scrapes `targets` every half second."""
+
+    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        jobs = [{"job_name": job, "static_configs": [{"targets": [t]}]} for job, t in targets.items()]
+        config = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": jobs}
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self.log = folder / "prometheus.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    "prometheus", f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{self.port}",
+                ],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """Raises AssertionError with Prometheus' words for an expression that it does not take."""
+        asked = urllib.parse.urlencode({"query": expr.replace("$__rate_interval", "1m")})
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/api/v1/query?{asked}", timeout=60
+            ) as answer:
+                return json.load(answer)["data"]["result"]
+        except urllib.error.HTTPError as e:
+            if e.code == 503:  # it has not read its storage yet
+                raise ConnectionError(str(e)) from None
+            raise AssertionError(f"{expr}: {e.read().decode()}") from None
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.query("up == 1"))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Prometheus]:
+    """`klamm up` with a file source and a file sink, and Prometheus beside it."""
+    (tmp_path / "in.txt").write_text("".join(f"{n}\n" for n in range(1000)))
+    up = subprocess.Popen(
+        [
+            KLAMM, "up", "--data-dir", tmp_path / "data", "--broker-port", "0", "--rest-port", "0",
+            "--metrics-port", "0",
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        ready = up.stdout.readline()
+        rest, metrics = (re.search(rf"{name}=http://([^ /]*)", ready)[1] for name in ("rest", "metrics"))
+        for name, config in {
+            "in": {"connector.class": "FileStreamSource", "file": str(tmp_path / "in.txt"), "topic": "t"},
+            "out": {"connector.class": "FileStreamSink", "file": str(tmp_path / "out.txt"), "topics": "t"},
+        }.items():
+            body = json.dumps({"name": name, "config": config}).encode()
+            asked = urllib.request.Request(
+                f"http://{rest}/connectors", body, headers={"Content-Type": "application/json"}
+            )
+            urllib.request.urlopen(asked, timeout=60).close()
+        prometheus = Prometheus(tmp_path, {"broker": metrics, "connect": rest})
+        yield prometheus
+        prometheus.close()
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(60)
+        up.stdout.close()
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_prometheus_finds_what_the_dashboards_of_broker_and_connect_show(watched):
+    wanted = expressions("broker", "connect")
+    deadline = time.monotonic() + 90
+    empty = wanted
+    while empty and time.monotonic() < deadline:
+        time.sleep(0.5)
+        if watched.answers():
+            empty = [
+                e for e in empty if not watched.query(e) and not any(m in e for m in WHEN_THERE_ARE_ERRORS)
+            ]
+    assert not empty
+
+
+@needs_prometheus
+def test_prometheus_takes_every_expression(tmp_path):
+    prometheus = Prometheus(tmp_path, {"itself": "127.0.0.1:1"})
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                prometheus.query("vector(1)")
+                break
+            except OSError:
+                assert time.monotonic() < deadline, prometheus.log.read_text()
+                time.sleep(0.1)
+        for expr in expressions(*(file.stem for file in DASHBOARDS)):
+            prometheus.query(expr)
+    finally:
+        prometheus.close()
