@@ -77,9 +77,9 @@ def parse_definitions(text: str, source: str) -> dict[str, str]:
 def expand(
     pattern: str, definitions: Mapping[str, str] | None = None, *, dialect: Dialect = "python"
 ) -> Expanded:
-    """One expression of `pattern`; `definitions` come before the usual ones. Raises GrokError.
+    r"""One expression of `pattern`; `definitions` come before the usual ones. Raises GrokError.
 
-    The expression compiles in Python; one that only Java has (`\\p{Alpha}`) is refused in both.
+    The expression compiles in Python; one that only Java has (`\p{Alpha}`) is refused in both.
     """
     work = _Expansion({**patterns(), **(definitions or {})}, dialect)
     regex = work.expand(pattern, ())
