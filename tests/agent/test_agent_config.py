@@ -68,7 +68,11 @@ def test_a_folder_with_the_signs_of_patterns_in_its_name(tmp_path):
         ),
         (GOOD.replace("a/*.log", "a\\u0000"), 5, "[inputs[0]] paths = 'a\\x00': a path cannot hold NUL"),
         (GOOD + 'format = "xml"\n', 7, "[inputs[0]] format = 'xml': one of raw, json is expected"),
-        (GOOD + 'type = "journal"\n', 7, "[inputs[0]] type = 'journal': one of file is expected"),
+        (
+            GOOD + 'type = "journal"\n',
+            7,
+            "[inputs[0]] type = 'journal': one of file, syslog, journald, stdin is expected",
+        ),
         (GOOD + "ignore_older = 5\n", 7, "[inputs[0]] ignore_older = 5: a time such as"),
         (GOOD + 'ignore_older = "5 parsecs"\n', 7, "[inputs[0]] ignore_older = '5 parsecs': a time such as"),
         (GOOD + "max_line_bytes = 1\n", 7, "[inputs[0]] max_line_bytes = 1: a whole number from 16"),

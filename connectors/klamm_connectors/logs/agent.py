@@ -13,17 +13,17 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from klamm_connectors.logs.config import AgentConfig
-from klamm_connectors.logs.events import Reader, Records
+from klamm_connectors.logs.events import Records
 from klamm_connectors.logs.files import OpenFiles
-from klamm_connectors.logs.inputs import open_reader
 from klamm_connectors.logs.lanes import Lane
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.scan import Scanner
 from klamm_connectors.logs.sender import Batch, Origin, Sender
+from klamm_connectors.logs.streams import Delivery, Range, Streams
 from klamm_connectors.logs.tracker import Block, Checkpoint, Gap, Inode, Limits, Tracked, Tracker
 
 log = logging.getLogger(__name__)
@@ -39,26 +39,11 @@ _BLOCK_MIN: Final = 4 * 1024
 class Sent:
     """A block on its way."""
 
-    __slots__ = ("batches", "end", "generation", "tail")
+    __slots__ = ("batches", "end", "generation", "inside", "tail")
 
     def __init__(self, batches: list[Batch], block: Block) -> None:
         self.batches, self.end, self.tail, self.generation = batches, block.end, block.tail, block.generation
-
-
-class Stream:
-    """An input that is no file, and what of it is on its way."""
-
-    def __init__(self, lane: Lane, reader: Reader) -> None:
-        self.lane, self.reader = lane, reader
-        self.sent: deque[tuple[list[Batch], Hashable]] = deque()
-
-    def acknowledge(self) -> None:
-        """Tell the reader of the delivered prefix."""
-        last: tuple[Hashable] | None = None
-        while self.sent and _done(self.sent[0][0]):
-            last = (self.sent.popleft()[1],)
-        if last is not None:
-            self.reader.acknowledged(last[0])
+        self.inside = block.inside
 
 
 class Agent:
@@ -69,20 +54,21 @@ class Agent:
         self._state = StateDir(config.state_dir)
         checkpoints = self._state.load()
         self._first_run = checkpoints is None
-        self._tracker = Tracker(
-            [_limits(config, i) for i in range(len(config.inputs))], checkpoints, time.monotonic()
-        )
         self._scanner = Scanner(config.inputs, self._trouble)
         topics = len({i.topic for i in config.inputs})
         # A topic's share is exceeded by one block at most, with thousands of topics as well
         block = max(_BLOCK_MIN, min(_BLOCK, config.queue_bytes // topics // 4))
-        self._files = OpenFiles(self._tracker, self._trouble, block)
         host = socket.gethostname()
         self._host = host.encode()
         self._lanes = [Lane(i, host=host, agent_id=config.agent_id) for i in config.inputs]
-        self._streams = [
-            Stream(lane, open_reader(lane.config)) for lane in self._lanes if lane.config.type != "file"
-        ]
+        self._tracker = Tracker(
+            [_limits(config, i) for i in range(len(config.inputs))],
+            checkpoints,
+            time.monotonic(),
+            [lane.cutter.framer for lane in self._lanes],
+        )
+        self._files = OpenFiles(self._tracker, self._trouble, block)
+        self._streams = Streams(self._lanes, self._state.streams)
         producer = {**config.producer, "bootstrap.servers": config.bootstrap_servers}
         longest = max(i.max_line_bytes for i in config.inputs)
         producer.setdefault("message.max.bytes", max(1_000_000, 2 * longest + 65_536))
@@ -94,7 +80,7 @@ class Agent:
         self._stats_interval = stats_interval
         self.lost_ranges = 0
         self._full = False  # something waits because there is no room
-        self._saved: list[Checkpoint] | None = None
+        self._saved: tuple[list[Checkpoint], dict[str, Any]] | None = None
 
     def stop(self) -> None:
         """May be called from a signal handler."""
@@ -108,21 +94,22 @@ class Agent:
             self._scan()
             if self._first_run:
                 # Where `start_position` put the files counts from now on, also if the agent is killed at once
-                self._state.save(self._tracker.checkpoints())
+                self._state.save(self._tracker.checkpoints(), self._streams.checkpoints())
             ready(len(self._tracker))
             self._loop()
+            self._streams.finish(time.monotonic(), self._deliver_stream)
             delivered = self._sender.drain(_DRAIN_S)
             if not delivered:
                 log.warning(
                     "stopped while records were unacknowledged; they are read again at the next start"
                 )
             self._acknowledge()
+            self._tracker.gaps += self._streams.abandoned()
             self._save()
             self._write_status("stopped")
             return delivered
         finally:
-            for stream in self._streams:
-                stream.reader.close()
+            self._streams.close()
             self._files.close_all()
             self._state.close()
 
@@ -130,7 +117,7 @@ class Agent:
         now = time.monotonic()
         scan_at, save_at, stats_at = now + self._config.scan_interval, now, now + self._stats_interval
         said = (now, 0, 0)
-        while not self._stop:
+        while not (self._stop or self._streams.ended):
             busy = self._turn()
             self._sender.poll(0 if busy else _IDLE_S)
             self._acknowledge()
@@ -165,30 +152,23 @@ class Agent:
             if block is not None:
                 self._send(file, block)
                 busy = True
-        busy |= self._take_from_streams(now)
+        took, waits = self._streams.take(now, has_room=self._sender.has_room, deliver=self._deliver_stream)
+        busy, self._full = busy or took, self._full or waits
         if self._tracker.gaps:
             self._note_gaps()
         return busy
 
     def _send(self, file: Tracked, block: Block) -> None:
         lane = self._lanes[file.source]
-        records = lane.block(block.data, block.start, file.path, time.time())
+        if block.framed is not None:
+            records = lane.framed(block.framed, len(block.data), file.path, time.time())
+        else:
+            records = lane.block(block.data, block.start, file.path, time.time())
         batches = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
         self._sent.setdefault(file.inode, deque()).append(Sent(batches, block))
 
-    def _take_from_streams(self, now: float) -> bool:
-        """What inputs that are no files have; whether there was any."""
-        busy = False
-        for stream in self._streams:
-            if not self._sender.has_room(stream.lane.config.topic):
-                self._full = True
-                continue
-            for events, handle in stream.reader.poll(now):
-                records = stream.lane.run(events)
-                batches = self._deliver(stream.lane, records, Origin(events.path, (0, 0), 0, 0))
-                stream.sent.append((batches, handle))
-                busy = True
-        return busy
+    def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Delivery]:
+        return self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
 
     def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Batch]:
         config = lane.config
@@ -215,22 +195,22 @@ class Agent:
                 last = sent.popleft()
             file = self._tracker.get(inode)
             if last is not None and file is not None:
-                self._tracker.acknowledged(file, last.generation, last.end, last.tail)
+                self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
             if not sent:
                 del self._sent[inode]
-        for stream in self._streams:
-            stream.acknowledge()
+        self._streams.acknowledge()
 
     def _save(self) -> None:
         """Gaps first: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
+        self._tracker.gaps += self._streams.lost()
         self._note_gaps()
         if self._tracker.gaps:
             return
-        checkpoints = self._tracker.checkpoints()
+        checkpoints = self._tracker.checkpoints(), self._streams.checkpoints()
         if checkpoints == self._saved:
             return
         try:
-            self._state.save(checkpoints)
+            self._state.save(*checkpoints)
             self._saved = checkpoints
         except StateError as e:
             self._say_sparingly(
@@ -286,6 +266,7 @@ class Agent:
             "acked": self._sender.acked,
             "lag_bytes": self._lag(),
             "split_lines": sum(lane.cutter.splits for lane in self._lanes) + self._tracker.cuts,
+            "streams": self._streams.status(),
             "gaps": self.lost_ranges,
             "waiting_for": self._waiting_for(),
         }

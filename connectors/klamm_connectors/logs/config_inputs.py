@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from klamm_connectors.logs import containers, encodings
+from klamm_connectors.logs.config_multiline import read_multiline
+from klamm_connectors.logs.config_readers import KEYS, Settings, read_settings
 from klamm_connectors.logs.config_values import Values, is_json
+from klamm_connectors.logs.multiline import Multiline
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_OF_FILES: Final = frozenset((
+    "paths", "exclude", "start_position", "encoding", "max_line_bytes", "ignore_older", "close_inactive", "rotate_wait",
+    "close_rotated", "long_lines", "multiline", "container",
+))  # fmt: skip
+"""Keys that other types of inputs do not have."""
 _TAKEN_FIELDS: Final = ("@timestamp", "message", "log")
 
 
@@ -28,23 +37,42 @@ class Input:
     start_position: str = "beginning"
     encoding: str = "utf-8"
     max_line_bytes: int = 500_000
+    long_lines: str = "split"
+    multiline: Multiline | None = None
+    container: str = ""
     ignore_older: float | None = None
     close_inactive: float = 300.0
     rotate_wait: float = 5.0
     close_rotated: float = 60.0
     key: str = "none"
+    options: Settings | None = None
+    """Of an input that is no file."""
 
 
 def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
     """One [[inputs]] table. Raises ConfigError."""
-    kind = v.choice(table, at, "type", "file", ("file",))
-    v.known(table, at, tuple(Input.__dataclass_fields__))
+    kind = v.choice(table, at, "type", "file", ("file", *KEYS))
+    names = [name for name in Input.__dataclass_fields__ if name != "options"]
+    if kind != "file":
+        names = [*KEYS[kind], *(name for name in names if name not in _OF_FILES)]
+    v.known(table, at, tuple(names))
     topic = v.text(table, at, "topic")
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         raise v.error(
             at, "topic", f"= {topic!r}: a topic's name has up to 249 letters, digits, '.', '_' and '-'"
         )
     form = v.choice(table, at, "format", "raw", ("raw", "json"))
+    if kind != "file":
+        options = read_settings(v, table, at, kind)
+        return Input(
+            type=kind,
+            topic=topic,
+            format=form,
+            fields=_fields(v, table, at, form),
+            max_line_bytes=options.max_message_bytes,
+            key=v.choice(table, at, "key", "none", ("none", "path", "host")),
+            options=options,
+        )
     return Input(
         type=kind,
         paths=_patterns(v, at, "paths", v.texts(table, at, "paths")),
@@ -53,8 +81,11 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
         format=form,
         fields=_fields(v, table, at, form),
         start_position=v.choice(table, at, "start_position", "beginning", ("beginning", "end")),
-        encoding=_encoding(v, table, at, form),
+        encoding=_encoding(v, table, at),
         max_line_bytes=v.number(table, at, "max_line_bytes", 500_000, least=16, most=100_000_000),
+        long_lines=v.choice(table, at, "long_lines", "split", ("split", "truncate")),
+        multiline=read_multiline(v, table, at),
+        container=v.choice(table, at, "container", "", ("", *containers.FORMATS)),
         ignore_older=v.duration(table, at, "ignore_older", None),
         close_inactive=v.duration(table, at, "close_inactive", 300.0) or 0.0,
         rotate_wait=v.duration(table, at, "rotate_wait", 5.0) or 0.0,
@@ -79,25 +110,13 @@ def _fields(v: Values, table: dict[str, Any], at: str, form: str) -> dict[str, A
     return found
 
 
-def _encoding(v: Values, table: dict[str, Any], at: str, form: str) -> str:
-    encoding = v.text(table, at, "encoding", "utf-8")
+def _encoding(v: Values, table: dict[str, Any], at: str) -> str:
+    name = v.text(table, at, "encoding", "utf-8")
     try:
-        usable = "\n\r{}".encode(encoding) == b"\n\r{}" and b"\n".decode(encoding) == "\n"
-    except (LookupError, UnicodeError):
-        raise v.error(at, "encoding", f"= {encoding!r}: no such encoding is known") from None
-    if not usable:
-        raise v.error(
-            at,
-            "encoding",
-            f"= {encoding!r}: only encodings in which a line ends with the one byte 0A can be read",
-        )
-    if form == "raw" and "encoding" in table and encoding.lower().replace("_", "-") not in {"utf-8", "utf8"}:
-        raise v.error(
-            at,
-            "encoding",
-            f'= {encoding!r} has an effect with format = "json" only: raw lines stay as they are',
-        )
-    return encoding
+        encodings.encoding(name)
+    except ValueError as e:
+        raise v.error(at, "encoding", f"= {name!r}: {e}") from None
+    return name
 
 
 def _patterns(v: Values, at: str, key: str, paths: tuple[str, ...]) -> tuple[str, ...]:

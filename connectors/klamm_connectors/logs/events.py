@@ -66,6 +66,15 @@ class Reader(Protocol):
     def acknowledged(self, handle: Hashable) -> None:
         """The broker (or the spool) has all events up to those of `handle`."""
 
+    def checkpoint(self) -> Any:
+        """JSON from which the input goes on after a start (acknowledged events only); None when it cannot be read again."""
+
+    def finish(self) -> None:
+        """The agent ends: take no more from outside. `poll` gives what had arrived."""
+
+    def lost(self) -> list[tuple[str, Dropped]]:
+        """What is known to be lost since the last call, each with the path of its events."""
+
     def status(self) -> dict[str, Any]:
         """Figures for `status.json` and metrics: connections, drops, where it is."""
 

@@ -32,6 +32,7 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.streams: dict[str, Any] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -55,12 +56,13 @@ class StateDir:
         os.close(self._lock)
 
     def load(self) -> list[Checkpoint] | None:
-        """Checkpoints of the last run; None when there was none."""
+        """Checkpoints of the last run; None when there was none. `streams` are those of inputs that are no files."""
         path = self._path / REGISTRY
         try:
             document = json.loads(path.read_bytes())
             if document["version"] != _VERSION:
                 raise StateError(f"{path} is of version {document['version']}; this agent reads {_VERSION}")
+            self.streams = dict(document.get("streams", {}))
             return [_checkpoint(f) for f in document["files"]]
         except FileNotFoundError:
             return None
@@ -71,8 +73,10 @@ class StateDir:
                 f"{path} is damaged ({e}): move it away to read all files from their beginning again"
             ) from e
 
-    def save(self, checkpoints: Iterable[Checkpoint]) -> None:
-        document = {"version": _VERSION, "files": [_entry(c) for c in checkpoints]}
+    def save(self, checkpoints: Iterable[Checkpoint], streams: dict[str, Any] | None = None) -> None:
+        document: dict[str, Any] = {"version": _VERSION, "files": [_entry(c) for c in checkpoints]}
+        if streams:
+            document["streams"] = streams
         self._replace(REGISTRY, json.dumps(document, separators=(",", ":")), durable=True)
 
     def write_status(self, status: dict[str, Any]) -> None:
@@ -131,10 +135,11 @@ def _append(fd: int, data: bytes) -> None:
 
 def _entry(c: Checkpoint) -> dict[str, Any]:
     # A path need not be UTF-8: surrogates are written as escapes
-    return {
+    entry = {
         "path": c.path, "dev": c.inode[0], "inode": c.inode[1], "offset": c.offset,
         "head": [c.head.length, c.head.digest], "tail": [c.tail.length, c.tail.digest],
     }  # fmt: skip
+    return entry | {"inside": True} if c.inside else entry
 
 
 def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
@@ -144,4 +149,5 @@ def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
         offset=int(entry["offset"]),
         head=Print(int(entry["head"][0]), str(entry["head"][1])),
         tail=Print(int(entry["tail"][0]), str(entry["tail"][1])),
+        inside=bool(entry.get("inside", False)),
     )

@@ -1,0 +1,139 @@
+"""The inputs that are no files, between their readers and the sender: order, acknowledgements, what is lost.
+
+Events of a stream are numbered from 1 at each start of the agent; the gap ledger names them by these numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from klamm_connectors.logs.events import Reader, Records
+from klamm_connectors.logs.inputs.opening import open_reader
+from klamm_connectors.logs.lanes import Lane
+from klamm_connectors.logs.tracker import Gap
+
+
+class Delivery(Protocol):
+    """A batch that was handed to the sender."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+class Range(NamedTuple):
+    """Events of a stream, by number: from `start`, before `end`."""
+
+    path: str
+    start: int
+    end: int
+
+
+Deliver = Callable[[Lane, Records, Range], Sequence[Delivery]]
+
+
+class _Stream:
+    def __init__(self, lane: Lane, reader: Reader) -> None:
+        self.lane, self.reader = lane, reader
+        self.sent: deque[tuple[Sequence[Delivery], Hashable, Range]] = deque()
+        self.count = 0
+
+    def take(self, now: float, deliver: Deliver) -> bool:
+        found = self.reader.poll(now)
+        for events, handle in found:
+            self.lane.bytes += sum(map(len, events.values))
+            numbers = Range(events.path, self.count, self.count + len(events.values))
+            self.count = numbers.end
+            self.sent.append((deliver(self.lane, self.lane.run(events), numbers), handle, numbers))
+        return bool(found)
+
+    def acknowledge(self) -> None:
+        """Tell the reader of the delivered prefix."""
+        last: tuple[Hashable] | None = None
+        while self.sent and all(batch.done for batch in self.sent[0][0]):
+            last = (self.sent.popleft()[1],)
+        if last is not None:
+            self.reader.acknowledged(last[0])
+
+
+class Streams:
+    """`saved` is what `checkpoints` gave when the agent ran last. Opens the readers; raises KlammError."""
+
+    def __init__(self, lanes: list[Lane], saved: Mapping[str, Any]) -> None:
+        self._streams: list[tuple[str, _Stream]] = []
+        self._saved = dict(saved)
+        self._every_input = all(lane.config.options is not None for lane in lanes)
+        try:
+            for lane in lanes:
+                options = lane.config.options
+                if options is None:
+                    continue
+                parse = lane.config.format != "raw"
+                reader = open_reader(options, parse=parse, checkpoint=saved.get(options.name))
+                self._streams.append((options.name, _Stream(lane, reader)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ended(self) -> bool:
+        """All inputs are streams, and all have come to their end."""
+        ends = [getattr(s.reader, "ended", False) for _, s in self._streams]
+        return self._every_input and bool(ends) and all(ends)
+
+    def take(self, now: float, *, has_room: Callable[[str], bool], deliver: Deliver) -> tuple[bool, bool]:
+        """What has come: whether there was any, and whether some input waits for room in its topic."""
+        busy = full = False
+        for _, stream in self._streams:
+            if has_room(stream.lane.config.topic):
+                busy |= stream.take(now, deliver)
+            else:
+                full = True
+        return busy, full
+
+    def acknowledge(self) -> None:
+        for _, stream in self._streams:
+            stream.acknowledge()
+
+    def finish(self, now: float, deliver: Deliver) -> None:
+        """Take no more from outside, and hand over what had arrived."""
+        for _, stream in self._streams:
+            stream.reader.finish()
+            while stream.take(now, deliver):
+                pass
+
+    def checkpoints(self) -> dict[str, Any]:
+        """Where each stream that can be read again goes on; those of inputs that are not configured now are kept."""
+        for name, stream in self._streams:
+            if (found := stream.reader.checkpoint()) is not None:
+                self._saved[name] = found
+        return dict(self._saved)
+
+    def lost(self) -> list[Gap]:
+        """What readers know to be lost since the last call."""
+        return [
+            Gap(path=path, inode=(0, 0), start=d.start, end=d.end, reason=d.reason)
+            for _, stream in self._streams
+            for path, d in stream.reader.lost()
+        ]
+
+    def abandoned(self) -> list[Gap]:
+        """At the end: events that were read and not delivered, and cannot be read again."""
+        reason = "not acknowledged when the agent ended"
+        return [
+            Gap(path=numbers.path, inode=(0, 0), start=numbers.start, end=numbers.end, reason=reason)
+            for _, stream in self._streams
+            if stream.reader.checkpoint() is None
+            for batches, _, numbers in stream.sent
+            if not all(batch.done for batch in batches)
+        ]
+
+    def status(self) -> list[dict[str, Any]]:
+        return [
+            {"input": name, "topic": s.lane.config.topic} | s.reader.status() for name, s in self._streams
+        ]
+
+    def close(self) -> None:
+        for _, stream in self._streams:
+            stream.reader.close()
