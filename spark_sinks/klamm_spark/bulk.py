@@ -1,48 +1,48 @@
-"""A small client for Elasticsearch's bulk API: one kept connection, retries with back-off, refused documents apart.
+"""Elasticsearch's bulk API: several requests under way, slower when it says 429, refused documents apart.
 
-Elasticsearch answers per document. 429 and 5xx (of the request, or of a document) pass: these are sent again, twice as
-long a pause each time, until `retry_s` is over. Other errors are the document's own fault and are handed back.
+Elasticsearch answers per document. 429 (of the request, or of a document) means that it lives and is overloaded: such documents
+are sent again, fewer at a time, for as long as it takes (`throttle`). 502 to 504 and broken connections are tried again, on
+the next host, until nothing was accepted for `retry_s`. Other errors are the document's own fault and are handed back.
+
+`BulkSender` is used from one thread; its requests run in threads of its own, one connection each.
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
+import logging
+import queue
 import random
-import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import unquote, urlsplit
 
 import orjson
+import pyarrow as pa
 
-from klamm_base.errors import ConfigError, KlammError
+from klamm_base.errors import KlammError
+from klamm_spark import bulk_lines
+from klamm_spark.elasticsearch_http import Connection, Endpoint, reason, short
+from klamm_spark.throttle import FIRST_PAUSE_S, LONGEST_PAUSE_S, Throttle
 
-FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 10.0
-_PASSING: Final = frozenset({429, 502, 503, 504})
+log = logging.getLogger(__name__)
+
+WARN_EVERY_S: Final = 30.0
+_OVERLOADED: Final = 429
+_TOO_LARGE: Final = 413
+_PASSING: Final = frozenset({502, 503, 504})
 _CONFLICT: Final = 409  # `create` of a document that is there: written by the run before
-
-Pair = tuple[bytes, bytes]
+_PATH: Final = "/_bulk?filter_path=errors,error,items.*.status,items.*.error"
+_throttles: dict[tuple[str, ...], Throttle] = {}
+"""What this worker process has learnt about a target: tasks of later batches go on with it."""
 
 
 class TargetError(KlammError):
     """Elasticsearch cannot be reached, or refuses whole requests. The job may try again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where and as whom."""
-
-    hosts: tuple[str, ...]
-    authorization: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-    verify: bool = True
-    timeout_s: float = 60.0
-    retry_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,110 +55,113 @@ class Refused:
     document: bytes
 
 
-def endpoint(options: Mapping[str, str]) -> Endpoint:
-    """The connection's settings among a writer's options (`hosts`, `user`, `password`, `api_key`, ...)."""
-    hosts, credentials = [], None
-    for text in options.get("hosts", "").split(","):
-        if not text.strip():
-            continue
-        url = urlsplit(text.strip())
-        if url.scheme not in {"http", "https"} or not url.hostname:
-            raise ConfigError(
-                "hosts: write URLs such as http://127.0.0.1:9200, several by commas", key="hosts"
-            )
-        hosts.append(f"{url.scheme}://{url.hostname}:{url.port or 9200}{url.path.rstrip('/')}")
-        if url.username:
-            credentials = (unquote(url.username), unquote(url.password or ""))
-    if not hosts:
-        raise ConfigError(
-            "hosts is missing: URLs of Elasticsearch, such as http://127.0.0.1:9200", key="hosts"
-        )
-    if user := options.get("user"):
-        credentials = (user, options.get("password", ""))
-    authorization = None
-    if key := options.get("api_key"):
-        authorization = f"ApiKey {key}"
-    elif credentials is not None:
-        authorization = "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
-    return Endpoint(
-        hosts=tuple(hosts),
-        authorization=authorization,
-        ca_file=options.get("ca_file") or None,
-        verify=options.get("verify", "true").lower() != "false",
-        timeout_s=_seconds(options, "timeout.ms", 60_000),
-        retry_s=_seconds(options, "retry.timeout.ms", 300_000),
-    )
+@dataclass(slots=True)
+class Figures:
+    """What a writer did. `throttled`: 429 answers; `throttled_s`: seconds that its requests waited for that reason, in sum;
+    `request`: documents a request at the end; `in_flight`: requests at once at the end.
+    """
+
+    documents: int = 0
+    refused: int = 0
+    requests: int = 0
+    throttled: int = 0
+    throttled_s: float = 0.0
+    request: int = 0
+    in_flight: int = 0
+
+    def add(self, other: Figures) -> None:
+        """Sums, and the smallest of the limits."""
+        for name in ("documents", "refused", "requests", "throttled", "throttled_s"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.request = min(filter(None, (self.request, other.request)), default=0)
+        self.in_flight = min(filter(None, (self.in_flight, other.in_flight)), default=0)
 
 
-def _seconds(options: Mapping[str, str], name: str, default: int) -> float:
-    text = options.get(name, str(default))
-    if not text.isdecimal():
-        raise ConfigError(f"{name}={text}: use milliseconds", key=name)
-    return int(text) / 1000
+@dataclass(frozen=True, slots=True)
+class Limits:
+    documents: int = 2000
+    bytes: int = 5 << 20
+    in_flight: int = 2
 
 
-def sort_out(answer: Mapping[str, Any], sent: list[Pair]) -> tuple[list[Pair], list[Refused]]:
-    """From a bulk answer: documents to be sent again, and those that were refused."""
-    again: list[Pair] = []
-    refused: list[Refused] = []
+@dataclass(slots=True)
+class Verdict:
+    """Of one answer, by the documents' places in the request."""
+
+    taken: int = 0
+    overloaded: list[int] = field(default_factory=list)
+    passing: list[int] = field(default_factory=list)
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    too_large: bool = False
+
+
+def sort_out(answer: Mapping[str, Any], count: int) -> Verdict:
+    """What became of each of `count` documents."""
+    verdict = Verdict()
     if not answer.get("errors"):
-        return again, refused
-    for item, pair in zip(answer["items"], sent, strict=True):
+        verdict.taken = count
+        return verdict
+    items = answer["items"]
+    if len(items) != count:
+        raise TargetError(f"Elasticsearch answered for {len(items)} of {count} documents")
+    for place, item in enumerate(items):
         operation, result = next(iter(item.items()))
         status = int(result.get("status", 500))
         if status < 300 or (operation == "create" and status == _CONFLICT):
-            continue
-        if status in _PASSING:
-            again.append(pair)
+            verdict.taken += 1
+        elif status == _OVERLOADED:
+            verdict.overloaded.append(place)
+        elif status in _PASSING:
+            verdict.passing.append(place)
         else:
-            reason = _reason(result.get("error"))
-            refused.append(Refused(str(result.get("_id")), str(result.get("_index")), reason, pair[1]))
-    return again, refused
+            verdict.refused.append((place, reason(result.get("error"))))
+    return verdict
 
 
-def _reason(error: Any) -> str:
-    if not isinstance(error, Mapping):
-        return str(error)
-    cause = error.get("caused_by")
-    behind = f": {cause.get('reason')}" if isinstance(cause, Mapping) and cause.get("reason") else ""
-    return f"{error.get('type')}: {error.get('reason')}{behind}"
+class BulkSender:
+    """Use as a context; `finish` returns when everything is written, and raises TargetError.
 
+    `on_refused` gets refused documents, in one thread at a time; what it raises ends the sender.
+    """
 
-class BulkClient:
-    """One connection; the next host is tried when one does not answer. Use as a context."""
-
-    def __init__(self, where: Endpoint) -> None:
+    def __init__(self, where: Endpoint, limits: Limits, on_refused: Callable[[list[Refused]], None]) -> None:
         self._where = where
-        self._host = 0
-        self._connection: http.client.HTTPConnection | None = None
+        self._limits = limits
+        self._on_refused = on_refused
+        self._throttle = _throttles.setdefault(where.hosts, Throttle(limits.documents, limits.in_flight))
+        self._throttle.limit(limits.documents, limits.in_flight)
+        self._lock = threading.Condition()
+        self._refusing = threading.Lock()
+        self._running = 0
+        self._pool = ThreadPoolExecutor(limits.in_flight, "bulk")
+        self._connections: queue.LifoQueue[Connection] = queue.LifoQueue()
+        self._futures: set[Future[None]] = set()
+        self._failure: BaseException | None = None
+        self._alive_at = self._warned_at = time.monotonic()
+        self.figures = Figures()
 
-    def send(self, pairs: list[Pair]) -> list[Refused]:
-        """Write documents; returns when each is written or refused. Raises TargetError."""
-        refused: list[Refused] = []
-        pause, deadline = FIRST_PAUSE_S, time.monotonic() + self._where.retry_s
-        while pairs:
-            why = ""
-            try:
-                status, body = self._post(b"\n".join(line for pair in pairs for line in pair) + b"\n")
-            except (OSError, http.client.HTTPException) as e:
-                self._next_host()
-                status, why = 503, str(e) or type(e).__name__
-            if status in _PASSING:
-                why = why or f"it answers {status}"
-            elif status != 200:
-                raise TargetError(f"{self._name()} refuses the bulk request with {status}: {_short(body)}")
-            else:
-                pairs, bad = sort_out(orjson.loads(body), pairs)
-                refused += bad
-                why = "it is overloaded"
-            if pairs:
-                if time.monotonic() > deadline:
-                    raise TargetError(
-                        f"{self._name()}: {why} for {self._where.retry_s:.0f} s; {len(pairs)} documents wait"
-                    )
-                time.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, LONGEST_PAUSE_S)
-        return refused
+    def send(self, lines: pa.LargeBinaryArray) -> None:
+        """Take a block; returns once at most as many requests as may be under way are not yet answered."""
+        rest = lines
+        while len(rest):
+            part = next(bulk_lines.cut(rest, self._throttle.documents, self._limits.bytes))
+            rest = rest.slice(len(part))
+            with self._lock:
+                while len(self._futures) >= self._throttle.in_flight and self._failure is None:
+                    self._lock.wait()
+                self._check()
+                future = self._pool.submit(self._deliver, part)
+                self._futures.add(future)
+            future.add_done_callback(self._done)
+
+    def finish(self) -> Figures:
+        """Wait for all answers."""
+        with self._lock:
+            while self._futures and self._failure is None:
+                self._lock.wait()
+            self._check()
+        self.figures.request, self.figures.in_flight = self._throttle.documents, self._throttle.in_flight
+        return self.figures
 
     def __enter__(self) -> Self:
         return self
@@ -166,47 +169,138 @@ class BulkClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        with self._lock:
+            self._failure = self._failure or error
+            self._lock.notify_all()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        while not self._connections.empty():
+            self._connections.get().close()
 
-    def _name(self) -> str:
-        return self._where.hosts[self._host]
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
-    def _post(self, body: bytes) -> tuple[int, bytes]:
-        if self._connection is None:
-            self._connection = self._open()
-        headers = {"Content-Type": "application/x-ndjson"}
-        if self._where.authorization is not None:
-            headers["Authorization"] = self._where.authorization
-        path = urlsplit(self._name()).path
-        self._connection.request("POST", f"{path}/_bulk", body, headers)
-        answer = self._connection.getresponse()
-        return answer.status, answer.read()
+    def _done(self, future: Future[None]) -> None:
+        with self._lock:
+            self._futures.discard(future)
+            if not future.cancelled() and (error := future.exception()) is not None:
+                self._failure = self._failure or error
+            self._lock.notify_all()
 
-    def _open(self) -> http.client.HTTPConnection:
-        url = urlsplit(self._name())
-        assert url.hostname is not None
-        if url.scheme == "http":
-            return http.client.HTTPConnection(url.hostname, url.port, timeout=self._where.timeout_s)
-        context = ssl.create_default_context(cafile=self._where.ca_file)
-        if not self._where.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return http.client.HTTPSConnection(
-            url.hostname, url.port, timeout=self._where.timeout_s, context=context
+    def _deliver(self, lines: pa.LargeBinaryArray) -> None:
+        """In a thread: send until each document is taken or refused."""
+        pause, most = FIRST_PAUSE_S, self._limits.documents
+        while len(lines):
+            part = next(bulk_lines.cut(lines, min(most, self._throttle.documents), self._limits.bytes))
+            rest = lines.slice(len(part))
+            sent_at = time.monotonic()
+            verdict, why = self._ask(part)
+            self._count(verdict, sent_at)
+            if verdict.too_large:
+                most = max(1, len(part) // 2)
+                continue
+            if verdict.refused:
+                with self._refusing:
+                    self._on_refused([_refused(part, n, text) for n, text in verdict.refused])
+            again = sorted(verdict.overloaded + verdict.passing)
+            if again and len(again) < len(part):
+                part = bulk_lines.chosen(part, again)
+            if not again:
+                lines, pause = rest, FIRST_PAUSE_S
+                continue
+            lines = pa.concat_arrays([part, rest]) if len(rest) else part
+            if verdict.overloaded:
+                self._wait_calm()
+            else:
+                self._wait_alive(pause, why)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _ask(self, part: pa.LargeBinaryArray) -> tuple[Verdict, str]:
+        """One request. Raises TargetError when it is refused as a whole."""
+        everything = list(range(len(part)))
+        with self._lock:
+            self._lock.wait_for(lambda: self._running < self._throttle.in_flight or self._failure is not None)
+            self._check()
+            self._running += 1
+        connection = self._connection()
+        try:
+            status, answer = connection.post(_PATH, bulk_lines.body(part), "application/x-ndjson")
+        except (OSError, http.client.HTTPException) as e:
+            connection.next_host()
+            return Verdict(passing=everything), str(e) or type(e).__name__
+        finally:
+            self._connections.put(connection)
+            with self._lock:
+                self._running -= 1
+                self._lock.notify_all()
+        if status == _TOO_LARGE and len(part) == 1:
+            return Verdict(refused=[(0, f"{connection.name} takes no request of this size (413)")]), ""
+        if status == _TOO_LARGE:
+            return Verdict(too_large=True), ""
+        if status == _OVERLOADED:
+            return Verdict(overloaded=everything), ""
+        if status in _PASSING:
+            connection.next_host()
+            return Verdict(passing=everything), f"it answers {status}"
+        if status != 200:
+            raise TargetError(f"{connection.name} refuses the bulk request with {status}: {short(answer)}")
+        return sort_out(orjson.loads(answer), len(part)), "it answers 503 for documents"
+
+    def _connection(self) -> Connection:
+        try:
+            return self._connections.get_nowait()
+        except queue.Empty:
+            return Connection(self._where)
+
+    def _count(self, verdict: Verdict, sent_at: float) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self.figures.requests += 1
+            self.figures.documents += verdict.taken
+            self.figures.refused += len(verdict.refused)
+            if verdict.overloaded:
+                self.figures.throttled += 1
+                self._throttle.refused(sent_at, now)
+            elif not verdict.passing and not verdict.too_large:
+                self._throttle.accepted()
+            if verdict.taken or verdict.refused or verdict.overloaded:
+                self._alive_at = now
+            self._lock.notify_all()
+
+    def _wait_calm(self) -> None:
+        """After a 429. The stream waits as long as it takes, and says so."""
+        throttle = self._throttle
+        self._warn(
+            f"Elasticsearch is overloaded (429); {throttle.documents} documents a request, {throttle.in_flight} "
+            f"requests at once, {throttle.pause_s:.1f} s between them"
         )
+        self._sleep(max(throttle.pause_s, FIRST_PAUSE_S))
 
-    def _next_host(self) -> None:
-        self._close()
-        self._host = (self._host + 1) % len(self._where.hosts)
+    def _wait_alive(self, pause: float, why: str) -> None:
+        away = time.monotonic() - self._alive_at
+        if away > self._where.retry_s:
+            raise TargetError(
+                f"{self._where.hosts[0]}: {why} for {self._where.retry_s:.0f} s; documents wait"
+            )
+        self._warn(f"{self._where.hosts[0]}: {why}; trying again for {self._where.retry_s - away:.0f} s")
+        self._sleep(pause, throttled=False)
 
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _sleep(self, seconds: float, *, throttled: bool = True) -> None:
+        """Jitter keeps the tasks apart."""
+        began = time.monotonic()
+        with self._lock:
+            self._lock.wait_for(lambda: self._failure is not None, seconds * random.uniform(0.5, 1.0))
+            if throttled:
+                self.figures.throttled_s += time.monotonic() - began
+            self._check()
+
+    def _warn(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._warned_at >= WARN_EVERY_S:
+            self._warned_at = now
+            log.warning(text)
 
 
-def _short(body: bytes) -> str:
-    try:
-        return _reason(orjson.loads(body).get("error"))[:300]
-    except (ValueError, AttributeError):
-        return body[:200].decode("utf-8", "replace")
+def _refused(lines: pa.LargeBinaryArray, number: int, why: str) -> Refused:
+    index, identity = bulk_lines.identity(lines, number)
+    return Refused(identity, index, why, bulk_lines.document(lines, number))

@@ -1,10 +1,11 @@
 """`format("klamm-elasticsearch")`: rows to Elasticsearch by bulk requests, for batches and streams.
 
-Options: `hosts` (URLs by commas), `index` (or a column `_index`), `id` (a column; by default the columns topic,
-partition and offset make `topic-partition-offset`), `document` (a column that holds the document as JSON text;
-otherwise all other columns are its fields), `user`, `password`, `api_key`, `ca_file`, `verify`, `batch.size` (documents),
-`batch.bytes`, `timeout.ms`, `retry.timeout.ms`, `op` (index or create), and for documents that are refused: `dead_letter.topic` with
-`dead_letter.kafka.*`, otherwise they fail the task with the reason.
+Options: `hosts` (URLs by commas), `index` (or a column `_index`), or `data_stream` (then documents are created, not
+overwritten, and need an `@timestamp`), `id` (columns; by default topic, partition and offset make
+`topic-partition-offset`), `document` (a column that holds the document as JSON text; otherwise all other columns are its
+fields), `op` (index or create), `template` (see `elasticsearch_template`), `user`, `password`, `api_key`, `ca_file`, `verify`, `batch.size`
+(documents), `batch.bytes`, `max.in.flight` (requests a task has under way), `timeout.ms`, `retry.timeout.ms`, and for
+documents that are refused: `dead_letter.topic` with `dead_letter.kafka.*`, otherwise they fail the task with the reason.
 
 With an id a batch that is run again writes the same documents: the index ends up as after one run. Without one (no
 option and no such columns) that would be duplicates, so it is refused.
@@ -12,12 +13,11 @@ option and no such columns) that would be duplicates, so it is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,37 +27,23 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from klamm_base.errors import ConfigError, KlammError
-from klamm_spark.bulk import BulkClient, Endpoint, Refused, endpoint
+from klamm_base.errors import ConfigError
+from klamm_spark import figures
+from klamm_spark.bulk import BulkSender, Figures, Limits, Refused
+from klamm_spark.bulk_lines import BadDocumentError, Layout, block
 from klamm_spark.datasource.writer import send_records
+from klamm_spark.elasticsearch_http import Endpoint, endpoint
+from klamm_spark.elasticsearch_template import Template, install, template
 
 _COORDINATES: Final = ("topic", "partition", "offset")
-_KNOWN: Final = frozenset(
-    {
-        "hosts",
-        "index",
-        "id",
-        "document",
-        "user",
-        "password",
-        "api_key",
-        "ca_file",
-        "verify",
-        "batch.size",
-        "batch.bytes",
-        "timeout.ms",
-        "retry.timeout.ms",
-        "op",
-        "dead_letter.topic",
-        "path",
-        "checkpointlocation",
-        "queryname",
-    }
-)
-
-
-class BadDocumentError(KlammError):
-    """Elasticsearch refused documents and there is no dead letter topic, or a row has no id."""
+_OPTIONS: Final = (
+    "hosts", "index", "data_stream", "id", "document", "op", "template", "template.patterns", "template.body",
+    "user", "password", "api_key", "ca_file", "verify", "batch.size", "batch.bytes", "max.in.flight", "timeout.ms",
+    "retry.timeout.ms", "dead_letter.topic",
+)  # fmt: skip
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", figures.OPTION})
+_DATA_STREAM: Final = re.compile(r"(?!\.{1,2}$)[^A-Z\\/*?\"<>| ,#:_+\-][^A-Z\\/*?\"<>| ,#:]*")
+TIMESTAMP: Final = "@timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +51,27 @@ class Target:
     """What the options say. Pickled to the workers."""
 
     endpoint: Endpoint
-    index: str | None
-    id_columns: tuple[str, ...]
-    document: str | None
-    operation: str
-    most_documents: int
-    most_bytes: int
+    layout: Layout
+    limits: Limits
+    template: Template | None
     dead_letter_topic: str | None
     dead_letter_client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    figures: str | None = None
 
 
 @dataclass
 class Indexed(WriterCommitMessage):
-    documents: int
-    refused: int
+    figures: Figures
 
 
 def target(options: Mapping[str, str], columns: list[str]) -> Target:
     """Checked options for rows of these columns. Raises ConfigError."""
     given = {k.lower(): v for k, v in options.items()}
     for name in given:
-        if name not in _KNOWN and not name.startswith("dead_letter.kafka."):
-            known = ", ".join(sorted(_KNOWN - {"path", "checkpointlocation", "queryname"}))
+        if name not in {*_OPTIONS, *_SPARKS_OWN} and not name.startswith("dead_letter.kafka."):
+            known = ", ".join(sorted(_OPTIONS))
             raise ConfigError(f"unknown option {name} of format elasticsearch: known are {known}", key=name)
-    index = given.get("index") or None
-    if index is None and "_index" not in columns:
-        raise ConfigError("format elasticsearch needs an option index or a column _index", key="index")
-    document = given.get("document") or None
-    if document is not None and document not in columns:
-        raise ConfigError(
-            f"document={document}: there is no such column; there are {', '.join(columns)}", key="document"
-        )
-    operation = given.get("op", "index")
-    if operation not in {"index", "create"}:
-        raise ConfigError(f"op={operation}: use index or create", key="op")
+    layout = _layout(given, columns)
     topic = given.get("dead_letter.topic") or None
     client = {
         k.removeprefix("dead_letter.kafka."): v
@@ -112,15 +85,54 @@ def target(options: Mapping[str, str], columns: list[str]) -> Target:
         )
     return Target(
         endpoint=endpoint(given),
-        index=index,
-        id_columns=_id_columns(given.get("id"), columns),
-        document=document,
-        operation=operation,
-        most_documents=_number(given, "batch.size", 2000),
-        most_bytes=_number(given, "batch.bytes", 5 << 20),
+        layout=layout,
+        limits=Limits(
+            _number(given, "batch.size", 2000),
+            _number(given, "batch.bytes", 5 << 20),
+            _number(given, "max.in.flight", 2),
+        ),
+        template=template(given, layout.index),
         dead_letter_topic=topic,
         dead_letter_client=client,
+        figures=given.get(figures.OPTION),
     )
+
+
+def _layout(given: Mapping[str, str], columns: list[str]) -> Layout:
+    stream = given.get("data_stream") or None
+    index = given.get("index") or None
+    if stream is not None and index is not None:
+        raise ConfigError("format elasticsearch: set data_stream or index, not both", key="data_stream")
+    if stream is None and index is None and "_index" not in columns:
+        raise ConfigError(
+            "format elasticsearch needs an option index or data_stream, or a column _index", key="index"
+        )
+    document = given.get("document") or None
+    if document is not None and document not in columns:
+        raise ConfigError(
+            f"document={document}: there is no such column; there are {', '.join(columns)}", key="document"
+        )
+    operation = given.get("op", "index" if stream is None else "create")
+    if operation not in {"index", "create"}:
+        raise ConfigError(f"op={operation}: use index or create", key="op")
+    if stream is not None:
+        _check_data_stream(stream, operation, document, columns)
+    return Layout(operation, _id_columns(given.get("id"), columns), stream or index, document)
+
+
+def _check_data_stream(stream: str, operation: str, document: str | None, columns: list[str]) -> None:
+    if not _DATA_STREAM.fullmatch(stream) or len(stream.encode()) > 255:
+        raise ConfigError(
+            f"data_stream={stream}: use small letters, digits, - . and _, such as logs-shop-default",
+            key="data_stream",
+        )
+    if operation != "create":
+        raise ConfigError("op=index: documents of a data stream are created; leave op out", key="op")
+    if document is None and TIMESTAMP not in columns:
+        raise ConfigError(
+            f"data_stream={stream}: documents need a column {TIMESTAMP}; there are {', '.join(columns)}",
+            key="data_stream",
+        )
 
 
 def _id_columns(named: str | None, columns: list[str]) -> tuple[str, ...]:
@@ -141,75 +153,17 @@ def _number(options: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def chunks(batch: pa.RecordBatch, what: Target) -> Iterator[list[tuple[bytes, bytes]]]:
-    """(action line, document line) of rows, cut into requests of the configured size."""
-    part: list[tuple[bytes, bytes]] = []
-    size = 0
-    for pair in lines(batch, what):
-        length = len(pair[0]) + len(pair[1]) + 2
-        if part and (len(part) >= what.most_documents or size + length > what.most_bytes):
-            yield part
-            part, size = [], 0
-        part.append(pair)
-        size += length
-    if part:
-        yield part
-
-
-def lines(batch: pa.RecordBatch, what: Target) -> Iterator[tuple[bytes, bytes]]:
-    """The two lines of a bulk request for every row."""
-    names = batch.schema.names
-    if absent := [c for c in what.id_columns if batch.column(c).null_count]:
-        raise BadDocumentError(
-            f"column {absent[0]} is null in a row: it is the document's id, and such rows would overwrite each other; leave "
-            "them out in the query, or name other columns by the option id"
-        )
-    ids = list(zip(*(batch.column(c).to_pylist() for c in what.id_columns), strict=True))
-    indexes = batch.column("_index").to_pylist() if "_index" in names else [what.index] * batch.num_rows
-    if what.document is not None:
-        documents = [
-            (d or "{}").encode() if isinstance(d, str) else d or b"{}"
-            for d in batch.column(what.document).to_pylist()
-        ]
-    else:
-        hidden = {"_index", *(c for c in what.id_columns if c == "_id")}  # no fields: where the document goes
-        body = batch.select([n for n in names if n not in hidden])
-        documents = [orjson.dumps(row, _plain, orjson.OPT_NON_STR_KEYS) for row in body.to_pylist()]
-    for parts, index, document in zip(ids, indexes, documents, strict=True):
-        meta = {"_index": index or what.index, "_id": "-".join(map(str, parts))}
-        yield orjson.dumps({what.operation: meta}), document
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no type for: bytes as text (base64 where they are none), decimals as numbers if these are exact."""
-    if isinstance(value, Decimal):
-        number = float(value)
-        return number if Decimal(repr(number)) == value else str(value)
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            import base64
-
-            return base64.b64encode(value).decode()
-    return str(value)
-
-
 class _Writing:
     def __init__(self, what: Target) -> None:
         self._target = what
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        what, count, refused = self._target, 0, 0
-        with BulkClient(what.endpoint) as client:
+        what = self._target
+        with BulkSender(what.endpoint, what.limits, self._bad) as sender:
             for batch in iterator:
-                for part in chunks(batch, what):
-                    bad = client.send(part)
-                    count += len(part) - len(bad)
-                    refused += len(bad)
-                    if bad:
-                        self._bad(bad)
-        return Indexed(count, refused)
+                if batch.num_rows:
+                    sender.send(block(batch, what.layout))
+            return Indexed(sender.finish())
 
     def _bad(self, bad: list[Refused]) -> None:
         what = self._target
@@ -231,13 +185,33 @@ class _Writing:
             ],
         )
 
+    def _tell(self, messages: list[Any], batch: int) -> None:
+        total = Figures()
+        for message in messages:
+            if isinstance(message, Indexed):
+                total.add(message.figures)
+        figures.leave(self._target.figures, batch, total)
+
 
 class ElasticsearchBatchWriter(_Writing, DataSourceArrowWriter):
     """`df.write.format("klamm-elasticsearch")`."""
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In a stream's foreachBatch the option ends in the batch's number."""
+        place, _, number = (self._target.figures or "").rpartition("-")
+        if place and number.isdecimal():
+            total = Figures()
+            for message in messages:
+                if isinstance(message, Indexed):
+                    total.add(message.figures)
+            figures.leave(place, int(number), total)
+
 
 class ElasticsearchStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """`df.writeStream.format("klamm-elasticsearch")`."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._tell(messages, batchId)
 
 
 class ElasticsearchDataSource(DataSource):
@@ -246,7 +220,13 @@ class ElasticsearchDataSource(DataSource):
         return "klamm-elasticsearch"
 
     def writer(self, schema: StructType, overwrite: bool) -> ElasticsearchBatchWriter:
-        return ElasticsearchBatchWriter(target(self.options, schema.names))
+        return ElasticsearchBatchWriter(self._prepared(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ElasticsearchStreamWriter:  # noqa: N802
-        return ElasticsearchStreamWriter(target(self.options, schema.names))
+        return ElasticsearchStreamWriter(self._prepared(schema))
+
+    def _prepared(self, schema: StructType) -> Target:
+        what = target(self.options, schema.names)
+        if what.template is not None:
+            install(what.template, what.endpoint)
+        return what

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any, ClassVar
 
-import orjson
 import pytest
 
 from klamm_base.errors import ConfigError
 from klamm_spark import events, java
-from klamm_spark.bulk import BulkClient, Endpoint, TargetError, endpoint, sort_out
 from klamm_spark.datasource.offsets import DataLossError
 from klamm_spark.lock import locked
 
@@ -147,80 +143,6 @@ def test_java_is_looked_for_in_order(tmp_path: Path) -> None:
     assert ours is not None
     assert ours.found == "JAVA_HOME"
     assert java.own_place({"XDG_DATA_HOME": "/d"}) == Path("/d/klamm/java")
-
-
-def test_where_elasticsearch_is_and_its_secrets() -> None:
-    where = endpoint({"hosts": "http://u:pa%40ss@a:9200/es, https://b", "timeout.ms": "500"})
-    assert where.hosts == ("http://a:9200/es", "https://b:9200")
-    assert where.authorization == "Basic dTpwYUBzcw=="
-    assert "dTpw" not in repr(where)
-    with pytest.raises(ConfigError, match="hosts: write URLs"):
-        endpoint({"hosts": "a:9200"})
-
-
-def test_documents_of_an_answer_are_sorted_out() -> None:
-    items = [
-        {"index": {"_id": "1", "status": 201}},
-        {"index": {"_id": "2", "status": 429, "error": {"type": "es_rejected_execution_exception"}}},
-        {"index": {"_id": "3", "_index": "i", "status": 400, "error": {"type": "t", "reason": "r", "caused_by": {"reason": "c"}}}},
-        {"create": {"_id": "4", "status": 409, "error": {}}},
-    ]  # fmt: skip
-    sent = [(b"a", str(i).encode()) for i in range(1, 5)]
-    again, refused = sort_out({"errors": True, "items": items}, sent)
-    assert again == [(b"a", b"2")]
-    assert [(r.id, r.index, r.reason, r.document) for r in refused] == [("3", "i", "t: r: c", b"3")]
-
-
-class Overloaded(http.server.BaseHTTPRequestHandler):
-    """Answers 429, then takes one document of two, then all: what a real server does only under load."""
-
-    protocol_version = "HTTP/1.1"
-    bodies: ClassVar[list[list[bytes]]] = []
-
-    def do_POST(self) -> None:
-        lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
-        self.bodies.append(lines)
-        busy = {"index": {"_id": "b", "status": 429, "error": {"type": "es_rejected_execution_exception"}}}
-        answer: dict[str, Any] = {"errors": False, "items": []}
-        if len(self.bodies) == 2:
-            answer = {"errors": True, "items": [{"index": {"_id": "a", "status": 201}}, busy]}
-        data = orjson.dumps(answer)
-        self.send_response(429 if len(self.bodies) == 1 else 200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_args: Any) -> None:
-        pass
-
-
-def test_an_overloaded_server_is_asked_again() -> None:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Overloaded) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        where = Endpoint((f"http://127.0.0.1:{server.server_port}",))
-        with BulkClient(where) as client:
-            assert client.send([(b"ma", b"a"), (b"mb", b"b")]) == []
-        server.shutdown()
-    assert Overloaded.bodies == [[b"ma", b"a", b"mb", b"b"]] * 2 + [[b"mb", b"b"]]
-    with (
-        pytest.raises(TargetError, match="2 documents wait"),
-        BulkClient(Endpoint((f"http://127.0.0.1:{server.server_port}",), retry_s=0.2)) as client,
-    ):
-        client.send([(b"ma", b"a"), (b"mb", b"b")])
-
-
-def test_rows_without_an_id_do_not_overwrite_each_other() -> None:
-    pytest.importorskip("pyspark")
-    import pyarrow as pa
-
-    from klamm_spark.elasticsearch import BadDocumentError, lines, target
-
-    what = target({"hosts": "http://a", "index": "i", "id": "user,n"}, ["user", "n"])
-    rows = pa.RecordBatch.from_pydict({"user": ["a", "b"], "n": [1, 2]})
-    assert [orjson.loads(action)["index"]["_id"] for action, _ in lines(rows, what)] == ["a-1", "b-2"]
-    rows = pa.RecordBatch.from_pydict({"user": ["a", None], "n": [1, 2]})
-    with pytest.raises(BadDocumentError, match="column user is null in a row"):
-        list(lines(rows, what))
 
 
 def test_a_producer_that_failed_is_not_used_again() -> None:

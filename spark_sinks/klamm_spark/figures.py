@@ -1,0 +1,49 @@
+"""What a writer did in a batch, from the process that commits it to the driver, whose progress events show it.
+
+A writer commits in a process of its own beside the driver, and Spark's progress has no place for what it found. It
+leaves a small file, which the driver takes when the progress of that batch comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+OPTION: Final = "klamm.figures"
+"""The writer's option: path of the files, without `-BATCH.json`."""
+
+
+@functools.cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="klamm-spark-figures-")
+
+
+def option(output: str) -> str:
+    """What a job gives to the writer of an output of this name."""
+    return str(Path(_directory().name, output))
+
+
+def leave(place: str | None, batch: int, figures: Any) -> None:
+    """`figures`: a dataclass. A directory that is not there is one of another machine: nothing to tell."""
+    if place is None or not Path(place).parent.is_dir():
+        return
+    path = Path(f"{place}-{batch}.json")
+    part = path.with_suffix(".part")
+    part.write_bytes(orjson.dumps(dataclasses.asdict(figures)))
+    part.replace(path)
+
+
+def take(output: str, batch: int) -> dict[str, Any] | None:
+    """What was left for this batch, once."""
+    path = Path(f"{option(output)}-{batch}.json")
+    found: dict[str, Any] | None = None
+    with contextlib.suppress(FileNotFoundError):
+        found = orjson.loads(path.read_bytes())
+        path.unlink()
+    return found
