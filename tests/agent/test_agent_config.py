@@ -77,12 +77,45 @@ def test_a_folder_with_the_signs_of_patterns_in_its_name(tmp_path):
         (GOOD + 'ignore_older = "5 parsecs"\n', 7, "[inputs[0]] ignore_older = '5 parsecs': a time such as"),
         (GOOD + "max_line_bytes = 1\n", 7, "[inputs[0]] max_line_bytes = 1: a whole number from 16"),
         (
-            GOOD + 'encoding = "utf-16"\nformat = "json"\n',
+            GOOD + 'encoding = "utf-7-imap"\n',
             7,
-            "only encodings in which a line ends with the one byte",
+            "[inputs[0]] encoding = 'utf-7-imap': no such encoding is known",
+        ),
+        (
+            GOOD + 'encoding = "cp037"\n',
+            7,
+            "it cannot be read: a line ends with the byte 0A, or the encoding is UTF-16",
         ),
         (GOOD + 'encoding = "klingon"\n', 7, "no such encoding is known"),
-        (GOOD + 'encoding = "latin-1"\n', 7, 'has an effect with format = "json" only'),
+        (GOOD + 'long_lines = "drop"\n', 7, "long_lines = 'drop': one of split, truncate is expected"),
+        (GOOD + 'container = "podman"\n', 7, "container = 'podman': one of off, auto, cri, docker"),
+        (GOOD + 'multiline = "cobol"\n', 7, "multiline = 'cobol': presets are python, java, go, ruby"),
+        (GOOD + "multiline = {}\n", 7, "pattern or preset (python, java, go, ruby) is expected"),
+        (
+            GOOD + '[inputs.multiline]\npattern = "a["\n',
+            8,
+            "[inputs[0].multiline] pattern = 'a[' is no regular expression: unterminated character set",
+        ),
+        (
+            GOOD + '[inputs.multiline]\npattern = "[[:foo:]]"\n',
+            8,
+            "no class [:foo:] is known; known are alnum",
+        ),
+        (
+            GOOD + '[inputs.multiline]\npreset = "go"\nnegate = true\n',
+            9,
+            "negate has an effect with pattern only",
+        ),
+        (
+            GOOD + '[inputs.multiline]\npattern = "a"\nmatch = "around"\n',
+            9,
+            "match = 'around': one of after, before is expected",
+        ),
+        (
+            GOOD + '[inputs.multiline]\npattern = "a"\nmax_lines = 1\n',
+            9,
+            "max_lines = 1: a whole number from 2",
+        ),
         (GOOD + "fields = { a = 1 }\n", 7, 'has an effect with format = "json" only'),
         (
             GOOD + 'format = "json"\nfields = { message = 1 }\n',

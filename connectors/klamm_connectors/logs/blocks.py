@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from klamm_connectors.logs.tracker import character_end
+from klamm_connectors.logs.text import character_end
 
 _JOINTS: Final = ("\x7f", "\ue000", "\ue001")  # never escaped by JSON; the first that the text does not hold
 

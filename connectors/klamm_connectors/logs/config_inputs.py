@@ -39,7 +39,7 @@ class Input:
     max_line_bytes: int = 500_000
     long_lines: str = "split"
     multiline: Multiline | None = None
-    container: str = ""
+    container: str = "off"
     ignore_older: float | None = None
     close_inactive: float = 300.0
     rotate_wait: float = 5.0
@@ -85,7 +85,7 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
         max_line_bytes=v.number(table, at, "max_line_bytes", 500_000, least=16, most=100_000_000),
         long_lines=v.choice(table, at, "long_lines", "split", ("split", "truncate")),
         multiline=read_multiline(v, table, at),
-        container=v.choice(table, at, "container", "", ("", *containers.FORMATS)),
+        container=v.choice(table, at, "container", "off", ("off", *containers.FORMATS)),
         ignore_older=v.duration(table, at, "ignore_older", None),
         close_inactive=v.duration(table, at, "close_inactive", 300.0) or 0.0,
         rotate_wait=v.duration(table, at, "rotate_wait", 5.0) or 0.0,

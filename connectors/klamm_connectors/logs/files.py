@@ -66,8 +66,8 @@ class OpenFiles:
                 continue
             if self._tracker.looked(file, there.st_size, there.st_mtime, there.st_nlink, now):
                 found.append(file)
-            elif file.unread and self._tracker.is_final(file, now):
-                found.append(file)  # its last line has no end
+            elif file.unread and (self._tracker.is_final(file, now) or self._tracker.is_quiet(file, now)):
+                found.append(file)  # its last line has no end, or its last event may have grown
             elif self._tracker.may_close(file, now):
                 self._close(file, now)
         return found
@@ -82,7 +82,9 @@ class OpenFiles:
         except OSError as e:
             self._on_error(file.path, e)
             return None
-        return self._tracker.feed(file, data, count, final=final)
+        return self._tracker.feed(
+            file, data, count, final=final, quiet=final or self._tracker.is_quiet(file, now)
+        )
 
     def _close(self, file: Tracked, now: float) -> None:
         fd, _ = self._open.pop(file.inode)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from klamm_connectors.logs.config_inputs import Input
 from klamm_connectors.logs.cut import Cutter
 from klamm_connectors.logs.events import Events, Records
+from klamm_connectors.logs.framing import Framed
 from klamm_connectors.logs.stages import Stages
 
 
@@ -25,6 +26,13 @@ class Lane:
         """Records of whole lines that begin at byte `start` of file `path`, read at `at` (seconds since the epoch)."""
         self.bytes += len(data)
         return self.run(self.cutter.cut(data, start, path, at))
+
+    def framed(self, framed: Framed, size: int, path: str, at: float) -> Records:
+        """Records of what the cutter's framer made of `size` bytes of file `path`."""
+        self.bytes += size
+        records = self.run(self.cutter.events(framed, path, at))
+        records.dropped += framed.dropped
+        return records
 
     def run(self, events: Events) -> Records:
         """Records of events that an input gave."""

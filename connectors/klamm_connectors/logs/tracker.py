@@ -12,9 +12,12 @@ answers what to open, read and close. What can no longer be read is handed to `g
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+from klamm_connectors.logs.framing import Framed, Framer, Place
+from klamm_connectors.logs.text import character_end
 
 HEAD: Final = 1024  # first bytes by which a file is known again
 TAIL: Final = 256  # bytes before the position that every read repeats
@@ -70,17 +73,24 @@ class Checkpoint:
     head: Print
     offset: int
     tail: Print
+    inside: bool = False
+    """The position is inside a line whose rest is left out (`long_lines = "truncate"`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Whole lines read from `start` up to `end`, where `tail` precedes."""
+    """Whole lines read from `start` up to `end`, where `tail` precedes; `framed`: their events, of inputs that have a framer."""
 
     data: bytes
     start: int
     end: int
     tail: bytes
     generation: int
+    framed: Framed | None = None
+
+    @property
+    def inside(self) -> bool:
+        return self.framed is not None and self.framed.inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +133,9 @@ class Tracked:
     rotated: bool = False  # renamed, replaced or removed: no new lines are expected for long
     removed: bool = False  # no name is left
     long_line: bool = False  # the last read held no line end
+    held: bool = False  # the last read left whole lines, whose event may grow
+    inside: bool = False  # the position is inside a line whose rest is left out
+    acked_inside: bool = False
 
     @property
     def unread(self) -> int:
@@ -135,17 +148,23 @@ class Tracked:
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(
-            path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail
-        )
+            path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail,
+            inside=self.acked_inside,
+        )  # fmt: skip
 
 
 class Tracker:
-    """All files of an agent. `limits` are by input. Not thread-safe."""
+    """All files of an agent. `limits` and `framers` are by input. Not thread-safe."""
 
     def __init__(
-        self, limits: list[Limits], checkpoints: Iterable[Checkpoint] | None = None, now: float = 0.0
+        self,
+        limits: list[Limits],
+        checkpoints: Iterable[Checkpoint] | None = None,
+        now: float = 0.0,
+        framers: Sequence[Framer | None] = (),
     ) -> None:
         self._limits = limits
+        self._framers = framers or [None] * len(limits)
         self._files: dict[Inode, Tracked] = {}
         self._ignored: set[Inode] = set()
         self._observed = False
@@ -156,7 +175,7 @@ class Tracker:
         for c in checkpoints or ():
             self._files[c.inode] = Tracked(
                 inode=c.inode, path=c.path, source=-1, head_print=c.head, position=c.offset,
-                acked=c.offset, acked_tail=c.tail, seen=False, gone_at=now,
+                acked=c.offset, acked_tail=c.tail, inside=c.inside, acked_inside=c.inside, seen=False, gone_at=now,
             )  # fmt: skip
 
     def __len__(self) -> int:
@@ -289,13 +308,19 @@ class Tracker:
 
     def range(self, file: Tracked, block: int) -> tuple[int, int]:
         """Start and count of the next read: the known bytes before the position and up to `block` more."""
-        wanted = max(block, self._limits[file.source].max_line + 1) if file.long_line else block
+        wanted = block
+        if file.long_line:
+            framer = self._framers[file.source]
+            wanted = max(block, self._limits[file.source].max_line + 1 if framer is None else framer.reach)
         return file.position - len(file.tail), len(file.tail) + wanted
 
-    def feed(self, file: Tracked, data: bytes, count: int, *, final: bool = False) -> Block | None:
+    def feed(
+        self, file: Tracked, data: bytes, count: int, *, final: bool = False, quiet: bool = False
+    ) -> Block | None:
         """What was read by `range` (`count` bytes were asked for): whole lines, or None when there is none.
 
-        `final`: the last line needs no end. A read that does not continue the file begins its next generation.
+        `final`: the last line needs no end; `quiet`: the last event is whole. A read that does not continue the file
+        begins its next generation.
         """
         known = len(file.tail)
         if data[:known] != file.tail:
@@ -305,6 +330,13 @@ class Tracker:
         self._extend_head(file, data, file.position - known)
         new = len(data) - known
         at_end = len(data) < count
+        framer = self._framers[file.source]
+        if framer is not None:
+            place = Place(
+                path=file.path, start=file.position, head=file.head, inside=file.inside, final=final and at_end,
+                quiet=quiet and at_end, full=file.long_line and not at_end,
+            )  # fmt: skip
+            return self._feed_framed(file, data, framer.frame(data[known:], place), at_end=at_end)
         cut = data.rfind(b"\n", known) + 1 - known
         if cut <= 0:
             cut = self._cut_without_end(file, data, known, final=final and at_end)
@@ -315,6 +347,16 @@ class Tracker:
             return None
         return self._advance(file, data, known, cut)
 
+    def _feed_framed(self, file: Tracked, data: bytes, framed: Framed, *, at_end: bool) -> Block | None:
+        known, cut = len(file.tail), framed.consumed
+        file.held, file.long_line = framed.held, not cut and not at_end
+        if at_end and (framed.held or not cut or known + cut == len(data)):
+            file.ended = (file.position + len(data) - known, file.modified)
+        if not cut:
+            return None
+        file.inside = framed.inside
+        return self._advance(file, data, known, cut, framed)
+
     def _cut_without_end(self, file: Tracked, data: bytes, known: int, *, final: bool) -> int:
         """Bytes to give out of a line whose end is not there (yet): all when `final`, a piece when it is too long."""
         limit, new = self._limits[file.source].max_line, len(data) - known
@@ -324,7 +366,7 @@ class Tracker:
         return new if final else 0
 
     @staticmethod
-    def _advance(file: Tracked, data: bytes, known: int, cut: int) -> Block:
+    def _advance(file: Tracked, data: bytes, known: int, cut: int, framed: Framed | None = None) -> Block:
         tail = data[max(0, known + cut - TAIL) : known + cut]
         block = Block(
             data=data[known : known + cut],
@@ -332,20 +374,33 @@ class Tracker:
             end=file.position + cut,
             tail=tail,
             generation=file.generation,
+            framed=framed,
         )
         file.position, file.tail = block.end, tail
         file.size = max(file.size, file.position)
         return block
 
-    def acknowledged(self, file: Tracked, generation: int, offset: int, tail: bytes) -> None:
+    def acknowledged(
+        self, file: Tracked, generation: int, offset: int, tail: bytes, *, inside: bool = False
+    ) -> None:
         """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one."""
         if generation == file.generation:
-            file.acked, file.acked_tail = offset, Print.of(tail)
+            file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
 
     def is_final(self, file: Tracked, now: float) -> bool:
         """Whether a file that is read to its last line end has its end: no more of the last line will come."""
         limits, quiet = self._limits[file.source], now - file.grew_at
         return quiet >= limits.close_inactive or (file.rotated and quiet >= limits.rotate_wait)
+
+    def is_quiet(self, file: Tracked, now: float) -> bool:
+        """Whether lines that were left, because their event might grow, have waited for long enough."""
+        framer = self._framers[file.source]
+        return (
+            file.held
+            and framer is not None
+            and framer.timeout is not None
+            and now - file.grew_at >= framer.timeout
+        )
 
     def may_close(self, file: Tracked, now: float) -> bool:
         """Whether an open file that is read to its end need not be watched any more."""
@@ -381,7 +436,8 @@ class Tracker:
         file.position = file.acked = 0
         file.tail, file.acked_tail = b"", Print()
         file.head, file.head_print = b"", Print()
-        file.ended, file.long_line = None, False
+        file.ended, file.long_line, file.held = None, False, False
+        file.inside = file.acked_inside = False
         file.size = file.before = file.lost = 0
 
     def _next_generation(self) -> int:
@@ -398,11 +454,3 @@ class Tracker:
 
     def _gap(self, path: str, inode: Inode, start: int, end: int, reason: str) -> None:
         self.gaps.append(Gap(path=path, inode=inode, start=start, end=end, reason=reason))
-
-
-def character_end(data: bytes, start: int, limit: int) -> int:
-    """At most `limit` bytes from `start`, without cutting a UTF-8 character."""
-    cut = limit
-    while cut > max(1, limit - 4) and start + cut < len(data) and data[start + cut] & 0xC0 == 0x80:
-        cut -= 1
-    return cut
