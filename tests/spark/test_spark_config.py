@@ -139,5 +139,5 @@ def test_client_settings_keep_their_names_and_passwords_do_not_show() -> None:
     assert options.client["bootstrap.servers"] == "h:1"
     assert "hunter2" not in repr(options)
     assert (
-        write_options({"kafka.bootstrap.servers": "h:1", "topic": "o", "checkpointLocation": "x"})[0] == "o"
+        write_options({"kafka.bootstrap.servers": "h:1", "topic": "o", "checkpointLocation": "x"}).topic == "o"
     )

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
+from klamm_spark.datasource.exactly_once import PREFIX
 from klamm_spark.datasource.offsets import Partition, flat
 
 EARLIEST: Final = -2
@@ -31,7 +32,15 @@ _READ: Final = (
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
 )
-_WRITE: Final = ("topic",)
+_WRITE: Final = (
+    "topic",
+    "deliveryGuarantee",
+    "transactionalIdPrefix",
+    "markerTopic",
+    "txnAppId",
+    "txnVersion",
+)
+_GUARANTEES: Final = ("at-least-once", "exactly-once")
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _OURS_TO_SET: Final = (
     "group.id",
@@ -73,6 +82,19 @@ class ReadOptions:
         return self.client.get("isolation.level", "").lower() == "read_committed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """`topic` None: rows name it. `application` and `version` are those of a batch write; streams have their own."""
+
+    client: Mapping[str, str] = field(repr=False)
+    topic: str | None
+    exactly_once: bool = False
+    prefix: str = PREFIX
+    marker_topic: str | None = None
+    application: str | None = None
+    version: int | None = None
+
+
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Checked options of a reader. Raises ConfigError that names the option."""
     found, client = _sorted_out(options, _READ)
@@ -101,10 +123,53 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def write_options(options: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
-    """The topic (None: rows name it) and Java's client properties of a writer."""
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Checked options of a writer. Raises ConfigError that names the option."""
     found, client = _sorted_out(options, _WRITE)
-    return found.get("topic") or None, client
+    _flag(
+        found, "includeHeaders", default=True
+    )  # Spark's sink takes headers whenever there is such a column; so do we
+    guarantee = found.get("deliveryGuarantee", _GUARANTEES[0]).strip().lower().replace("_", "-")
+    if guarantee not in _GUARANTEES:
+        raise ConfigError(
+            f"deliveryGuarantee={found['deliveryGuarantee']}: use {' or '.join(_GUARANTEES)}",
+            key="deliveryGuarantee",
+        )
+    exactly_once = guarantee == _GUARANTEES[1]
+    answer = WriteOptions(
+        client=client,
+        topic=found.get("topic") or None,
+        exactly_once=exactly_once,
+        prefix=found.get("transactionalIdPrefix") or PREFIX,
+        marker_topic=found.get("markerTopic") or found.get("topic") or None,
+        application=found.get("txnAppId") or None,
+        version=_number(found, "txnVersion", 0),
+    )
+    _check_write(answer, found)
+    return answer
+
+
+def _check_write(answer: WriteOptions, found: Mapping[str, str]) -> None:
+    if not answer.exactly_once:
+        for name in ("transactionalIdPrefix", "markerTopic", "txnAppId", "txnVersion"):
+            if name in found:
+                raise ConfigError(f"{name} is used with deliveryGuarantee=exactly-once only", key=name)
+        return
+    if answer.marker_topic is None:
+        raise ConfigError(
+            "deliveryGuarantee=exactly-once with a column topic needs markerTopic: the topic in whose name it is kept which "
+            "batches are written (any that exists)",
+            key="markerTopic",
+        )
+    if (answer.application is None) != (answer.version is None):
+        raise ConfigError("txnAppId and txnVersion go together", key="txnVersion")
+    for name in ("transactional.id", "enable.idempotence"):
+        if name in answer.client:
+            raise ConfigError(
+                f"kafka.{name} cannot be set with deliveryGuarantee=exactly-once: every task has its own "
+                "(transactionalIdPrefix says what they begin with)",
+                key=f"kafka.{name}",
+            )
 
 
 def client_config(client: Mapping[str, str], kind: Kind) -> dict[str, Any]:

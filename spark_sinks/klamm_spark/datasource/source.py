@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from klamm_spark.datasource.options import read_options, write_options
+from klamm_spark.datasource.options import WriteOptions, read_options, write_options
 from klamm_spark.datasource.reader import KlammBatchReader, KlammStreamReader
 from klamm_spark.datasource.writer import KlammBatchWriter, KlammStreamWriter, check_columns
 
@@ -36,12 +36,12 @@ class KlammDataSource(DataSource):
         return KlammStreamReader(read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return KlammBatchWriter(*self._to_write(schema))
+        return KlammBatchWriter(self._to_write(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return KlammStreamWriter(*self._to_write(schema))
+        return KlammStreamWriter(self._to_write(schema))
 
-    def _to_write(self, schema: StructType) -> tuple[str | None, dict[str, str]]:
-        topic, client = write_options(self.options)
-        check_columns(schema, topic)
-        return topic, client
+    def _to_write(self, schema: StructType) -> WriteOptions:
+        options = write_options(self.options)
+        check_columns(schema, options.topic)
+        return options

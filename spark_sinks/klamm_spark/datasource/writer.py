@@ -1,41 +1,49 @@
 """Batch and stream writers of `format("klamm")`: rows to records, as Spark's Kafka sink takes them.
 
 A task reports success only after every record is acknowledged (acks=all, idempotent producer). A batch that is run
-again after a crash writes its records again: delivery is at least once, as with Spark's own sink.
+again after a crash writes its records again: delivery is at least once, as with Spark's own sink. With
+deliveryGuarantee=exactly-once each task is a transaction, see `exactly_once`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from klamm_base.errors import ConfigError, KlammError
-from klamm_spark.datasource.options import client_config
+from klamm_base.errors import ConfigError
+from klamm_spark.datasource.exactly_once import Turn, check_slots
+from klamm_spark.datasource.options import WriteOptions, client_config
+from klamm_spark.datasource.outlet import NotWrittenError, Outlet
+from klamm_spark.datasource.transaction import Markers, Transaction
 
-FLUSH_S: Final = 150.0
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Properties that Spark gives the tasks of a streaming query."""
 _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "key": (StringType, BinaryType),
     "value": (StringType, BinaryType),
     "topic": (StringType,),
     "partition": (IntegerType,),
 }
-_producers: dict[tuple[tuple[str, str], ...], _Outlet] = {}
-
-
-class NotWrittenError(KlammError):
-    """Records were not acknowledged; Spark runs the task again."""
+_producers: dict[tuple[tuple[str, str], ...], Outlet] = {}
+_looked_at: set[tuple[str, str]] = set()
 
 
 @dataclass
 class Written(WriterCommitMessage):
+    """What a task says to the driver; `skipped`: an earlier attempt had written it."""
+
     records: int
+    skipped: bool = False
+    application: str = ""
+    run: str = ""
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -59,94 +67,100 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 class _Writing:
-    def __init__(self, topic: str | None, client: dict[str, str]) -> None:
-        self._topic = topic
-        self._client = client
+    """What both writers do in a worker. Pickled: it holds settings only."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        turn = self._turn()
+        if turn is not None:
+            assert self._options.marker_topic is not None
+            done = Transaction(turn, self._options.client, self._options.marker_topic).write(
+                iterator, self._options.topic
+            )
+            return Written(done.rows, done.skipped, turn.application, turn.run)
         count = 0
-        with _outlet(self._client) as outlet:
+        with _outlet(self._options.client) as outlet:
             for batch in iterator:
-                outlet.send(batch, self._topic)
+                outlet.send(batch, self._options.topic)
                 count += batch.num_rows
             outlet.finish(count)
         return Written(count)
 
+    def _turn(self) -> Turn | None:
+        """Which task of which batch this is; None where it does not matter."""
+        raise NotImplementedError
+
 
 class KlammBatchWriter(_Writing, DataSourceArrowWriter):
-    """`df.write.format("klamm")`."""
+    """`df.write.format("klamm")`. Exactly once as txnVersion of txnAppId."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        if options.exactly_once and options.application is None:
+            raise ConfigError(
+                "deliveryGuarantee=exactly-once for a batch needs txnAppId and txnVersion (in foreachBatch: a name of this "
+                "write, and the batch number): what was written under them is not written again",
+                key="txnAppId",
+            )
+
+    def _turn(self) -> Turn | None:
+        o = self._options
+        if not o.exactly_once or o.application is None or o.version is None:
+            return None
+        return Turn(prefix=o.prefix, application=o.application, version=o.version, slot=_task().partitionId())
 
 
 class KlammStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("klamm")`."""
+    """`df.writeStream.format("klamm")`. Exactly once as batch of the query, whose id is in its checkpoint."""
 
-
-class _Outlet:
-    """A producer that stays open in a worker process, for one task after the other."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._producer = Producer(config | {"on_delivery": self._delivered})
-        self._acknowledged = 0
-        self._error: KafkaError | None = None
-
-    def begin(self) -> None:
-        self._acknowledged, self._error = 0, None
-
-    def give_up(self) -> None:
-        """What is not yet sent stays unsent: the task runs again."""
-        self._producer.purge()
-
-    def send(self, batch: pa.RecordBatch, topic: str | None) -> None:
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        rows = batch.num_rows
-        empty: list[Any] = [None] * rows
-        topics = [topic] * rows if topic is not None else columns["topic"]
-        for to, key, value, partition, headers in zip(
-            topics,
-            columns.get("key", empty),
-            columns["value"],
-            columns.get("partition", empty),
-            columns.get("headers", empty),
-            strict=True,
-        ):
-            if to is None:
-                raise NotWrittenError("a row has no topic: column topic is null and option topic is not set")
-            self.produce(to, key, value, partition, headers)
-        self._producer.poll(0)
-        if self._error is not None:
-            raise KafkaException(self._error)
-
-    def finish(self, count: int) -> None:
-        """Return once all `count` records are acknowledged."""
-        left = self._producer.flush(FLUSH_S)
-        if self._error is not None or left or self._acknowledged != count:
-            why = self._error.str() if self._error is not None else f"no answer within {FLUSH_S:.0f} s"
-            raise NotWrittenError(
-                f"{count - self._acknowledged} of {count} records were not acknowledged: {why}"
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        if options.application is not None:
+            raise ConfigError(
+                "txnAppId and txnVersion are for batches (foreachBatch); a stream has its query's id and batch numbers",
+                key="txnAppId",
             )
 
-    def produce(self, topic: str, key: Any, value: Any, partition: int | None, headers: Any) -> None:
-        extra: dict[str, Any] = {}
-        if partition is not None:
-            extra["partition"] = partition
-        if headers:
-            extra["headers"] = [(h["key"], h["value"]) for h in headers]
-        while True:
-            try:
-                self._producer.produce(topic, value, key, **extra)
-                return
-            except BufferError:
-                self._producer.poll(0.1)
+    def _turn(self) -> Turn | None:
+        if not self._options.exactly_once:
+            return None
+        task = _task()
+        query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise NotWrittenError(
+                f"this Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}: exactly-once is not to be had"
+            )
+        return Turn(
+            prefix=self._options.prefix,
+            application=query,
+            version=int(batch),
+            slot=task.partitionId(),
+            run=task.getLocalProperty("spark.jobGroup.id") or "",
+        )
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self._acknowledged += 1
-        else:
-            self._error = error
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """In the driver. The first batch of a run may have run before: with as many tasks as now?"""
+        done = [m for m in messages if isinstance(m, Written) and m.application]
+        if not done or (done[0].application, done[0].run) in _looked_at:
+            return
+        options = self._options
+        assert options.marker_topic is not None
+        found = Markers(options.client, options.marker_topic).of(options.prefix, done[0].application)
+        check_slots(found, batchId, len(messages))
+        _looked_at.clear()
+        _looked_at.add((done[0].application, done[0].run))
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "write is called in a task"
+    return task
 
 
 def send_records(
-    client: dict[str, str], records: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]
+    client: Mapping[str, str], records: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]
 ) -> None:
     """Write (topic, key, value, headers) from a worker; returns once all are acknowledged. Raises NotWrittenError."""
     with _outlet(client) as outlet:
@@ -156,8 +170,8 @@ def send_records(
 
 
 @contextlib.contextmanager
-def _outlet(client: dict[str, str]) -> Iterator[_Outlet]:
-    """The worker's producer for one task. One that failed is not used again: its error may be for good."""
+def _outlet(client: Mapping[str, str]) -> Iterator[Outlet]:
+    """The worker's producer for one task after the other. One that failed is not used again: its error may be for good."""
     config = (
         {"linger.ms": "20", "enable.idempotence": "true"}
         | client_config(client, "producer")
@@ -165,7 +179,7 @@ def _outlet(client: dict[str, str]) -> Iterator[_Outlet]:
     )
     key = tuple(sorted(config.items()))
     if key not in _producers:
-        _producers[key] = _Outlet(config)
+        _producers[key] = Outlet(config)
     outlet = _producers[key]
     outlet.begin()
     try:

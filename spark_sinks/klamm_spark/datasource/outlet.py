@@ -1,0 +1,141 @@
+"""Rows of Arrow batches into a producer of a Python worker, and what became of them.
+
+One `Outlet` per producer; a task begins, sends, and finishes it. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from klamm_base.errors import KlammError
+
+FLUSH_S: Final = 150.0
+
+
+_FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001
+)
+
+
+class NotWrittenError(KlammError):
+    """Records were not acknowledged; Spark runs the task again."""
+
+
+class Outlet:
+    """A producer and the errors that it reported since `begin`."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.producer = Producer(
+            config | {"on_delivery": self._delivered, "delivery.report.only.error": True}
+        )
+        self._failed = 0
+        self._error: KafkaError | None = None
+
+    def begin(self) -> None:
+        self._failed, self._error = 0, None
+
+    def give_up(self) -> None:
+        """What is not yet sent stays unsent: the task runs again."""
+        self.producer.purge()
+
+    def send(self, batch: pa.RecordBatch, topic: str | None) -> None:
+        """Hand the rows over. Raises NotWrittenError for a row without topic, KafkaException once a record has failed."""
+        names = batch.schema.names
+        if topic is None and batch.column("topic").null_count:
+            raise NotWrittenError("a row has no topic: column topic is null and option topic is not set")
+        columns = {name: batch.column(name).to_pylist() for name in names if name != "topic" or topic is None}
+        topics = repeat(topic) if topic is not None else columns["topic"]
+        keys = columns.get("key") or repeat(None)
+        if "partition" in columns or "headers" in columns:
+            more = columns.get("partition") or repeat(None), columns.get("headers") or repeat(None)
+            for to, key, value, partition, headers in zip(
+                topics, keys, columns["value"], *more, strict=False
+            ):
+                self.produce(to, key, value, partition, headers)
+        else:
+            self._produce_all(zip(topics, columns["value"], keys, strict=False))  # some repeat for ever
+        self._poll(0)
+        if self._error is not None:
+            raise KafkaException(self._error)
+
+    def _produce_all(self, rows: Iterator[tuple[Any, Any, Any]]) -> None:
+        """The hot path. confluent_kafka's produce_batch is no faster, and (2.16) puts all into one partition."""
+        produce = self.producer.produce
+        while True:
+            row: tuple[Any, Any, Any] | None = None
+            try:
+                for row in rows:
+                    produce(*row)
+                return
+            except BufferError:
+                assert row is not None
+                self.produce(*(row[0], row[2], row[1]), None, None)
+
+    def produce(self, topic: str, key: Any, value: Any, partition: int | None, headers: Any) -> None:
+        """One record; waits while the producer's queue is full. Raises NotWrittenError when that lasts."""
+        extra: dict[str, Any] = {}
+        if partition is not None:
+            extra["partition"] = partition
+        if headers:
+            extra["headers"] = [(h["key"], h["value"]) for h in headers]
+        deadline = time.monotonic() + FLUSH_S
+        while True:
+            try:
+                self.producer.produce(topic, value, key, **extra)
+                return
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise NotWrittenError(f"the producer's queue has been full for {FLUSH_S:.0f} s") from None
+                self._poll(0.1)
+
+    def finish(self, count: int) -> None:
+        """Return once all records are acknowledged; `count` is how many there were. Raises NotWrittenError."""
+        left = _unmasked(lambda: self.producer.flush(FLUSH_S))
+        if self._error is not None or left:
+            why = said(self._error) if self._error is not None else f"no answer within {FLUSH_S:.0f} s"
+            raise NotWrittenError(f"{left + self._failed} of {count} records were not acknowledged: {why}")
+
+    def _poll(self, seconds: float) -> None:
+        _unmasked(lambda: self.producer.poll(seconds))
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed += 1
+            if (
+                self._error is None or not self._error.fatal()
+            ):  # what follows from a fatal error is not the reason
+                self._error = error
+
+
+def _unmasked(call: Callable[[], int]) -> int:
+    """Confluent_kafka raises a fatal error in poll and flush; where a delivery report comes with it, as SystemError."""
+    try:
+        return call()
+    except SystemError as e:
+        if isinstance(e.__cause__, KafkaException):
+            raise e.__cause__ from None
+        raise
+
+
+def said(error: KafkaError) -> str:
+    """The error in words; for a producer that was locked out: by whom."""
+    if error.code() in _FENCED:
+        return f"another attempt of this task has taken over its transactional id ({error.str()})"
+    return str(error.str())
+
+
+def size_of(batch: pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    total = 0
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            column = batch.column(name)
+            total += pc.sum(pc.binary_length(column)).as_py() or 0
+    return total

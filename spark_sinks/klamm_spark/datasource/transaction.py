@@ -1,0 +1,252 @@
+"""One task of a batch as one Kafka transaction, in a Python worker. `exactly_once` says why this is exactly once.
+
+Getting hold of a transactional id takes some 50 ms, so it goes on in a thread while Spark computes the first rows, and a
+producer is kept: when the marker says that it was the last one to commit, it goes on without. Should somebody else have
+taken the id since, the brokers refuse it and the task fails; it is never wrong to use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from klamm_spark.datasource.exactly_once import (
+    Marker,
+    Turn,
+    check_same,
+    group_prefix,
+    is_written,
+    read_marker,
+)
+from klamm_spark.datasource.options import client_config
+from klamm_spark.datasource.outlet import NotWrittenError, Outlet, said, size_of
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 60.0
+ABORT_S: Final = 5.0
+TRANSACTION_MS: Final = 300_000
+"""How long a task may take, and how long readers of committed records wait for one that was killed."""
+RETRY_S: Final = 0.02
+_TRY_AGAIN: Final = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+KEPT_MOST: Final = 16
+_kept: dict[tuple[str, str], Held] = {}
+_admins: dict[tuple[tuple[str, str], ...], AdminClient] = {}
+
+
+@dataclass(slots=True)
+class Held:
+    """A producer with a transactional id, and its name in markers."""
+
+    outlet: Outlet
+    group: bytes
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    rows: int
+    skipped: bool
+
+
+class Markers:
+    """Committed offsets of slots: partition 0 of `topic` in a group of each slot."""
+
+    def __init__(self, client: Mapping[str, str], topic: str) -> None:
+        self._client = client
+        self._topic = topic
+
+    def read(self, group: str) -> Marker | None:
+        """The slot's marker once no transaction is pending on it. Raises NotWrittenError."""
+        place = TopicPartition(self._topic, 0)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            asked = self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, [place])], require_stable=True, request_timeout=TIMEOUT_S
+            )
+            error = None
+            try:
+                found = asked[group].result().topic_partitions[0]
+                error = found.error
+            except KafkaException as e:
+                error = e.args[0]
+            if error is None:
+                return read_marker(found.offset, found.metadata)
+            if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
+                raise NotWrittenError(
+                    f"what group {group} has committed cannot be read: {error.str()}"
+                ) from None
+            time.sleep(RETRY_S)
+
+    def of(self, prefix: str, application: str) -> Iterator[tuple[int, Marker]]:
+        """Slots and markers of an application, as far as they are committed."""
+        start = group_prefix(prefix, application)
+        try:
+            groups = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
+        except KafkaException as e:
+            raise NotWrittenError(f"groups cannot be listed: {e.args[0].str()}") from None
+        for group in (g.group_id for g in groups):
+            slot = group.removeprefix(start)
+            if group.startswith(start) and slot.isdecimal() and (marker := self.read(group)) is not None:
+                yield int(slot), marker
+
+    @property
+    def _admin(self) -> AdminClient:
+        key = tuple(sorted(self._client.items()))
+        if key not in _admins:
+            _admins[key] = AdminClient(client_config(self._client, "admin"))
+        return _admins[key]
+
+
+class Transaction:
+    """A task of a batch; `marked` is the topic in whose name markers are committed."""
+
+    def __init__(self, turn: Turn, client: Mapping[str, str], marked: str) -> None:
+        self._turn = turn
+        self._client = client
+        self._marked = marked
+        self._key = (turn.name, repr(sorted(client.items())))
+
+    def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> Outcome:
+        """Write the rows, or find that they are written.
+
+        Raises NotWrittenError (another attempt may succeed) and NotReproducibleError.
+        """
+        markers = Markers(self._client, self._marked)
+        before = markers.read(self._turn.name)
+        held = _kept.pop(self._key, None)
+        if held is None or before is None or before.writer != held.writer:
+            with ThreadPoolExecutor(1, "take-over") as pool:
+                taken = pool.submit(_take_over, self._turn.name, self._client)
+                batches = _pulled(batches)
+                held = _result(taken, self._turn)
+            before = markers.read(self._turn.name)
+        if before is not None and is_written(before, self._turn):
+            outcome = self._skip(before, batches)
+        else:
+            outcome = self._send(held, batches, topic)
+        self._keep(held)
+        return outcome
+
+    def _skip(self, before: Marker, batches: Iterable[pa.RecordBatch]) -> Outcome:
+        rows = size = 0
+        for batch in batches:
+            rows, size = rows + batch.num_rows, size + size_of(batch)
+        check_same(before, self._turn, rows, size)
+        log.info("%s: its %d records were written before, nothing to do", self._turn, rows)
+        return Outcome(rows, skipped=True)
+
+    def _send(self, held: Held, batches: Iterable[pa.RecordBatch], topic: str | None) -> Outcome:
+        rows = size = 0
+        outlet = held.outlet
+        outlet.begin()
+        try:
+            for batch in batches:
+                if rows == 0 and batch.num_rows:
+                    outlet.producer.begin_transaction()
+                outlet.send(batch, topic)
+                rows, size = rows + batch.num_rows, size + size_of(batch)
+            if rows:
+                self._commit(held, rows, size)
+        except BaseException as e:
+            _abort(outlet)
+            if isinstance(e, KafkaException):
+                raise NotWrittenError(f"{self._turn} has written nothing: {said(e.args[0])}") from None
+            if isinstance(e, NotWrittenError):
+                raise NotWrittenError(f"{self._turn} has written nothing: {e}") from None
+            raise
+        return Outcome(rows, skipped=False)
+
+    def _commit(self, held: Held, rows: int, size: int) -> None:
+        """Records and marker together. An outcome that stays unknown is an error: the next attempt reads what it was."""
+        turn, producer = self._turn, held.outlet.producer
+        marker = Marker(version=turn.version, rows=rows, size=size, writer=held.writer, run=turn.run)
+        place = TopicPartition(self._marked, 0, marker.offset, metadata=marker.metadata())
+        held.outlet.finish(rows)
+        _until_done(lambda: producer.send_offsets_to_transaction([place], held.group, TIMEOUT_S))
+        _until_done(lambda: producer.commit_transaction(TIMEOUT_S))
+
+    def _keep(self, held: Held) -> None:
+        _kept[self._key] = held
+        while len(_kept) > KEPT_MOST:
+            del _kept[next(iter(_kept))]
+
+
+def _pulled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches, the first of them computed now."""
+    rest = iter(batches)
+    first = next(rest, None)
+
+    def again() -> Iterator[pa.RecordBatch]:
+        if first is not None:
+            yield first
+            yield from rest
+
+    return again()
+
+
+def _take_over(name: str, client: Mapping[str, str]) -> Held:
+    """A producer that owns the transactional id: what others had begun is ended, and they are locked out."""
+    config = (
+        {"linger.ms": "20", "transaction.timeout.ms": str(TRANSACTION_MS)}
+        | client_config(client, "producer")
+        | {"acks": "all", "enable.idempotence": True, "transactional.id": name, "log_level": "2"}
+    )
+    held = Held(Outlet(config), _group_metadata(name, client))
+    held.outlet.producer.init_transactions(TIMEOUT_S)
+    return held
+
+
+def _group_metadata(name: str, client: Mapping[str, str]) -> bytes:
+    """How librdkafka names a group that nobody is a member of; a consumer that never asks for anything says it."""
+    config = client_config(client, "consumer") | {"group.id": name, "log_level": "2"}
+    consumer = Consumer(config)
+    try:
+        metadata: bytes = consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+    return metadata
+
+
+def _result(taken: Future[Held], turn: Turn) -> Held:
+    try:
+        return taken.result()
+    except KafkaException as e:
+        raise NotWrittenError(
+            f"{turn}: transactional id {turn.name} cannot be had: {e.args[0].str()}"
+        ) from None
+
+
+def _until_done(step: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            step()
+            return
+        except KafkaException as e:
+            if not e.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+def _abort(outlet: Outlet) -> None:
+    """So that readers need not wait for the transaction's time-out; the next attempt would end it, too."""
+    with contextlib.suppress(KafkaException):
+        outlet.producer.purge()
+        outlet.producer.abort_transaction(ABORT_S)

@@ -1,0 +1,227 @@
+"""Exactly once into topics: every record once for readers of committed records, whatever is cut off when."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+from support.broker import new_name, new_topic
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_spark.datasource.exactly_once import (
+    Marker,
+    NotReproducibleError,
+    Turn,
+    check_same,
+    check_slots,
+    group_prefix,
+    is_written,
+    read_marker,
+)
+from klamm_spark.datasource.options import write_options
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+transaction = pytest.importorskip("klamm_spark.datasource.transaction")
+
+BASE = {"kafka.bootstrap.servers": "h:1", "topic": "o"}
+
+
+@given(st.integers(0, 2**40), st.integers(0, 10**9), st.integers(0, 2**40), st.text(), st.text())
+def test_a_marker_is_what_was_committed(version: int, rows: int, size: int, writer: str, run: str) -> None:
+    marker = Marker(version=version, rows=rows, size=size, writer=writer, run=run)
+    assert read_marker(marker.offset, marker.metadata()) == marker
+
+
+def test_what_a_marker_says_of_a_turn() -> None:
+    turn = Turn(prefix="klamm-spark", application="q", version=7, slot=3)
+    assert turn.name == "klamm-spark-q-3" == group_prefix("klamm-spark", "q") + "3"
+    assert read_marker(-1001, None) is None
+    marker = [Marker(version=v, rows=5, size=50) for v in (6, 7, 8)]
+    assert [is_written(m, turn) for m in (None, *marker)] == [False, False, True, True]
+    check_same(marker[1], turn, 5, 50)
+    check_same(marker[2], turn, 9, 90)
+    with pytest.raises(
+        NotReproducibleError,
+        match=r"task 3 of batch 7 of q wrote 5 records of 50 bytes.*now it gives 6 of 50",
+    ):
+        check_same(marker[1], turn, 6, 50)
+    check_slots([(0, marker[1]), (9, marker[0])], 7, 2)
+    with pytest.raises(NotReproducibleError, match="batch 7 ran before with at least 4 tasks, now with 2"):
+        check_slots([(0, marker[1]), (3, marker[1])], 7, 2)
+    with pytest.raises(
+        NotReproducibleError, match=r"offset 12 was committed by somebody else.*transactionalIdPrefix"
+    ):
+        read_marker(12, "theirs")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"deliveryGuarantee": "twice"}, "deliveryGuarantee=twice: use at-least-once or exactly-once"),
+        ({"txnAppId": "a"}, "txnAppId is used with deliveryGuarantee=exactly-once only"),
+        ({"deliveryGuarantee": "exactly-once", "topic": ""}, "needs markerTopic"),
+        ({"deliveryGuarantee": "exactly-once", "txnAppId": "a"}, "txnAppId and txnVersion go together"),
+        (
+            {"deliveryGuarantee": "exactly-once", "txnAppId": "a", "txnVersion": "-1"},
+            "txnVersion=-1: use a number",
+        ),
+        (
+            {"deliveryGuarantee": "exactly-once", "kafka.transactional.id": "x"},
+            "kafka.transactional.id cannot be set",
+        ),
+    ],
+)
+def test_options_that_cannot_be_meant(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        write_options(BASE | options)
+
+
+def test_options_of_exactly_once() -> None:
+    found = write_options(BASE | {"deliveryGuarantee": "EXACTLY_ONCE", "transactionalIdPrefix": "team"})
+    assert (found.exactly_once, found.prefix, found.marker_topic) == (True, "team", "o")
+    assert not write_options(BASE).exactly_once
+
+
+class Killed(BaseException):
+    """Stands for the end of a worker in the middle of its rows."""
+
+
+class Slots:
+    """One application's tasks on a real broker; each attempt is a worker of its own unless it is told to be the same."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.client = {"bootstrap.servers": broker.bootstrap}
+        self.topic = new_topic(broker, 2)
+        self.application = new_name("app")
+
+    def attempt(self, slot: int, version: int, rows: Iterator, *, same_worker: bool = False):  # type: ignore[no-untyped-def]
+        if not same_worker:
+            transaction._kept.clear()
+        turn = Turn(prefix="klamm-spark", application=self.application, version=version, slot=slot)
+        return transaction.Transaction(turn, self.client, self.topic).write(rows, self.topic)
+
+    def committed(self) -> list[str]:
+        settings = {
+            "group.id": new_name(),
+            "enable.partition.eof": "true",
+            "isolation.level": "read_committed",
+        }
+        consumer = Consumer(self.client | settings)
+        consumer.assign([TopicPartition(self.topic, p, 0) for p in (0, 1)])
+        found, ended = [], 0
+        while ended < 2:
+            for m in consumer.consume(500, 0.5):
+                if m.error():
+                    ended += 1
+                else:
+                    found.append(m.value().decode())
+        consumer.close()
+        return sorted(found)
+
+
+def batch(values: list[str]):  # type: ignore[no-untyped-def]
+    schema = pa.schema([("key", pa.binary()), ("value", pa.string())])
+    return pa.RecordBatch.from_pydict({"key": [v.encode() for v in values], "value": values}, schema=schema)
+
+
+def values_of(slot: int, version: int) -> list[str]:
+    return [f"{version}-{slot}-{i}" for i in range(5)]
+
+
+@pytest.fixture
+def slots(broker: EmbeddedBroker) -> Slots:
+    return Slots(broker)
+
+
+def test_a_task_that_runs_again_writes_nothing_more(slots: Slots) -> None:
+    rows = values_of(0, 4)
+    assert slots.attempt(0, 4, iter([batch(rows[:2]), batch([]), batch(rows[2:])])) == transaction.Outcome(
+        5, False
+    )
+    assert slots.attempt(0, 4, iter([batch(rows)]), same_worker=True) == transaction.Outcome(5, True)
+    assert slots.attempt(0, 4, iter([batch(rows)])) == transaction.Outcome(5, True), "in another worker"
+    assert slots.attempt(0, 3, iter([batch(["older"])])).skipped
+    assert slots.committed() == rows
+    with pytest.raises(NotReproducibleError, match="wrote 5 records"):
+        slots.attempt(0, 4, iter([batch([*rows, "one more"])]))
+    assert slots.attempt(0, 5, iter([])) == transaction.Outcome(0, False)
+    assert slots.attempt(0, 6, iter([batch(["next"])]), same_worker=True).rows == 1
+    assert slots.committed() == [*rows, "next"]
+
+
+def test_what_was_cut_off_is_not_there(slots: Slots) -> None:
+    def rows() -> Iterator:  # type: ignore[type-arg]
+        yield batch(["a", "b"])
+        raise Killed
+
+    with pytest.raises(Killed):
+        slots.attempt(0, 0, rows())
+    assert slots.attempt(0, 0, iter([batch(["a", "b", "c"])])).rows == 3
+    assert slots.committed() == ["a", "b", "c"]
+
+
+def test_a_zombie_is_locked_out(slots: Slots) -> None:
+    """It has begun its transaction when another attempt takes over; then it goes on and may not commit."""
+    begun, go_on = threading.Event(), threading.Event()
+    errors: list[Exception] = []
+
+    def rows() -> Iterator:  # type: ignore[type-arg]
+        yield batch(["a"])
+        begun.set()
+        go_on.wait(60)
+        yield batch(["b"])
+
+    def zombie() -> None:
+        try:
+            slots.attempt(0, 0, rows())
+        except Exception as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=zombie)
+    thread.start()
+    assert begun.wait(60)
+    assert slots.attempt(0, 0, iter([batch(["a", "b"])])) == transaction.Outcome(2, False)
+    go_on.set()
+    thread.join(60)
+    assert [type(e).__name__ for e in errors] == ["NotWrittenError"]
+    assert "another attempt of this task has taken over" in str(errors[0])
+    assert slots.committed() == ["a", "b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_attempts_that_are_cut_off_anywhere_leave_every_record_once(slots: Slots, seed: int) -> None:
+    """Batches of three tasks; each attempt may end before, amid or after its rows, or after its commit unknown to Spark."""
+    chance = random.Random(seed)
+
+    def rows(slot: int, version: int, cut: int | None) -> Iterator:  # type: ignore[type-arg]
+        for i, v in enumerate(values_of(slot, version)):
+            if i == cut:
+                raise Killed
+            yield batch([v])
+        if cut == 5:
+            raise Killed
+
+    for version in range(4):
+        done: set[int] = set()
+        while len(done) < 3:  # the driver starts the whole batch again
+            done.clear()
+            for slot in range(3):
+                cut = chance.choice([None, None, None, None, 0, 2, 5])
+                try:
+                    slots.attempt(slot, version, rows(slot, version, cut), same_worker=chance.random() < 0.3)
+                except Killed:
+                    break
+                done.add(slot)
+            if chance.random() < 0.2:
+                done.clear()
+    expected = sorted(v for version in range(4) for slot in range(3) for v in values_of(slot, version))
+    assert Counter(slots.committed()) == Counter(expected)
