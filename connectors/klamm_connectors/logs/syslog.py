@@ -135,7 +135,9 @@ def _split_data(message: bytes, at: int) -> tuple[bytes, bytes]:
     elif message.startswith(b"-", at):
         end = at + 1
     if message.startswith(b" ", end):
-        return data, message[end + 1 :].removeprefix(_BOM)
+        # rsyslog writes the space that was behind the tag of RFC 3164 once more
+        extra = message.startswith(b" ", end + 1) and not message.startswith(b" ", end + 2)
+        return data, message[end + 1 + extra :].removeprefix(_BOM)
     if end == len(message):
         return data, b""
     return b"", message[at:].removeprefix(_BOM)
