@@ -27,7 +27,7 @@ def sides(tmp_path):
 
 def words(sides, *more: str) -> list[str]:
     where = ["--source", str(sides / "a.log*"), "--sqlite", str(sides / "d.db"), "--table", "events"]
-    return ["reconcile", *where, "--id-field", "id", *more]
+    return ["reconcile", *where, "--id-field", "id", "--settle", "0", *more]
 
 
 def test_equal_sides_end_with_0_and_a_difference_with_1_and_its_place(sides):
@@ -48,10 +48,34 @@ def test_equal_sides_end_with_0_and_a_difference_with_1_and_its_place(sides):
     assert document["listed"]["missing"] == [{"id": "5", "file": f"{sides}/a.log.1", "offset": 11}]
 
 
+def test_several_targets_count_as_one_and_a_line_may_be_named_by_itself(sides):
+    with sqlite3.connect(sides / "d.db") as connection:
+        connection.execute("DELETE FROM events WHERE id IN ('2', '5')")
+        connection.execute("CREATE TABLE unparsed (id TEXT, line TEXT)")
+        connection.execute("""INSERT INTO unparsed VALUES (NULL, '{"id":"5"}'), ('2', NULL)""")
+        connection.execute("ALTER TABLE events ADD COLUMN line TEXT")
+    connection.close()
+    without = klamm(*words(sides, "--exclude", str(sides / "a.log.1"), "-o", "json"))
+    found = json.loads(without.stdout)
+    assert (found["missing"], found["unexpected"], found["complete"]) == (1, 1, False)
+    every = klamm(*words(sides, "--table", "unparsed", "--raw-field", "line", "-o", "json"))
+    assert every.returncode == 0, every.stdout
+    found = json.loads(every.stdout)
+    assert (found["documents"], found["delivered"], found["unparsed"]) == (5, 5, 1)
+    ignored = klamm(
+        *words(sides, "--exclude", str(sides / "a.log.1"), "--table", "unparsed", "--raw-field", "line"),
+        "--ignore-unexpected",
+    )
+    assert ignored.returncode == 0
+    assert "unexpected                       2" in ignored.stdout
+
+
 def test_wrong_use_is_one_sentence_and_exit_code_2(sides):
     for more, said in (
         (["--id-regex", "("], "klamm: '(' is not a regular expression"),
         (["--source", "/nowhere/*"], "klamm: no file matches '/nowhere/*'"),
+        (["--until", "soon"], "klamm: 'soon' is no time"),
+        (["--agent-state", "/nowhere"], "klamm: no agent has run with state_dir /nowhere"),
     ):
         result = klamm(*words(sides, *more))
         assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
@@ -102,6 +126,8 @@ def test_every_document_of_an_index_is_read_page_by_page(elasticsearch_server):
     client.index(index=target.index("unparsed"), id="u", document={"message": f"broken rid={'a' * 32}"})
     found = list(targets.elasticsearch_documents(client, target.index("events"), ["event_id"], page=50))
     assert dict(found) == {f"{target.index('events')}/d{n}": {"event_id": f"e{n}"} for n in range(257)}
+    with_id = targets.elasticsearch_documents(client, target.index("events"), ["_id"])
+    assert {row["_id"] for _, row in with_id} == {f"d{n}" for n in range(257)}
     assert target.count() == 258
     documents = list(target.documents())
     assert len(documents) == 258

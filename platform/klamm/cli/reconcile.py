@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
+from klamm.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    EXIT_FAILED,
+    BootstrapOption,
+    CommandConfigOption,
+    Output,
+    OutputOption,
+    client_config,
+    reported,
+)
 
 if TYPE_CHECKING:
+    import re
+
     from klamm.reconcile.compare import Document
 
 
@@ -21,16 +34,33 @@ def reconcile(
         typer.Option("--source", metavar="GLOB", help="Files of lines, `.gz` too; may be repeated."),
     ],
     id_field: Annotated[str, typer.Option("--id-field", help="The field or column that holds a line's id.")],
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="GLOB", help="Files to leave out; may be repeated."),
+    ] = None,
     elasticsearch: Annotated[
         str | None, typer.Option("--elasticsearch", metavar="URL", envvar="ELASTICSEARCH_URL")
     ] = None,
     index: Annotated[
-        str | None, typer.Option("--index", metavar="PATTERN", help="Indices of Elasticsearch.")
+        str | None,
+        typer.Option("--index", metavar="PATTERN", help="Indices, aliases or data streams of Elasticsearch."),
     ] = None,
-    sqlite: Annotated[
-        Path | None, typer.Option("--sqlite", metavar="FILE", help="A SQLite file instead.")
+    sqlite: Annotated[Path | None, typer.Option("--sqlite", metavar="FILE", help="A SQLite file.")] = None,
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="URL", help="A database by SQLAlchemy's URL.")
     ] = None,
-    table: Annotated[str | None, typer.Option("--table", help="Its table.")] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", help="Its table; may be repeated.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="A topic, committed records; may be repeated.")
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    parquet: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--parquet", metavar="FOLDER", help="Parquet files, as Spark writes them; may be repeated."
+        ),
+    ] = None,
     id_regex: Annotated[
         str | None,
         typer.Option(
@@ -39,22 +69,80 @@ def reconcile(
             help="Finds the id in a source line, as its first group; without it, lines are JSON with --id-field.",
         ),
     ] = None,
+    raw_field: Annotated[
+        str | None,
+        typer.Option(
+            "--raw-field",
+            help="The field that holds the line itself in documents without --id-field: its id is looked for there.",
+        ),
+    ] = None,
+    settle: Annotated[
+        float,
+        typer.Option("--settle", metavar="SECONDS", help="How long lines that are missing are waited for."),
+    ] = 30.0,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Lines before this time need not be there.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Lines from this time on need not be there.")
+    ] = None,
+    time_regex: Annotated[
+        str | None,
+        typer.Option(
+            "--time-regex",
+            metavar="REGEX",
+            help="Finds a line's time; without it, ISO 8601 or that of web servers.",
+        ),
+    ] = None,
+    agent_state: Annotated[
+        Path | None,
+        typer.Option(
+            "--agent-state",
+            metavar="DIRECTORY",
+            help="The log agent's state_dir: what it has not sent yet, or left out by its settings, is not missing.",
+        ),
+    ] = None,
+    ignore_unexpected: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-unexpected", help="Documents that no line explains are counted, and no difference."
+        ),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare the lines of files with the documents of a target by id; exit code 1 when they differ.
 
-    Both sides are read from start to end. Named are lines that are missing, ids that came twice, and documents that no
-    line explains.
+    Files may grow and rotate meanwhile: what they hold when the command begins has to be in the target, at the latest
+    after --settle. Named are lines that are missing, ids that came twice, and documents that no line explains. Several
+    targets count as one.
     """
-    from klamm.reconcile import files, report
-    from klamm.reconcile.spill import reconcile as compare
+    from klamm.reconcile import files, report, times
+    from klamm.reconcile.agent_state import AgentState
+    from klamm.reconcile.cut import Sources
+    from klamm.reconcile.running import Question, reconcile_running
 
     with reported():
         pattern = files.identifier(id_regex or files.json_field(id_field))
-        paths = files.expand(source)
-        result = compare(
-            files.source_lines(paths, pattern), _target(elasticsearch, index, sqlite, table, id_field)
-        )
+        wanted = times.between(time_regex, since, until)
+        kafka = partial(client_config, bootstrap, command_config, "consumer") if topic else None
+        where = _Targets(_Ids(id_field, raw_field, pattern), elasticsearch, index, sqlite, sql, table or [])
+        readers = [*where.readers(), *where.folders(parquet or []), *where.topics(topic or [], kafka)]
+        if not readers:
+            raise typer.BadParameter(
+                "give --elasticsearch and --index, --sqlite, --sql, --topic or --parquet"
+            )
+        with Sources(source, exclude or []) as sources:
+            question = Question(
+                sources=sources,
+                pattern=pattern,
+                target=lambda: _all(readers),
+                settle_s=settle,
+                wanted=wanted,
+                agent=AgentState(agent_state) if agent_state else None,
+                say=lambda text: typer.echo(f"klamm: {text}", err=True),
+            )
+            result = reconcile_running(question)
+        result.unexpected_counts = not ignore_unexpected
         if output is Output.JSON:
             typer.echo(json.dumps(report.as_dict(result), indent=2))
         else:
@@ -63,16 +151,96 @@ def reconcile(
             raise typer.Exit(EXIT_FAILED)
 
 
-def _target(
-    url: str | None, index: str | None, sqlite: Path | None, table: str | None, field: str
-) -> Iterator[Document]:
-    from klamm.reconcile import targets
+Reader = Callable[[], "Iterable[Document]"]
 
-    if sqlite is not None:
-        if table is None:
-            raise typer.BadParameter("is needed with --sqlite", param_hint="--table")
-        return targets.documents(targets.sqlite_rows(sqlite, table, [field]), targets.field_id(field))
-    if url is None or index is None:
-        raise typer.BadParameter("give --elasticsearch and --index, or --sqlite and --table")
-    rows = targets.elasticsearch_documents(targets.elasticsearch_client(url), index, [field])
-    return targets.documents(rows, targets.field_id(field))
+
+def _all(readers: list[Reader]) -> Iterator[Document]:
+    for read in readers:
+        yield from read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """Where ids are."""
+
+    field: str
+    raw: str | None
+    pattern: re.Pattern[bytes]
+
+    @property
+    def fields(self) -> list[str]:
+        return [self.field, *([self.raw] if self.raw else [])]
+
+    def of_row(self) -> Callable[[dict[str, Any]], tuple[str, bool]]:
+        """The id of a row, and whether it stands in its field (or else in the line itself)."""
+        from klamm.reconcile import targets
+
+        by_field = targets.field_id(self.field)
+        by_line = targets.pattern_id(self.raw, self.pattern) if self.raw else None
+
+        def find(row: dict[str, Any]) -> tuple[str, bool]:
+            found = by_field(row)
+            return (found, True) if found or by_line is None else (by_line(row), False)
+
+        return find
+
+    def of_text(self, text: bytes) -> str:
+        found = self.pattern.search(text)
+        return found[1].decode("utf-8", "replace") if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """What the options name, as readers that can be asked again and again."""
+
+    ids: _Ids
+    url: str | None
+    index: str | None
+    sqlite: Path | None
+    sql: str | None
+    tables: list[str]
+
+    def readers(self) -> Iterator[Reader]:
+        """Of indices and tables. Raises BadParameter."""
+        from klamm.reconcile import tables, targets
+
+        fields = self.ids.fields
+        if self.index is not None:
+            if self.url is None:
+                raise typer.BadParameter("is needed with --index", param_hint="--elasticsearch")
+            client, index = targets.elasticsearch_client(self.url), self.index
+            yield self._documents(lambda: targets.elasticsearch_documents(client, index, fields))
+        if (self.sqlite or self.sql) and not self.tables:
+            raise typer.BadParameter("is needed with --sqlite and --sql", param_hint="--table")
+        for table in self.tables:
+            if self.sqlite is not None:
+                yield self._documents(partial(targets.sqlite_rows, self.sqlite, table, fields))
+            if self.sql is not None:
+                yield self._documents(partial(tables.sql_rows, self.sql, table, fields))
+
+    def folders(self, folders: list[Path]) -> Iterator[Reader]:
+        from klamm.reconcile import tables
+
+        for folder in folders:
+            yield self._documents(partial(tables.parquet_rows, folder, self.ids.fields))
+
+    def topics(self, names: list[str], settings: Callable[[], dict[str, Any]] | None) -> Iterator[Reader]:
+        from klamm.reconcile.topics import topic_documents
+
+        if settings is None:
+            return
+        client = settings()
+        for name in names:
+            yield partial(topic_documents, client, name, self.ids.of_row(), self.ids.of_text)
+
+    def _documents(self, rows: Callable[[], Iterator[tuple[str, dict[str, Any]]]]) -> Reader:
+        from klamm.reconcile.compare import Document
+
+        find = self.ids.of_row()
+
+        def read() -> Iterator[Document]:
+            for key, row in rows():
+                id_, parsed = find(row)
+                yield Document(id_, key, parsed)
+
+        return read

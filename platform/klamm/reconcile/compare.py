@@ -6,8 +6,8 @@ the memory needed is that of one part; `spill.py` keeps the parts.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -41,6 +41,14 @@ class Duplicate(NamedTuple):
     keys: tuple[str, ...]
 
 
+class Unread(NamedTuple):
+    """Bytes `start` to `end` of a source file that could not be read any more."""
+
+    file: str
+    start: int
+    end: int
+
+
 class Listing:
     """The first `limit` of many items in their order, and how many there were."""
 
@@ -71,7 +79,14 @@ class Comparison:
     """What was found. Lines and documents without an id cannot be compared: they count as differences."""
 
     source_lines: int = 0
+    """Lines that had to be there."""
+    later_lines: int = 0
+    """Lines that may be there: written while the target was read, or outside of the asked times."""
     documents: int = 0
+    of_later_lines: int = 0
+    """Documents of those."""
+    excused: Counter[str] = field(default_factory=Counter)
+    """Lines that are not there and need not be, by why: not sent yet, dropped by a policy of the agent."""
     delivered: int = 0
     """Source lines that are in the target at least once, parsed or not."""
     unparsed: int = 0
@@ -83,6 +98,10 @@ class Comparison:
     """Source lines whose id another source line has too: files that hold the same lines, or ids that are none."""
     lines_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
     documents_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1)))
+    unread: Listing = field(default_factory=lambda: Listing(itemgetter(0, 1)))
+    """Bytes of source files that were gone before they were read, and no other file had them."""
+    unexpected_counts: bool = True
+    """Whether documents that no line explains are a difference: they are none where old files are removed."""
 
     @property
     def differences(self) -> dict[str, Listing]:
@@ -94,12 +113,15 @@ class Comparison:
             "repeated": self.repeated,
             "lines_without_id": self.lines_without_id,
             "documents_without_id": self.documents_without_id,
+            "unread": self.unread,
         }
 
     @property
     def complete(self) -> bool:
         """Whether every source line is in the target exactly once, and nothing else is."""
-        return not any(d.count for d in self.differences.values())
+        return not any(
+            d.count for name, d in self.differences.items() if name != "unexpected" or self.unexpected_counts
+        )
 
 
 def part_of(id_: str) -> int:
@@ -107,8 +129,52 @@ def part_of(id_: str) -> int:
     return crc32(id_.encode("utf-8", "surrogatepass")) % PARTS
 
 
-def compare(source: Iterable[SourceLine], target: Iterable[Document], into: Comparison) -> None:
-    """Compare one part (or everything at once) and add what is found to `into`."""
+def no_excuse(line: SourceLine) -> str:
+    """Every line has to be there."""
+    return ""
+
+
+def compare(
+    source: Iterable[SourceLine],
+    target: Iterable[Document],
+    into: Comparison,
+    *,
+    later: Iterable[SourceLine] = (),
+    excuse: Callable[[SourceLine], str] = no_excuse,
+) -> None:
+    """Compare one part (or everything at once) and add what is found to `into`.
+
+    `later` are lines that may have a document and need none. `excuse` says of a line without a document why it needs
+    none; empty: it is missing.
+    """
+    lines = _by_id(source, into)
+    others = {line.id for line in later if line.id} - lines.keys()
+    into.later_lines += len(others)
+    documents: defaultdict[str, list[Document]] = defaultdict(list)
+    for document in target:
+        into.documents += 1
+        if not document.id:
+            into.documents_without_id.add(document)
+        elif document.id in lines or document.id in others:
+            documents[document.id].append(document)
+        else:
+            into.unexpected.add(document)
+    for id_, line in lines.items():
+        found = documents.get(id_)
+        if found:
+            into.delivered += 1
+            into.unparsed += not any(d.parsed for d in found)
+        elif why := excuse(line):
+            into.excused[why] += 1
+        else:
+            into.missing.add(line)
+    for id_, found in documents.items():
+        into.of_later_lines += len(found) * (id_ in others)
+        if len(found) > 1:
+            into.duplicates.add(Duplicate(id_, tuple(sorted(d.key for d in found))))
+
+
+def _by_id(source: Iterable[SourceLine], into: Comparison) -> dict[str, SourceLine]:
     lines: dict[str, SourceLine] = {}
     for line in source:
         into.source_lines += 1
@@ -118,21 +184,4 @@ def compare(source: Iterable[SourceLine], target: Iterable[Document], into: Comp
             into.repeated.add(line)
         else:
             lines[line.id] = line
-    documents: defaultdict[str, list[Document]] = defaultdict(list)
-    for document in target:
-        into.documents += 1
-        if not document.id:
-            into.documents_without_id.add(document)
-        elif document.id in lines:
-            documents[document.id].append(document)
-        else:
-            into.unexpected.add(document)
-    for id_, line in lines.items():
-        found = documents.get(id_)
-        if not found:
-            into.missing.add(line)
-            continue
-        into.delivered += 1
-        into.unparsed += not any(d.parsed for d in found)
-        if len(found) > 1:
-            into.duplicates.add(Duplicate(id_, tuple(sorted(d.key for d in found))))
+    return lines

@@ -21,13 +21,15 @@ class RawLine(NamedTuple):
     data: bytes
 
 
-def expand(patterns: Sequence[str]) -> list[Path]:
-    """The files that the patterns name, `**` for any folders. Raises ConfigError for a pattern that names none."""
+def expand(patterns: Sequence[str], *, must: bool = True) -> list[Path]:
+    """The files that the patterns name, `**` for any folders. Raises ConfigError for a pattern that names none, when
+    it `must`.
+    """
     found: set[Path] = set()
     for pattern in patterns:
         # not Path.glob, which takes no absolute pattern
         paths = {Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_file()}  # noqa: PTH207
-        if not paths:
+        if must and not paths:
             raise ConfigError(f"no file matches {pattern!r}", key="source")
         found |= paths
     return sorted(found)
@@ -68,7 +70,13 @@ def json_field(name: str) -> str:
 
 
 def source_lines(paths: Iterable[Path], id_: re.Pattern[bytes]) -> Iterator[SourceLine]:
-    """All lines with their ids; the id is empty where a line has none."""
-    for file, offset, data in raw_lines(paths):
-        found = id_.search(data)
+    """All lines with their ids."""
+    return with_ids(raw_lines(paths), id_)
+
+
+def with_ids(lines: Iterable[RawLine], id_: re.Pattern[bytes]) -> Iterator[SourceLine]:
+    """Lines with their ids; the id is empty where a line has none."""
+    search = id_.search
+    for file, offset, data in lines:
+        found = search(data)
         yield SourceLine(found[1].decode("utf-8", "replace") if found else "", file, offset)

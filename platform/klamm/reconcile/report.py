@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from klamm.reconcile.compare import Comparison, Document, Duplicate, SourceLine
+from klamm.reconcile.compare import Comparison, Document, Duplicate, SourceLine, Unread
 
 KINDS = {
     "missing": "source lines that are not in the target",
@@ -13,6 +13,7 @@ KINDS = {
     "repeated": "source lines whose id an earlier line has",
     "lines_without_id": "source lines without an id",
     "documents_without_id": "documents without an id",
+    "unread": "bytes of source files that were gone before they were read",
 }
 
 
@@ -23,7 +24,10 @@ def as_dict(result: Comparison) -> dict[str, Any]:
         "source_lines": result.source_lines,
         "delivered": result.delivered,
         "unparsed": result.unparsed,
+        "excused": dict(result.excused),
         "documents": result.documents,
+        "later_lines": result.later_lines,
+        "documents_of_later_lines": result.of_later_lines,
         **{kind: listing.count for kind, listing in result.differences.items()},
         "listed": {
             kind: [item._asdict() for item in listing.items]
@@ -39,7 +43,9 @@ def as_text(result: Comparison) -> list[str]:
         "source lines": result.source_lines,
         "delivered": result.delivered,
         "  of these unparsed": result.unparsed,
+        **dict(sorted(result.excused.items())),
         "documents": result.documents,
+        **({"  of later lines": result.of_later_lines} if result.later_lines else {}),
         **{kind.replace("_", " "): listing.count for kind, listing in result.differences.items()},
     }
     lines = [f"{name:<22}{count:>12,}" for name, count in counts.items()]
@@ -54,7 +60,7 @@ def _first(count: int, listed: int) -> str:
     return "" if listed == count else f", the first {listed}"
 
 
-def item(found: SourceLine | Document | Duplicate) -> str:
+def item(found: SourceLine | Document | Duplicate | Unread) -> str:
     """One line, document or duplicate in a line of text."""
     match found:
         case SourceLine(id, file, offset):
@@ -63,3 +69,5 @@ def item(found: SourceLine | Document | Duplicate) -> str:
             return f"{id or '(no id)'}  {key}"
         case Duplicate(id, keys):
             return f"{id}  {', '.join(keys)}"
+        case Unread(file, start, end):
+            return f"{file}, bytes {start} to {end}"

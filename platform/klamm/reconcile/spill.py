@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import marshal
+import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from klamm.reconcile.compare import PARTS, Comparison, Document, SourceLine, compare, part_of
+from klamm.reconcile.compare import (
+    PARTS,
+    Comparison,
+    Document,
+    SourceLine,
+    compare,
+    no_excuse,
+    part_of,
+)
 
 IN_MEMORY: Final = 200_000
 """Entries of each side that are kept before they are written out: some 40 MB."""
@@ -42,7 +51,7 @@ class Spill:
                 self._write_out()
 
     def part(self, number: int) -> Iterator[tuple[Any, ...]]:
-        """The entries of one part. Nothing may be added after the first call."""
+        """The entries of one part, as often as is asked; what is added meanwhile may or may not be among them."""
         if self._files:
             file = self._files[number]
             file.seek(0)
@@ -57,6 +66,7 @@ class Spill:
                 for _ in range(PARTS)
             ]
         for part, file in zip(self._parts, self._files, strict=True):
+            file.seek(0, os.SEEK_END)
             marshal.dump(part, file)
             part.clear()
         self._held = 0
@@ -66,14 +76,26 @@ def reconcile(
     source: Iterable[SourceLine], target: Iterable[Document], *, in_memory: int = IN_MEMORY
 ) -> Comparison:
     """Compare any number of lines and documents by id, in bounded memory."""
-    result = Comparison()
     with Spill(in_memory) as lines, Spill(in_memory) as documents:
         lines.fill(source)
         documents.fill(target)
-        for number in range(PARTS):
-            compare(
-                (SourceLine(*entry) for entry in lines.part(number)),
-                (Document(*entry) for entry in documents.part(number)),
-                result,
-            )
+        return compared(lines, documents)
+
+
+def compared(
+    lines: Spill,
+    documents: Spill,
+    later: Spill | None = None,
+    excuse: Callable[[SourceLine], str] = no_excuse,
+) -> Comparison:
+    """Part by part, what `compare.compare` finds."""
+    result = Comparison()
+    for number in range(PARTS):
+        compare(
+            (SourceLine(*entry) for entry in lines.part(number)),
+            (Document(*entry) for entry in documents.part(number)),
+            result,
+            later=() if later is None else (SourceLine(*entry) for entry in later.part(number)),
+            excuse=excuse,
+        )
     return result

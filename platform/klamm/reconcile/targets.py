@@ -38,13 +38,14 @@ def elasticsearch_client(url: str) -> Any:
 def elasticsearch_documents(
     client: Any, index: str, fields: list[str], *, page: int = PAGE
 ) -> Iterator[tuple[str, Row]]:
-    """(`_index/_id`, the asked fields) of every document that the indices held when this began.
+    """(`_index/_id`, the asked fields, `_id` among them if it is asked for) of every document that the indices held when this began.
 
     Reads a point in time with `search_after`, so what is written meanwhile changes nothing. An index that does not
     exist has no documents.
     """
     from elasticsearch import ApiError, TransportError
 
+    with_id = "_id" in fields
     try:
         client.indices.refresh(index=index, ignore_unavailable=True, allow_no_indices=True)
         if not client.indices.get(index=index, ignore_unavailable=True, allow_no_indices=True).body:
@@ -59,7 +60,10 @@ def elasticsearch_documents(
                 )  # fmt: skip
                 pit, hits = answer["pit_id"], answer["hits"]["hits"]
                 for hit in hits:
-                    yield f"{hit['_index']}/{hit['_id']}", hit["_source"]
+                    yield (
+                        f"{hit['_index']}/{hit['_id']}",
+                        hit["_source"] | ({"_id": hit["_id"]} if with_id else {}),
+                    )
                 if len(hits) < page:
                     return
                 after = hits[-1]["sort"]
