@@ -161,7 +161,7 @@ def _get(address: str) -> bytes:
     if not address.startswith(("https://", "http://")):
         raise JarsError(f"{address} is no address of a repository: https://…")
     try:
-        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:  # noqa: S310: checked above
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked above
             return bytes(answer.read())
     except (urllib.error.URLError, OSError) as e:
         raise JarsError(f"{address}: {e}") from None
