@@ -36,8 +36,8 @@ def test_defaults_and_relative_paths(tmp_path):
 
 def test_producer_settings_are_translated(tmp_path):
     config = load(tmp_path, GOOD + '[producer]\nlinger.ms = 5\n"max.request.size" = 2097152\n')
-    assert config.producer["linger.ms"] == "5"
-    assert config.producer["message.max.bytes"] == "2097152"
+    assert config.producer.linger == 0.005
+    assert dict(config.ignored) == {"max.request.size": "batch.size bounds what is sent together"}
 
 
 def test_a_folder_with_the_signs_of_patterns_in_its_name(tmp_path):

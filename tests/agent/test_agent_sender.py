@@ -1,19 +1,20 @@
-"""The sender by itself: what comes back undelivered is sent again, also by a new producer."""
+"""The sender by itself: what comes back undelivered is sent again, in order, once."""
 
 from __future__ import annotations
 
 import json
-import logging
 import resource
 import time
 
 import pytest
-from agent.harness import arrived
+from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_name, new_topic
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.wire.compression import Compression
 from klamm_connectors.logs.agent import Agent
 from klamm_connectors.logs.config import AgentConfig, Input
+from klamm_connectors.logs.config_producer import ProducerSettings
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.sender import Origin, Sender
 from klamm_connectors.logs.tracker import Checkpoint, Gap, Print
@@ -21,72 +22,133 @@ from klamm_connectors.logs.tracker import Checkpoint, Gap, Print
 ORIGIN = Origin("/x.log", (1, 2), 0, 100)
 
 
-class Fatal:
-    """As librdkafka tells a producer's end."""
+def sender_of(bootstrap, *, queue_bytes=1 << 20, topics=1, refused=lambda batch, size: None, **options):
+    return Sender(
+        bootstrap,
+        ProducerSettings(**options),
+        queue_bytes=queue_bytes,
+        topics=topics,
+        refused=refused,
+    )
 
-    def fatal(self):
-        return True
 
-    def str(self):
-        return "a sequence number is gone"
-
-
-def poll_until(sender, condition, timeout_s=20):
+def poll_until(sender, condition, timeout_s=60):
     deadline = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < deadline:
         sender.poll(0.05)
     assert condition()
 
 
-def test_a_producer_that_failed_for_good_is_replaced(tmp_path):
+def test_what_was_sent_while_the_broker_was_away_comes_once_and_in_order(tmp_path):
     broker = EmbeddedBroker(tmp_path / "data").start()
     topic = new_topic(broker)
-    sender = Sender({"bootstrap.servers": broker.bootstrap}, 1 << 20, 1, lambda batch, size: None)
+    sender = sender_of(broker.bootstrap)
     first = sender.send(topic, [b"a-1 x", b"a-2 x"], 10, None, ORIGIN)
     poll_until(sender, lambda: first.done)
-    broker.stop()
+    broker.kill()
     batch = sender.send(topic, [b"b-%d x" % i for i in range(500)], 3000, b"key", ORIGIN)
-    sender._on_error(Fatal())
-    poll_until(sender, lambda: topic in sender.troubles)
+    poll_until(sender, lambda: sender.brokers_away)
     assert not batch.done
-    assert not sender.has_room(topic)
     broker.start()
     try:
         poll_until(sender, lambda: batch.done)
-        poll_until(sender, lambda: sender.has_room(topic))
+        poll_until(sender, lambda: not sender.troubles and not sender.brokers_away)
+        assert sender.has_room(topic)
         assert sender.acked == 502
-        found = arrived(broker.bootstrap, topic)
-        assert set(found) == {"a-1", "a-2"} | {f"b-{i}" for i in range(500)}
-        assert set(found.values()) == {1}
+        assert [v.split()[0] for v in values(broker, topic)] == [b"a-1", b"a-2"] + [
+            b"b-%d" % i for i in range(500)
+        ]
     finally:
+        sender.close()
         broker.stop()
 
 
-def test_failed_connections_are_said_once_a_minute():
-    sender = Sender({"bootstrap.servers": "127.0.0.1:1"}, 1 << 20, 1, lambda batch, size: None)
-    logging.getLogger("klamm.librdkafka.agent").filters[0].said_at = float("-inf")
-    tries = []
-    logging.getLogger("klamm.librdkafka.agent").addFilter(lambda record: tries.append(record) or True)
+def values(broker, topic, partition=0):
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "v", "check.crcs": True})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]
+        found = []
+        deadline = time.monotonic() + 60
+        while len(found) < high and time.monotonic() < deadline:
+            found += [m.value() for m in consumer.consume(high - len(found), 1.0) if not m.error()]
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_broker_that_is_away_is_said_once_a_minute(caplog):
+    sender = sender_of("127.0.0.1:1")
     sender.send(new_name(), [b"x"], 1, None, ORIGIN)
     poll_until(sender, lambda: sender.brokers_away)
-    deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:
+    tries = sender._outgoing.producers
+    for _ in range(20):
         sender.poll(0.05)
-    assert [r.args[0] for r in tries] == ["FAIL"]
-    sender._producer.purge()
-    sender._producer.flush(1)
-    logging.getLogger("klamm.librdkafka.agent").filters.pop()
+    assert len([r for r in caplog.records if "no broker answers" in r.message]) == 1
+    assert tries == 0
+    sender.close()
 
 
 def test_each_topic_has_its_share_of_the_queue():
-    sender = Sender({"bootstrap.servers": "127.0.0.1:1"}, 1 << 20, 2, lambda batch, size: None)
+    sender = sender_of("127.0.0.1:1", topics=2, codec=Compression.NONE, batch_bytes=100_000, linger=0.0)
     one, other = new_name(), new_name()
     while sender.has_room(one):
         sender.send(one, [b"x" * 1000] * 10, 10_000, None, ORIGIN)
     assert sender.has_room(other)
     assert sender._flying[one] < (1 << 19) + 20_000
-    sender._producer.purge()
-    sender._producer.flush(1)
+    sender.close()
+
+
+def test_a_record_that_is_too_large_is_given_up_and_nothing_else(broker):
+    """The batch that it is in is halved until it is alone; what came after keeps its place."""
+    topic = new_topic(broker, 1, config={"max.message.bytes": "20000"})
+    refused = []
+    sender = sender_of(
+        broker.bootstrap, refused=lambda batch, size: refused.append((batch, size)), codec=Compression.NONE
+    )
+    small = [b"%04d " % i + b"s" * 95 for i in range(1000)]
+    lines = [*small[:300], b"L" * 30_000, *small[300:]]
+    batch = sender.send(topic, lines, sum(map(len, lines)), None, ORIGIN)
+    after = sender.send(topic, [b"after"], 5, None, ORIGIN)
+    poll_until(sender, lambda: batch.done and after.done)
+    assert refused == [(batch, 30_000)]
+    assert sender.acked == 1001
+    assert values(broker, topic) == [*small, b"after"]
+    assert not sender.waits
+    assert sender._total == 0
+    sender.close()
+
+
+def test_keys_go_where_java_puts_them(broker):
+    topic = new_topic(broker, 3)
+    sender = sender_of(broker.bootstrap)
+    keys = [b"/var/log/%d.log" % i for i in range(20)]
+    batches = [sender.send(topic, [key + b" %d" % n for n in range(5)], 100, key, ORIGIN) for key in keys]
+    poll_until(sender, lambda: all(b.done for b in batches))
+    more = [sender.send(topic, [key + b" again"], 20, key, ORIGIN) for key in keys]
+    poll_until(sender, lambda: all(b.done for b in more))
+    sender.close()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce(topic, key + b" librdkafka", key=key)
+    assert producer.flush(30) == 0
+    for partition in range(3):
+        by_key = {}
+        for value in values(broker, topic, partition):
+            key, _, what = value.partition(b" ")
+            by_key.setdefault(key, []).append(what)
+        assert all(w == [b"0", b"1", b"2", b"3", b"4", b"again", b"librdkafka"] for w in by_key.values())
+
+
+def test_a_topic_that_is_missing_holds_up_no_other(broker):
+    sender = sender_of(broker.bootstrap, topics=2)
+    bad = sender.send("not/a/topic", [b"x"], 1, None, ORIGIN)
+    good = sender.send(new_topic(broker), [b"x"], 1, None, ORIGIN)
+    poll_until(sender, lambda: good.done)
+    poll_until(sender, lambda: "not/a/topic" in sender.troubles)
+    assert "INVALID_TOPIC" in sender.troubles["not/a/topic"]
+    assert not bad.done
+    sender.close()
 
 
 class TestStateDir:
@@ -124,7 +186,6 @@ class TestStateDir:
             bootstrap_servers="127.0.0.1:1",
             state_dir=tmp_path,
             inputs=(Input(paths=("/none",), topic="t"),),
-            producer={},
         )
         (tmp_path / "gaps.jsonl").mkdir()
         agent = Agent(config)

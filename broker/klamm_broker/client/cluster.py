@@ -47,6 +47,7 @@ def parse_bootstrap(text: str) -> list[Address]:
 class Cluster:
     """Use as `async with Cluster("127.0.0.1:9092") as cluster`. One event loop.
 
+    `patience_s`: how long a first broker is looked for, over and over; as `timeout_s` unless it is given.
     `security`: TLS and SASL, `ClientSecurity.from_properties(props)`; None is PLAINTEXT. Raises ConfigError for
     certificates that OpenSSL refuses.
     """
@@ -57,6 +58,7 @@ class Cluster:
         *,
         client_id: str = "klamm",
         timeout_s: float = 10,
+        patience_s: float | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
@@ -67,6 +69,7 @@ class Cluster:
             self._secure = Secure(security)
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._patience_s = timeout_s if patience_s is None else patience_s
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
         self._coordinators: dict[str, Address] = {}
@@ -98,9 +101,9 @@ class Cluster:
         return answer
 
     async def any_broker(self) -> Connection:
-        """A connection to some broker; tries known ones, then the bootstrap list, until the timeout."""
+        """A connection to some broker; tries known ones, then the bootstrap list, until patience ends."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
+        deadline = loop.time() + self._patience_s
         while True:
             reasons = []
             for address in dict.fromkeys([*self._connections, *self.brokers.values(), *self._bootstrap]):

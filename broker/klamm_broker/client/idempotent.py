@@ -95,6 +95,11 @@ class IdempotentSender(Generic[B, P]):
         """The cluster does not let us in, or is too old: what ends `run`; None to try again."""
         return error
 
+    def away(self, error: ClientError) -> None:
+        """No broker can be asked (`why` says since when); for the log."""
+        if self.why is None:
+            log.warning("the cluster is waited for: %s", error)
+
     def failed(self, outbox: B, error: ClientError) -> None:
         """It is tried again; for the log."""
         if outbox.writing.why is None:
@@ -104,8 +109,9 @@ class IdempotentSender(Generic[B, P]):
         """Topics whose leaders are needed."""
         return sorted({o.remote for o in self.outboxes})
 
-    def learned(self, answer: MetadataResponse) -> None:
-        """There is news of topics and leaders."""
+    def learned(self, answer: MetadataResponse) -> str | None:
+        """There is news of topics and leaders. What is missing in it, so that it is asked for again."""
+        return None
 
     def answered(self) -> None:
         """A request has ended, well or not."""
@@ -255,18 +261,17 @@ class IdempotentSender(Generic[B, P]):
             for t in answer.topics if t.name is not None
             for p in t.partitions
         }  # fmt: skip
-        self.learned(answer)
+        lacking = self.learned(answer)
         missing = [o for o in self.outboxes if self.leader(o.remote, o.partition) < 0]
         self.why = f"{missing[0]} has no leader" if missing else None
-        self.stale = bool(missing)
-        if missing:
-            self._metadata.failed(time.monotonic(), self.why or "")
+        self.stale = bool(missing or lacking)
+        if self.stale:
+            self._metadata.failed(time.monotonic(), self.why or lacking or "")
         else:
             self._metadata.succeeded()
 
     def _away(self, error: ClientError) -> None:
-        if self.why is None:
-            log.warning("the cluster is waited for: %s", error)
+        self.away(error)
         self.why = str(error)
 
     async def new_producer(self) -> tuple[int, int]:

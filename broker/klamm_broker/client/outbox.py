@@ -153,6 +153,17 @@ class Outbox(Generic[P]):
         self._unacked = deque([*rest[:at], *parts, *rest[at + 1 :]])
         self._settle()
 
+    def give_back(self) -> list[P]:
+        """Everything that is not acknowledged, in order, for another partition. Nothing may be under way."""
+        assert not self._under_way, "answers are due"
+        parcels = [p for p in (*self._unacked, *self._unsent) if not p.acked]
+        for parcel in parcels:
+            parcel.sequence = -1
+        self._unacked.clear()
+        self._unsent.clear()
+        self._again.clear()
+        return parcels
+
     def new_producer(self, producer: tuple[int, int]) -> None:
         """The cluster has forgotten the producer: sequences begin anew."""
         self.producer, self._sequence, self._alone = producer, 0, True

@@ -19,6 +19,7 @@ from typing import Any, Final
 from klamm_connectors.logs.config import AgentConfig
 from klamm_connectors.logs.events import Records
 from klamm_connectors.logs.files import OpenFiles
+from klamm_connectors.logs.host import host_fields
 from klamm_connectors.logs.lanes import Lane
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.scan import Scanner
@@ -60,7 +61,8 @@ class Agent:
         block = max(_BLOCK_MIN, min(_BLOCK, config.queue_bytes // topics // 4))
         host = socket.gethostname()
         self._host = host.encode()
-        self._lanes = [Lane(i, host=host, agent_id=config.agent_id) for i in config.inputs]
+        described = host_fields(full=config.host_metadata)
+        self._lanes = [Lane(i, host=described, agent_id=config.agent_id) for i in config.inputs]
         self._tracker = Tracker(
             [_limits(config, i) for i in range(len(config.inputs))],
             checkpoints,
@@ -69,11 +71,15 @@ class Agent:
         )
         self._files = OpenFiles(self._tracker, self._trouble, block)
         self._streams = Streams(self._lanes, self._state.streams)
-        producer = {**config.producer, "bootstrap.servers": config.bootstrap_servers}
-        longest = max(i.max_line_bytes for i in config.inputs)
-        producer.setdefault("message.max.bytes", max(1_000_000, 2 * longest + 65_536))
-        producer.setdefault("client.id", f"klamm-agent-{config.agent_id}")
-        self._sender = Sender(producer, config.queue_bytes, topics, self._refused)
+        self._sender = Sender(
+            config.bootstrap_servers,
+            config.producer,
+            name=f"klamm-agent-{config.agent_id}",
+            queue_bytes=config.queue_bytes,
+            topics=topics,
+            refused=self._refused,
+            bandwidth=config.bandwidth,
+        )
         self._sent: dict[Inode, deque[Sent]] = {}
         self._stop = False
         self._said: dict[str, float] = {}
@@ -109,6 +115,7 @@ class Agent:
             self._write_status("stopped")
             return delivered
         finally:
+            self._sender.close()
             self._streams.close()
             self._files.close_all()
             self._state.close()
@@ -153,7 +160,7 @@ class Agent:
                 self._send(file, block)
                 busy = True
         took, waits = self._streams.take(now, has_room=self._sender.has_room, deliver=self._deliver_stream)
-        busy, self._full = busy or took, self._full or waits
+        busy, self._full = busy or took or self._files.busy, self._full or waits
         if self._tracker.gaps:
             self._note_gaps()
         return busy
@@ -307,4 +314,5 @@ def _limits(config: AgentConfig, index: int) -> Limits:
         close_inactive=i.close_inactive,
         rotate_wait=i.rotate_wait,
         close_rotated=i.close_rotated,
+        compression=i.compression,
     )

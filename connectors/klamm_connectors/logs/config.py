@@ -7,38 +7,29 @@ from __future__ import annotations
 
 import socket
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from klamm_base.errors import ConfigError
 from klamm_connectors.logs.config_inputs import Input, read_input
+from klamm_connectors.logs.config_producer import OURS, ProducerSettings, producer_settings
 from klamm_connectors.logs.config_values import Values, dotted
-
-_OURS: Final = {
-    "bootstrap.servers": "it is bootstrap_servers at the top of the file",
-    "acks": "checkpoints count on acks=all",
-    "enable.idempotence": "it is always on: records keep their order and come once while the agent runs",
-    "transactional.id": "the agent delivers at least once, without transactions",
-    "delivery.timeout.ms": "the agent waits for the broker for as long as it takes",
-    "message.timeout.ms": "the agent waits for the broker for as long as it takes",
-    "buffer.memory": "it is queue_bytes at the top of the file",
-    "queue.buffering.max.kbytes": "it is queue_bytes at the top of the file",
-    "queue.buffering.max.messages": "it is queue_bytes at the top of the file",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """A checked agent.toml. `producer` holds librdkafka's names."""
+    """A checked agent.toml. `ignored`: (name, why) of what has no effect in [producer]."""
 
     bootstrap_servers: str
     state_dir: Path
     inputs: tuple[Input, ...]
-    producer: dict[str, Any]
+    producer: ProducerSettings = field(default_factory=ProducerSettings)
     queue_bytes: int = 64 * 1024 * 1024
     agent_id: str = ""
     scan_interval: float = 1.0
+    host_metadata: bool = False
+    bandwidth: int | None = None
     ignored: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -61,7 +52,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         raise v.error("", "inputs", "is missing: at least one [[inputs]] table with paths and topic")
     producer = v.table(document, "producer")
     agent = v.table(document, "agent")
-    v.known(agent, "agent", ("id", "scan_interval_ms"))
+    v.known(agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth"))
     config, ignored = _producer(v, producer)
     return AgentConfig(
         bootstrap_servers=_servers(v, document),
@@ -70,27 +61,27 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         inputs=tuple(read_input(v, t, f"inputs[{i}]") for i, t in enumerate(tables)),
         producer=config,
         ignored=ignored,
+        host_metadata=v.flag(agent, "agent", "host_metadata", default=False),
         agent_id=v.text(agent, "agent", "id", socket.gethostname()),
         scan_interval=v.number(agent, "agent", "scan_interval_ms", 1000, least=10) / 1000,
+        bandwidth=v.number(agent, "agent", "bandwidth", 0, least=1024) if "bandwidth" in agent else None,
     )
 
 
-def _producer(v: Values, table: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
-    from klamm_base.clientconfig import translate
-
+def _producer(v: Values, table: dict[str, Any]) -> tuple[ProducerSettings, tuple[tuple[str, str], ...]]:
     props = {}
     for name, value in dotted(table):
-        if name in _OURS:
-            raise v.error("producer", name, f"cannot be set: {_OURS[name]}")
+        if name in OURS:
+            raise v.error("producer", name, f"cannot be set: {OURS[name]}")
         if isinstance(value, (dict, list)):
             raise v.error("producer", name, "must be a text, a number, true or false")
         props[name] = str(value).lower() if isinstance(value, bool) else str(value)
     try:
-        translated = translate(props, "producer")
+        settings, ignored = producer_settings(props)
     except ConfigError as e:
         line = v.line("producer", e.key or "")
         raise ConfigError(str(e), key=e.key, source=f"{v.name}:{line}" if line else v.name) from None
-    return translated.config, tuple(translated.ignored)
+    return settings, tuple(ignored)
 
 
 def _servers(v: Values, document: dict[str, Any]) -> str:

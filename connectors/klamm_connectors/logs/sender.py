@@ -1,154 +1,96 @@
-"""Delivers batches of record values and says when a whole batch is acknowledged. The memory bound is here.
+"""Delivers blocks of record values and says when a whole block is acknowledged. The memory bound is here.
 
-Every record has a delivery report, counted per batch. Records that came back undelivered are kept and sent again: the
-agent drops none by itself, except one that is too large for the topic, which would block all behind it: those are
-handed to `refused`. A broker refuses a whole batch of the protocol as too large, with the small records in it: its
-records are sent again one by one before any of them is given up. One thread; reports are served by `poll`.
+Values of one topic (and partition, where there are keys) are gathered up to `batch.size` or `linger.ms`, encoded at once
+and sent by `outgoing` with sequence numbers: nothing is written twice while the agent runs. The agent drops nothing by
+itself, except a record that is too large for the topic, which would block all behind it: `refused` is told.
+One thread, which drives the event loop of the sockets in `poll`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from klamm_broker.client import Cluster
+from klamm_broker.wire.batch import decode_records
+from klamm_connectors.logs.config_producer import ProducerSettings
+from klamm_connectors.logs.delivery import Batch, Origin, Parcel, Part
+from klamm_connectors.logs.encode import Segment, encode_batch
+from klamm_connectors.logs.outgoing import Limit, Outgoing
 
-from klamm_base.errors import ConfigError
-from klamm_connectors.logs.blocks import messages
+__all__ = ["Batch", "Origin", "Sender"]
 
 log = logging.getLogger(__name__)
 
-_RECORD_COST: Final = 256  # bytes librdkafka and the binding keep for a record besides its value
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 15.0
 _SAID_AGAIN_S: Final = 60.0  # the same trouble is logged at most this often
-_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_DEFAULTS: Final = {
-    "enable.idempotence": True,
-    "acks": "all",
-    "compression.type": "lz4",
-    "linger.ms": 20,
-    "batch.size": 1_000_000,
-    "batch.num.messages": 100_000,
-    "message.timeout.ms": 0,  # for ever: the file keeps what memory does not
-    "topic.metadata.propagation.max.ms": 5_000,
-    "sticky.partitioning.linger.ms": 20,
-    "reconnect.backoff.max.ms": 2_000,
-}
+_RECORD_COST: Final = 64  # bytes that a record takes before it is encoded, besides its value
+_ROUNDS: Final = 4  # of the event loop: what an answer takes from the socket to its parcel
+_CLOSE_S: Final = 2.0
 
 
-class _Sparingly(logging.Filter):
-    """librdkafka tells of every connection that fails, several a second while a broker is away: one a minute is said."""
+@dataclass(slots=True)
+class _Open:
+    """What is gathered for one parcel."""
 
-    said_at = float("-inf")
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not record.getMessage().startswith("FAIL"):
-            return True
-        now = time.monotonic()
-        if now - self.said_at < _SAID_AGAIN_S:
-            return False
-        self.said_at = now
-        return True
-
-
-class Origin(NamedTuple):
-    """The block that a batch's records came from."""
-
-    path: str
-    inode: tuple[int, int]
-    start: int
-    end: int
-
-
-class Batch:
-    """Records of one block of one file: in flight until `left` is 0."""
-
-    __slots__ = ("_sender", "alone", "cost", "count", "failed", "key", "left", "origin", "topic")
-
-    def __init__(
-        self, sender: Sender, topic: str, *, key: bytes | None, origin: Origin, left: int, cost: int
-    ) -> None:
-        self._sender, self.topic, self.key, self.origin = sender, topic, key, origin
-        self.left, self.count, self.cost = left, left, cost
-        self.failed: list[bytes] = []
-        self.alone = False  # its records are sent again one by one
-
-    @property
-    def done(self) -> bool:
-        return not self.left and not self.failed
-
-    def report(self, error: Any, message: Any) -> None:
-        """The delivery report of one record."""
-        self._reported(error, message, alone=False)
-
-    def report_alone(self, error: Any, message: Any) -> None:
-        """The same for one that was sent by itself: if it is too large, it is this one that is."""
-        self._reported(error, message, alone=True)
-
-    def _reported(self, error: Any, message: Any, *, alone: bool) -> None:
-        self.left -= 1
-        if error is not None:
-            self._sender.undelivered(self, error, message.value() or b"", alone=alone)
-        if not self.left and not self.failed:
-            self._sender.settled(self)
-
-
-class _Trouble:
-    """A topic that did not take records: `waiting` are to be sent again, `resent` are on their way a second time."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[Batch, None] = {}
-        self.resent: list[Batch] = []
-        self.pause, self.again_at, self.why = 0.0, 0.0, ""
+    topic: str
+    key: bytes | None
+    since: float
+    segments: list[Segment] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    size: int = 0
+    count: int = 0
+    cost: int = 0
 
 
 class Sender:
-    """`queue_bytes` bounds what is in flight, records' overhead included; each topic has an equal share.
+    """`queue_bytes` bounds what is in memory; each topic has an equal share, which it may exceed by one block.
 
-    A topic may exceed its share by one block, all together twice `queue_bytes`.
+    `name`: client id, unless the settings have one. `refused(batch, size)`: a record of `batch` is too large for its topic. `bandwidth` in bytes per second.
     """
 
     def __init__(
-        self, config: dict[str, Any], queue_bytes: int, topics: int, refused: Callable[[Batch, int], None]
+        self,
+        bootstrap: str,
+        settings: ProducerSettings,
+        *,
+        name: str = "klamm-agent",
+        queue_bytes: int,
+        topics: int,
+        refused: Callable[[Batch, int], None],
+        bandwidth: int | None = None,
     ) -> None:
-        self._config = {**_DEFAULTS, **config}
-        client_log = logging.getLogger("klamm.librdkafka.agent")
-        if not client_log.filters:
-            client_log.addFilter(_Sparingly())
-        self._config |= {
-            "queue.buffering.max.messages": 0,
-            "queue.buffering.max.kbytes": 2_147_483_647,  # the bound is `has_room`
-            "error_cb": self._on_error,
-            "logger": client_log,
-        }
+        self._settings, self._refused = settings, refused
         self._share = max(1, queue_bytes // max(1, topics))
         self._most = 2 * queue_bytes
         self._flying: dict[str, int] = {}
         self._total = 0
-        self._trouble: dict[str, _Trouble] = {}
-        self._refused = refused
+        self._open: dict[tuple[str, bytes | int | None], _Open] = {}
         self._said: dict[str, float] = {}
-        self._fatal = ""
-        self.brokers_away = False
+        self._away = False
         self.acked = 0  # records
-        self._producer = self._open({})
-        self._one_by_one: Producer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # until the first poll
+        self._running: asyncio.Task[None] | None = None
+        self._waiting = False
+        cluster = Cluster(
+            bootstrap,
+            client_id=settings.client_id or name,
+            timeout_s=settings.connect_timeout,
+            patience_s=0,
+            security=settings.security,
+        )
+        self._cluster = cluster
+        self._outgoing = Outgoing(cluster, settings, Limit(bandwidth), self)
 
-    def _open(self, more: dict[str, Any]) -> Producer:
-        try:
-            return Producer(self._config | more)
-        except KafkaException as e:
-            raise ConfigError(f"[producer]: {e.args[0].str()}") from None
-        except (TypeError, ValueError) as e:  # of the binding, for settings that it takes itself
-            raise ConfigError(f"[producer]: {e}") from None
+    # ---- for the agent
 
     def has_room(self, topic: str) -> bool:
-        if topic in self._trouble or self._total >= self._most:
+        if self._total >= self._most or self._flying.get(topic, 0) >= self._share:
             return False
-        return self._flying.get(topic, 0) < self._share
+        return self._outgoing.topic(topic).has_room
 
     @property
     def waits(self) -> bool:
@@ -156,136 +98,155 @@ class Sender:
         return self._total > 0
 
     @property
+    def brokers_away(self) -> bool:
+        return self._outgoing.brokers_away
+
+    @property
     def troubles(self) -> dict[str, str]:
         """Topics that take nothing now, with the reason."""
-        return {topic: t.why for topic, t in self._trouble.items()}
+        return {name: why for name, topic in self._outgoing.known.items() if (why := topic.why)}
 
     def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Batch:
-        """Enqueue `values` of `size` bytes together."""
-        cost = size + _RECORD_COST * len(values)
-        batch = Batch(self, topic, key=key, origin=origin, left=len(values), cost=cost)
-        self._flying[topic] = self._flying.get(topic, 0) + batch.cost
-        self._total += batch.cost
-        self._enqueue(batch, values)
+        """Take `values` of `size` bytes together on their way."""
+        batch = Batch(topic, origin, len(values))
+        pieces = max(1, round(size / self._settings.batch_bytes))
+        if pieces == 1 or len(values) < 2:
+            self._gather(batch, values, size, key)
+            return batch
+        step = -(-len(values) // pieces)
+        for at in range(0, len(values), step):
+            piece = values[at : at + step]
+            self._gather(batch, piece, sum(map(len, piece)), key)
         return batch
 
-    def _enqueue(self, batch: Batch, values: list[bytes]) -> None:
-        records = messages(values, batch.key)
-        if batch.alone:
-            taken = self._single().produce_batch(batch.topic, records, on_delivery=batch.report_alone)
+    def _gather(self, batch: Batch, values: list[bytes], size: int, key: bytes | None) -> None:
+        if not values:
+            return
+        place: bytes | int | None = None
+        if key is not None:
+            partition = self._outgoing.place_of(batch.topic, key)
+            place = key if partition is None else partition
+        opened = self._open.get((batch.topic, place))
+        full = self._settings.batch_bytes
+        if opened is not None and opened.size + size > full + full // 4:
+            self._seal((batch.topic, place))
+            opened = None
+        if opened is None:
+            opened = self._open[batch.topic, place] = _Open(batch.topic, key, time.monotonic())
+        opened.segments.append((key, values))
+        opened.parts.append(Part(batch, len(values)))
+        opened.size += size
+        opened.count += len(values)
+        cost = size + _RECORD_COST * len(values)
+        opened.cost += cost
+        self._count(batch.topic, cost)
+        if opened.size >= full - full // 8:
+            self._seal((batch.topic, place))
+
+    def _count(self, topic: str, cost: int) -> None:
+        self._flying[topic] = self._flying.get(topic, 0) + cost
+        self._total += cost
+
+    def _seal(self, at: tuple[str, bytes | int | None]) -> None:
+        opened = self._open.pop(at)
+        settings = self._settings
+        now_ms = time.time_ns() // 1_000_000
+        data = encode_batch(opened.segments, now_ms, settings.codec, settings.level)
+        parcel = Parcel(opened.topic, data, opened.count, opened.parts, opened.key)
+        self._count(opened.topic, parcel.cost - opened.cost)
+        self._outgoing.put(parcel)
+
+    def poll(self, timeout_s: float) -> None:
+        """Send and receive, waiting up to `timeout_s` for an answer."""
+        due = self._seal_due(time.monotonic())
+        if due is not None:
+            timeout_s = min(timeout_s, due)
+        self._turn(timeout_s)
+
+    def _seal_due(self, now: float) -> float | None:
+        """Seconds until the next parcel has waited long enough."""
+        linger = self._settings.linger
+        for at, opened in list(self._open.items()):
+            if now - opened.since >= linger:
+                self._seal(at)
+        oldest = min((o.since for o in self._open.values()), default=None)
+        return None if oldest is None else max(0.0, oldest + linger - now)
+
+    def _turn(self, timeout_s: float) -> None:
+        loop = self._loop
+        if loop is None or self._running is None:
+            loop = self._loop = asyncio.new_event_loop()
+            self._running = loop.create_task(self._outgoing.run())
+        if self._running.done():
+            self._running.result()
+            raise AssertionError("the sender has ended")
+        if timeout_s > 0:
+            timer = loop.call_later(timeout_s, loop.stop)
+            self._waiting = True
+            loop.run_forever()
+            self._waiting = False
+            timer.cancel()
         else:
-            taken = self._producer.produce_batch(batch.topic, records, on_delivery=batch.report)
-        if taken == len(records):
-            return
-        for record in records:
-            error = record.get("_error")
-            if error is not None:
-                batch.left -= 1
-                # The client looks at each record by itself: here it is this one that is too large
-                self.undelivered(batch, error, record["value"], alone=True)
-        if not batch.left and not batch.failed:
-            self.settled(batch)
+            loop.call_soon(_round, loop, _ROUNDS)
+            loop.run_forever()
 
-    def _single(self) -> Producer:
-        if self._one_by_one is None:
-            self._one_by_one = self._open({"batch.num.messages": 1, "linger.ms": 0})
-        return self._one_by_one
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until everything is acknowledged, at most `timeout_s`; whether it is."""
+        for at in list(self._open):
+            self._seal(at)
+        deadline = time.monotonic() + timeout_s
+        while self.waits and time.monotonic() < deadline:
+            self.poll(0.05)
+        return not self.waits
 
-    def undelivered(self, batch: Batch, error: Any, value: bytes, *, alone: bool) -> None:
-        """Keep a record that came back; `alone` says that the error is about this record and no other."""
-        too_large = error.code() in _TOO_LARGE
-        if too_large and alone:
-            batch.count -= 1
-            self._refused(batch, len(value))
+    def close(self) -> None:
+        """Connections are closed; what is not acknowledged stays so."""
+        if self._loop is None or self._running is None:
             return
-        batch.failed.append(value)
-        trouble = self._trouble.setdefault(batch.topic, _Trouble())
-        now = time.monotonic()
-        if too_large:
-            batch.alone = True
-            trouble.again_at = now
-        elif not trouble.waiting:
-            trouble.pause = min(max(_FIRST_PAUSE_S, trouble.pause * 2), _LONGEST_PAUSE_S)
-            trouble.again_at = now + trouble.pause
-        trouble.waiting[batch] = None
-        trouble.why = error.str()
-        if self._fatal:
-            return
-        if too_large:
-            self._say_sparingly(
-                f"topic {batch.topic} refuses a batch as too large: its records are sent again one by one, which "
-                "is slow; set batch.size in [producer] below the topic's max.message.bytes"
-            )
-        else:
-            self._say_sparingly(
-                f"topic {batch.topic} takes no records: {trouble.why}; they are kept and sent again"
-            )
+        self._running.cancel()
+        self._loop.run_until_complete(asyncio.wait([self._running, self._loop.create_task(self._end())]))
+        self._loop.close()
+        self._loop = self._running = None
 
-    def _say_sparingly(self, what: str) -> None:
+    async def _end(self) -> None:
+        await self._cluster.close()
+        await self._outgoing.drain(_CLOSE_S)
+
+    # ---- told by Outgoing
+
+    def delivered(self, parcel: Parcel) -> None:
+        for part in parcel.parts:
+            part.batch.left -= part.count
+        self.acked += parcel.count
+        self._count(parcel.topic, -parcel.cost)
+        if self._away:
+            self._away = False
+            log.info("the broker answers again")
+
+    def given_up(self, parcel: Parcel) -> None:
+        batch = parcel.parts[0].batch
+        batch.left -= 1
+        self._count(parcel.topic, -parcel.cost)
+        self._refused(batch, len(decode_records(parcel.data)[0].value or b""))
+
+    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+        self._count(parcel.topic, sum(p.cost for p in parts) - parcel.cost)
+
+    def say(self, what: str) -> None:
         now = time.monotonic()
         if now - self._said.get(what, float("-inf")) >= _SAID_AGAIN_S:
             self._said = {w: at for w, at in self._said.items() if now - at < _SAID_AGAIN_S} | {what: now}
             log.warning("%s", what)
 
-    def settled(self, batch: Batch) -> None:
-        self._flying[batch.topic] -= batch.cost
-        self._total -= batch.cost
-        self.acked += batch.count
+    def woken(self) -> None:
+        self._away = self._away or self._outgoing.brokers_away
+        if self._waiting and self._loop is not None:
+            self._loop.stop()
 
-    def poll(self, timeout_s: float) -> None:
-        """Serve delivery reports, waiting up to `timeout_s` for one; send again what is due."""
-        acked = self.acked
-        single = self._one_by_one
-        if single is not None and len(single):  # nothing else of its topic is in flight: waited for instead
-            single.poll(timeout_s)
-            timeout_s = 0
-        self._producer.poll(timeout_s)
-        if self.brokers_away and self.acked != acked:
-            self.brokers_away = False
-            log.info("the broker answers again")
-        if self._fatal:
-            self._begin_again()
-        if self._trouble:
-            self._retry(time.monotonic())
 
-    def _retry(self, now: float) -> None:
-        for topic, trouble in list(self._trouble.items()):
-            if trouble.waiting and now >= trouble.again_at:
-                batches, trouble.waiting = list(trouble.waiting), {}
-                trouble.resent += batches
-                for batch in batches:
-                    values, batch.failed = batch.failed, []
-                    batch.left += len(values)
-                    self._enqueue(batch, values)
-            trouble.resent = [b for b in trouble.resent if not b.done]
-            if not trouble.waiting and not trouble.resent:
-                if trouble.pause:
-                    log.info("topic %s takes records again", topic)
-                del self._trouble[topic]
-
-    def _on_error(self, error: Any) -> None:
-        """Of the client as a whole; librdkafka goes on by itself unless it is fatal."""
-        if error.fatal():
-            self._fatal = error.str()
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - the public name of a local error
-            self.brokers_away = True
-            self._say_sparingly("no broker answers; reading stops when the queue is full")
-        elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
-            self._say_sparingly(f"the broker does not let this agent in: {error.str()}")
-
-    def _begin_again(self) -> None:
-        """A producer that failed for good gives back what it had; a new one sends it."""
-        log.error("the producer failed (%s): beginning again with a new one", self._fatal)
-        for producer in (self._producer, self._one_by_one):
-            if producer is not None:
-                producer.purge(in_queue=True, in_flight=True, blocking=True)
-                producer.flush(5.0)
-        self._fatal = ""
-        self._producer, self._one_by_one = self._open({}), None
-
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until everything is acknowledged, at most `timeout_s`; whether it is."""
-        deadline = time.monotonic() + timeout_s
-        while self.waits and time.monotonic() < deadline:
-            self.poll(0.05)
-        return not self.waits
+def _round(loop: asyncio.AbstractEventLoop, left: int) -> None:
+    """The loop runs so often through what is ready, and stops."""
+    if left > 1:
+        loop.call_soon(_round, loop, left - 1)
+    else:
+        loop.stop()
