@@ -75,14 +75,19 @@ def parse_definitions(text: str, source: str) -> dict[str, str]:
 
 
 def expand(
-    pattern: str, definitions: Mapping[str, str] | None = None, *, dialect: Dialect = "python"
+    pattern: str,
+    definitions: Mapping[str, str] | None = None,
+    *,
+    dialect: Dialect = "python",
+    references: bool = True,
 ) -> Expanded:
     r"""One expression of `pattern`; `definitions` come before the usual ones. Raises GrokError.
 
-    The expression compiles in Python; one that only Java has (`\p{Alpha}`) is refused in both.
+    The expression compiles in Python; one that only Java has (`\p{Alpha}`) is refused in both. Without
+    `references` only groups with names are fields, and `%{` stands for itself.
     """
     work = _Expansion({**patterns(), **(definitions or {})}, dialect)
-    regex = work.expand(pattern, ())
+    regex = work.expand(pattern, ()) if references else work.captures(pattern)
     python = regex if dialect == "python" else regex.replace("(?<g", "(?P<g").replace(r"\z", r"\Z")
     try:
         re.compile(python)
@@ -102,13 +107,13 @@ class _Expansion:
     def expand(self, pattern: str, above: tuple[str, ...]) -> str:
         parts, at = [], 0
         for match in _REFERENCE.finditer(pattern):
-            parts += [self._captures(pattern[at : match.start()]), self._reference(match, above)]
+            parts += [self.captures(pattern[at : match.start()]), self._reference(match, above)]
             at = match.end()
         if (broken := pattern.find("%{", at)) >= 0:
             raise GrokError(
                 f"pattern {_short(pattern)}: {pattern[broken : broken + 20]!r} has no closing brace"
             )
-        found = "".join([*parts, self._captures(pattern[at:])])
+        found = "".join([*parts, self.captures(pattern[at:])])
         self._length += len(found)
         if self._length > _LONGEST:
             raise GrokError(f"pattern {_short(pattern)}: more than {_LONGEST} characters when expanded")
@@ -124,7 +129,7 @@ class _Expansion:
         group = self._group(field, kind or "string", match[0]) if field else "(?:"
         return f"{group}{self.expand(inner, (*above, name))})"
 
-    def _captures(self, text: str) -> str:
+    def captures(self, text: str) -> str:
         """Text without references: `(?<field>` becomes a group of ours, classes are written as both languages read them."""
         if back := _BACKWARDS.search(text):
             raise GrokError(

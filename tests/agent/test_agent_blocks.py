@@ -9,10 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from klamm_connectors.logs.blocks import Envelope, split
+from klamm_connectors.logs.blocks import split
+from klamm_connectors.logs.envelope import Envelope
 from klamm_connectors.logs.scan import expression
 
 
@@ -33,9 +34,14 @@ def test_lines_and_offsets(lines, ended, limit):
     assert b"".join(found).replace(b"\r", b"") == data.replace(b"\n", b"").replace(b"\r", b"")
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=20), min_size=1))
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1))
+@example(["\x1e", "a"])
+@example(["\\u001e", "b"])
+@example(["several\nlines", "c"])
 def test_documents_hold_the_lines(texts):
-    envelope = Envelope(host="h", agent_id="a", fields={"service": {"name": "ü"}}, encoding="utf-8")
+    envelope = Envelope(
+        {"host": {"name": "h"}, "agent": {"type": "klamm", "id": "a"}, "service": {"name": "ü"}}
+    )
     values = envelope.wrap([t.encode() for t in texts], list(range(len(texts))), "/var/log/ä.log", 0.5)
     documents = [json.loads(v) for v in values]
     assert [d["message"] for d in documents] == texts
@@ -52,7 +58,7 @@ def test_documents_hold_the_lines(texts):
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\n", b"")), min_size=1))
 def test_bytes_that_are_no_text_spoil_their_own_line_only(lines):
-    envelope = Envelope(host="h", agent_id="a", fields={}, encoding="utf-8")
+    envelope = Envelope({"host": {"name": "h"}})
     values = envelope.wrap(lines, [0] * len(lines), "/x", 0.0)
     assert [json.loads(v)["message"] for v in values] == [line.decode(errors="replace") for line in lines]
 

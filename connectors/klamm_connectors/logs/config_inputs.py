@@ -12,13 +12,15 @@ from typing import Any, Final
 from klamm_connectors.logs import containers, encodings
 from klamm_connectors.logs.config_multiline import read_multiline
 from klamm_connectors.logs.config_readers import KEYS, Settings, read_settings
+from klamm_connectors.logs.config_stages import KEYS as STAGE_KEYS
+from klamm_connectors.logs.config_stages import StageConfig, read_stages
 from klamm_connectors.logs.config_values import Values, is_json
 from klamm_connectors.logs.multiline import Multiline
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _OF_FILES: Final = frozenset((
     "paths", "exclude", "start_position", "encoding", "max_line_bytes", "ignore_older", "close_inactive", "rotate_wait",
-    "close_rotated", "long_lines", "multiline", "container",
+    "close_rotated", "long_lines", "multiline", "container", "compression",
 ))  # fmt: skip
 """Keys that other types of inputs do not have."""
 _TAKEN_FIELDS: Final = ("@timestamp", "message", "log")
@@ -40,11 +42,13 @@ class Input:
     long_lines: str = "split"
     multiline: Multiline | None = None
     container: str = "off"
+    compression: str = "auto"
     ignore_older: float | None = None
     close_inactive: float = 300.0
     rotate_wait: float = 5.0
     close_rotated: float = 60.0
     key: str = "none"
+    stages: StageConfig = field(default_factory=StageConfig)
     options: Settings | None = None
     """Of an input that is no file."""
 
@@ -52,16 +56,13 @@ class Input:
 def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
     """One [[inputs]] table. Raises ConfigError."""
     kind = v.choice(table, at, "type", "file", ("file", *KEYS))
-    names = [name for name in Input.__dataclass_fields__ if name != "options"]
+    names = [*(n for n in Input.__dataclass_fields__ if n not in {"options", "stages"}), *STAGE_KEYS]
     if kind != "file":
         names = [*KEYS[kind], *(name for name in names if name not in _OF_FILES)]
     v.known(table, at, tuple(names))
-    topic = v.text(table, at, "topic")
-    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        raise v.error(
-            at, "topic", f"= {topic!r}: a topic's name has up to 249 letters, digits, '.', '_' and '-'"
-        )
+    topic = _topic(v, table, at, "topic")
     form = v.choice(table, at, "format", "raw", ("raw", "json"))
+    stages = read_stages(v, table, at, form, lambda key: _topic(v, table, at, key))
     if kind != "file":
         options = read_settings(v, table, at, kind)
         return Input(
@@ -72,6 +73,7 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
             max_line_bytes=options.max_message_bytes,
             key=v.choice(table, at, "key", "none", ("none", "path", "host")),
             options=options,
+            stages=stages,
         )
     return Input(
         type=kind,
@@ -86,12 +88,21 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
         long_lines=v.choice(table, at, "long_lines", "split", ("split", "truncate")),
         multiline=read_multiline(v, table, at),
         container=v.choice(table, at, "container", "off", ("off", *containers.FORMATS)),
+        compression=v.choice(table, at, "compression", "auto", ("auto", "gzip", "none")),
         ignore_older=v.duration(table, at, "ignore_older", None),
         close_inactive=v.duration(table, at, "close_inactive", 300.0) or 0.0,
         rotate_wait=v.duration(table, at, "rotate_wait", 5.0) or 0.0,
         close_rotated=v.duration(table, at, "close_rotated", 60.0) or 0.0,
         key=v.choice(table, at, "key", "none", ("none", "path", "host")),
+        stages=stages,
     )
+
+
+def _topic(v: Values, table: dict[str, Any], at: str, key: str) -> str:
+    topic = v.text(table, at, key)
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        raise v.error(at, key, f"= {topic!r}: a topic's name has up to 249 letters, digits, '.', '_' and '-'")
+    return topic
 
 
 def _fields(v: Values, table: dict[str, Any], at: str, form: str) -> dict[str, Any]:

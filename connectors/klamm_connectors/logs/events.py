@@ -38,8 +38,9 @@ class Dropped:
     reason: str
     lines: int
     start: int
-    """Byte offset of the first of them; `end` is where the event behind the last one begins, or the block ends."""
-    end: int
+    """Byte offset of the first of them."""
+    end: int | None
+    """Where the event behind the last one begins; None: where the block ends."""
 
 
 @dataclass(slots=True)

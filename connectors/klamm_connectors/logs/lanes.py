@@ -5,6 +5,9 @@ The agent, `klamm agent test` and the LogTail connector run blocks through the s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from klamm_connectors.logs.config_inputs import Input
 from klamm_connectors.logs.cut import Cutter
 from klamm_connectors.logs.events import Events, Records
@@ -15,9 +18,11 @@ from klamm_connectors.logs.stages import Stages
 class Lane:
     """For the blocks of one input, whatever file they come from."""
 
-    def __init__(self, config: Input, *, host: str, agent_id: str) -> None:
+    def __init__(self, config: Input, *, host: Mapping[str, Any] | str, agent_id: str) -> None:
+        """`host` is what documents say of the host, as `host.host_fields` gives it; a text is its name."""
         self.config = config
-        self.stages = Stages.for_input(config, host=host, agent_id=agent_id)
+        about = {"name": host} if isinstance(host, str) else host
+        self.stages = Stages.for_input(config, host=about, agent_id=agent_id)
         self.cutter = Cutter(config, places=self.stages.needs_offsets)
         self.events = self.bytes = 0
         """Read so far."""

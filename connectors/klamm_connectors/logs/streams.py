@@ -113,7 +113,7 @@ class Streams:
     def lost(self) -> list[Gap]:
         """What readers know to be lost since the last call."""
         return [
-            Gap(path=path, inode=(0, 0), start=d.start, end=d.end, reason=d.reason)
+            Gap(path=path, inode=(0, 0), start=d.start, end=d.start if d.end is None else d.end, reason=d.reason)
             for _, stream in self._streams
             for path, d in stream.reader.lost()
         ]

@@ -1,0 +1,134 @@
+"""Nested documents by dotted names, and text as numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Document = dict[str, Any]
+
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_LARGEST: Final = 2**63
+
+
+def get(document: Mapping[str, Any], name: str) -> Any:
+    """The value at a dotted name; None when there is none."""
+    found: Any = document
+    for part in name.split("."):
+        if not isinstance(found, dict):
+            return None
+        found = found.get(part)
+    return found
+
+
+def pop(document: Document, name: str) -> Any:
+    """Take the value at a dotted name away; None when there is none. Objects that become empty go too."""
+    first, dot, rest = name.partition(".")
+    if not dot:
+        return document.pop(first, None)
+    inner = document.get(first)
+    if not isinstance(inner, dict):
+        return None
+    found = pop(inner, rest)
+    if not inner:
+        del document[first]
+    return found
+
+
+def put(document: Document, name: str, value: Any) -> None:
+    """Set the value at a dotted name. Where a plain value is in the way, it goes to `labels`, with `_` for dots."""
+    inner, *rest = document, *name.split(".")
+    for i, part in enumerate(rest[:-1]):
+        found = inner.setdefault(part, {})
+        if not isinstance(found, dict):
+            _labels(document)[name.replace(".", "_")] = value
+            return
+        inner = found
+        assert i < len(rest)
+    last = rest[-1]
+    if isinstance(inner.get(last), dict) and not isinstance(value, dict):
+        _labels(document)[name.replace(".", "_")] = value
+    else:
+        inner[last] = value
+
+
+def merge(document: Document, more: Mapping[str, Any]) -> None:
+    """Put `more` into `document`, objects into objects; `more` wins, and is not changed."""
+    for name, value in more.items():
+        there = document.get(name)
+        if isinstance(value, dict):
+            if isinstance(there, dict):
+                merge(there, value)
+            else:
+                copy: Document = {}
+                document[name] = copy
+                merge(copy, value)
+                if there is not None:
+                    _labels(document)[name] = there
+        elif isinstance(there, dict):
+            _labels(document)[name] = value
+        else:
+            document[name] = value
+
+
+def _labels(document: Document) -> Document:
+    labels = document.get("labels")
+    if not isinstance(labels, dict):
+        labels = document["labels"] = {} if labels is None else {"labels": labels}
+    return labels
+
+
+def expand(document: Document) -> Document:
+    """Dotted names of the top level as objects: `{"log.level": "info"}` is `{"log": {"level": "info"}}`."""
+    if not any("." in name for name in document):
+        return document
+    found: Document = {}
+    for name, value in document.items():
+        if name.startswith(".") or name.endswith(".") or ".." in name:
+            found[name] = value  # no names between the dots
+        else:
+            merge(found, nested(name, value))
+    return found
+
+
+def nested(name: str, value: Any) -> Document:
+    """`{"a": {"b": value}}` for `a.b`."""
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def converter(kind: str) -> Callable[[Any], Any] | None:
+    """What turns text into `kind`; text that is none stays text. None for text."""
+    match kind:
+        case "int" | "long":
+            return _int
+        case "float" | "double":
+            return _float
+        case "boolean":
+            return _boolean
+        case _:
+            return None
+
+
+def _int(value: Any) -> Any:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return value
+    return number if -_LARGEST <= number < _LARGEST else value  # JSON's readers have 64 bits
+
+
+def _float(value: Any) -> Any:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return value
+    return number if number - number == 0 else value  # JSON has no infinity
+
+
+def _boolean(value: Any) -> Any:
+    text = str(value).lower()
+    return True if text in _TRUE else False if text in _FALSE else value
