@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from typing import Final
 
-from klamm_connectors.logs.tracker import HEAD, Block, Inode, Tracked, Tracker
+from klamm_connectors.logs.gzip_files import MAGIC, GzipReader, Inspection
+from klamm_connectors.logs.tracker import HEAD, TAIL, Block, Inode, Tracked, Tracker
 
-_OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
+OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
+_UNPACK: Final = 2 * 1024 * 1024  # bytes a turn, of archives that are looked through or skipped
 
 
 class OpenFiles:
     """For one thread; reads up to `block` bytes. Files that cannot be opened or read are told to `on_error` and tried
-    again.
+    again. At most `most` are open at a time.
     """
 
-    def __init__(self, tracker: Tracker, on_error: Callable[[str, OSError], None], block: int) -> None:
-        self._tracker, self._on_error, self._block = tracker, on_error, block
+    def __init__(
+        self,
+        tracker: Tracker,
+        on_error: Callable[[str, OSError], None],
+        block: int,
+        most: int = OPEN_MAX,
+    ) -> None:
+        self._tracker, self._on_error, self._block, self._most = tracker, on_error, block, most
         self._open: dict[Inode, tuple[int, Tracked]] = {}
+        self._packed: dict[Inode, GzipReader] = {}
+        self._looking: tuple[int, Tracked, Inspection] | None = None
+        self.busy = False
+        """There is more to unpack: the next turn should come at once."""
 
     def open_new(self, now: float) -> None:
         waiting = self._tracker.to_open()
-        if len(self._open) + len(waiting) > _OPEN_MAX:
-            self._make_room(len(self._open) + len(waiting) - _OPEN_MAX, now)
+        if len(self._open) + len(waiting) > self._most:
+            self._make_room(len(self._open) + len(waiting) - self._most, now)
         for file in waiting:
-            if len(self._open) >= _OPEN_MAX:
+            if len(self._open) >= self._most:
                 break
             self._open_one(file, now)  # those that cannot be opened take no room from the others
 
@@ -37,8 +50,9 @@ class OpenFiles:
             if (there.st_dev, there.st_ino) != file.inode:
                 os.close(fd)  # renamed since the scan; the next one finds it again
                 return
-            start, count = self._tracker.tail_range(file)
-            self._tracker.opened(file, os.pread(fd, HEAD, 0), os.pread(fd, count, start), now)
+            if not self._begin(fd, file, there, now):
+                os.close(fd)
+                return
         except FileNotFoundError:
             return
         except OSError as e:
@@ -47,6 +61,61 @@ class OpenFiles:
             self._on_error(file.path, e)
             return
         self._open[file.inode] = (fd, file)
+
+    def _begin(self, fd: int, file: Tracked, there: os.stat_result, now: float) -> bool:
+        """Tell the tracker what the file holds; whether it is to be read."""
+        head = os.pread(fd, HEAD, 0)
+        compression = self._tracker.limits(file).compression
+        if compression != "none" and (head.startswith(MAGIC) or (head and MAGIC.startswith(head))):
+            if len(head) < len(MAGIC):
+                return False  # it has just begun to be written
+            tail = os.pread(fd, TAIL, max(0, there.st_size - TAIL))
+            if not self._tracker.archives.opened(file, head, tail, there.st_size, there.st_mtime):
+                return False
+            reader = self._packed[file.inode] = GzipReader(_reader(fd))
+            self._tracker.opened_archive(file, reader.pread(HEAD, 0), now)
+            return True
+        if file.archive is not None:
+            self._tracker.not_packed(file)
+        if compression == "gzip":
+            raise OSError(errno.EINVAL, 'it is not packed by gzip, as compression = "gzip" says')
+        start, count = self._tracker.tail_range(file)
+        self._tracker.opened(file, head, os.pread(fd, count, start), now)
+        return True
+
+    def look_through(self, now: float) -> None:
+        """Go on with the archive whose turn it is."""
+        if self._looking is None:
+            waiting = self._tracker.archives.to_look()
+            if not waiting or not self._start_looking(waiting[0]):
+                return
+        assert self._looking is not None, "it has begun"
+        fd, file, inspection = self._looking
+        try:
+            if not inspection.step(_UNPACK):
+                self.busy = True
+                return
+        except OSError as e:
+            self._on_error(file.path, e)
+        else:
+            if file.archive is not None and file.archive.state == "look":
+                self._tracker.archives.found(file, inspection, now)
+        os.close(fd)
+        self._looking = None
+
+    def _start_looking(self, file: Tracked) -> bool:
+        try:
+            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as e:
+            if not isinstance(e, FileNotFoundError):
+                self._on_error(file.path, e)
+            return False
+        there = os.fstat(fd)
+        if (there.st_dev, there.st_ino) != file.inode:
+            os.close(fd)
+            return False
+        self._looking = (fd, file, Inspection(_reader(fd), self._tracker.archives.candidates))
+        return True
 
     def _make_room(self, wanted: int, now: float) -> None:
         """Close files that are read to their end and still have their name: they are opened again when they grow."""
@@ -57,6 +126,8 @@ class OpenFiles:
     def changed(self, now: float) -> list[Tracked]:
         """Open files with something to read, after a look at each; closes those that need no more watching."""
         found = []
+        self.busy = False
+        self.look_through(now)
         for fd, file in list(self._open.values()):
             try:
                 there = os.fstat(fd)
@@ -77,8 +148,15 @@ class OpenFiles:
         fd, _ = self._open[file.inode]
         start, count = self._tracker.range(file, self._block)
         final = self._tracker.is_final(file, now)
+        packed = self._packed.get(file.inode)
         try:
-            data = os.pread(fd, count, start)
+            if packed is None:
+                data = os.pread(fd, count, start)
+            elif packed.advance(start, _UNPACK):
+                data = packed.pread(count, start)
+            else:
+                self.busy = True
+                return None
         except OSError as e:
             self._on_error(file.path, e)
             return None
@@ -88,6 +166,7 @@ class OpenFiles:
 
     def _close(self, file: Tracked, now: float) -> None:
         fd, _ = self._open.pop(file.inode)
+        self._packed.pop(file.inode, None)
         os.close(fd)
         self._tracker.closed(file, now)
 
@@ -95,3 +174,11 @@ class OpenFiles:
         for fd, _ in self._open.values():
             os.close(fd)
         self._open.clear()
+        self._packed.clear()
+        if self._looking is not None:
+            os.close(self._looking[0])
+            self._looking = None
+
+
+def _reader(fd: int) -> Callable[[int, int], bytes]:
+    return lambda count, offset: os.pread(fd, count, offset)

@@ -139,7 +139,11 @@ def _entry(c: Checkpoint) -> dict[str, Any]:
         "path": c.path, "dev": c.inode[0], "inode": c.inode[1], "offset": c.offset,
         "head": [c.head.length, c.head.digest], "tail": [c.tail.length, c.tail.digest],
     }  # fmt: skip
-    return entry | {"inside": True} if c.inside else entry
+    if c.inside:
+        entry["inside"] = True
+    if c.packed is not None:
+        entry |= {"packed": c.packed, "total": c.total}
+    return entry
 
 
 def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
@@ -150,4 +154,6 @@ def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
         head=Print(int(entry["head"][0]), str(entry["head"][1])),
         tail=Print(int(entry["tail"][0]), str(entry["tail"][1])),
         inside=bool(entry.get("inside", False)),
+        packed=int(entry["packed"]) if "packed" in entry else None,
+        total=int(entry.get("total", -1)),
     )

@@ -11,146 +11,40 @@ answers what to open, read and close. What can no longer be read is handed to `g
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
+from klamm_connectors.logs.archives import Archives
 from klamm_connectors.logs.framing import Framed, Framer, Place
 from klamm_connectors.logs.text import character_end
+from klamm_connectors.logs.tracked import (
+    EXPIRE_S,
+    HEAD,
+    TAIL,
+    Archive,
+    Block,
+    Checkpoint,
+    Gap,
+    Inode,
+    Limits,
+    Observed,
+    Print,
+    Tracked,
+)
 
-HEAD: Final = 1024  # first bytes by which a file is known again
-TAIL: Final = 256  # bytes before the position that every read repeats
-EXPIRE_S: Final = 600.0  # how long a file that is gone is remembered, in case it comes back
-
-Inode = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Print:
-    """Fingerprint of `length` bytes; no content is kept, as the registry must not repeat what logs say."""
-
-    length: int = 0
-    digest: str = ""
-
-    @classmethod
-    def of(cls, data: bytes) -> Print:
-        return cls(len(data), hashlib.blake2b(data, digest_size=12).hexdigest()) if data else cls()
-
-    def fits(self, data: bytes) -> bool:
-        """Whether `data` begins with the bytes this was taken of."""
-        return len(data) >= self.length and Print.of(data[: self.length]) == self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """One path as a scan saw it; times in seconds since the epoch."""
-
-    path: str
-    inode: Inode
-    size: int
-    modified: float
-    source: int  # index of the input that names it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Bytes that are not delivered, and why. `end` is what was known of the file when that was decided."""
-
-    path: str
-    inode: Inode
-    start: int
-    end: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """How far a file is acknowledged; what the registry keeps of it."""
-
-    path: str
-    inode: Inode
-    head: Print
-    offset: int
-    tail: Print
-    inside: bool = False
-    """The position is inside a line whose rest is left out (`long_lines = "truncate"`)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Whole lines read from `start` up to `end`, where `tail` precedes; `framed`: their events, of inputs that have a framer."""
-
-    data: bytes
-    start: int
-    end: int
-    tail: bytes
-    generation: int
-    framed: Framed | None = None
-
-    @property
-    def inside(self) -> bool:
-        return self.framed is not None and self.framed.inside
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Times in seconds; None switches the rule off."""
-
-    from_end: bool = False  # files that are there at the very first scan are read from their end
-    max_line: int = 500_000  # bytes; longer lines are split
-    ignore_older: float | None = None
-    close_inactive: float = 300.0
-    rotate_wait: float = 5.0  # how long a rotated file must be quiet before its last line needs no end
-    close_rotated: float = 60.0  # how long a file without a name that matches must be quiet to be closed
-
-
-@dataclass(slots=True, kw_only=True)
-class Tracked:
-    """One file: where reading is (`position`) and how far it is acknowledged (`acked`)."""
-
-    inode: Inode
-    path: str
-    source: int
-    head: bytes = b""
-    head_print: Print = field(default_factory=Print)
-    position: int = 0
-    tail: bytes = b""
-    acked: int = 0
-    acked_tail: Print = field(default_factory=Print)
-    generation: int = 0
-    is_open: bool = False
-    size: int = 0  # as last seen
-    before: int = (
-        0  # size when the content was last known to be what is read: at a look before the last, or at a read
-    )
-    lost: int = 0  # size that it had when it was seen to shrink
-    modified: float = 0.0
-    ended: tuple[int, float] | None = None  # size and time of change when a read last came to the end
-    grew_at: float = 0.0  # clock time of the last change
-    seen: bool = True  # by the last scan
-    gone_at: float | None = None
-    rotated: bool = False  # renamed, replaced or removed: no new lines are expected for long
-    removed: bool = False  # no name is left
-    long_line: bool = False  # the last read held no line end
-    held: bool = False  # the last read left whole lines, whose event may grow
-    inside: bool = False  # the position is inside a line whose rest is left out
-    acked_inside: bool = False
-
-    @property
-    def unread(self) -> int:
-        return max(0, self.size - self.position)
-
-    @property
-    def lag(self) -> int:
-        """Bytes that are there and not acknowledged."""
-        return max(0, self.size - self.acked)
-
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(
-            path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail,
-            inside=self.acked_inside,
-        )  # fmt: skip
+__all__ = [
+    "EXPIRE_S",
+    "HEAD",
+    "TAIL",
+    "Block",
+    "Checkpoint",
+    "Gap",
+    "Inode",
+    "Limits",
+    "Observed",
+    "Print",
+    "Tracked",
+    "Tracker",
+]
 
 
 class Tracker:
@@ -172,15 +66,20 @@ class Tracker:
         self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
         self.cuts = 0  # of lines longer than allowed
         self.gaps: list[Gap] = []  # taken and emptied by the shell
+        self.archives = Archives(
+            self._files,
+            lambda f, start, end, why: self._gap(f.path, f.inode, start, end, why),
+            self._restart,
+        )
         for c in checkpoints or ():
-            self._files[c.inode] = Tracked(
-                inode=c.inode, path=c.path, source=-1, head_print=c.head, position=c.offset,
-                acked=c.offset, acked_tail=c.tail, inside=c.inside, acked_inside=c.inside, seen=False, gone_at=now,
-            )  # fmt: skip
+            self._files[c.inode] = _restored(c, now)
 
     def __len__(self) -> int:
         """Files that are followed: those that the last scan saw, and those that are still open."""
         return sum(f.seen or f.is_open for f in self._files.values())
+
+    def limits(self, file: Tracked) -> Limits:
+        return self._limits[file.source]
 
     def get(self, inode: Inode) -> Tracked | None:
         return self._files.get(inode)
@@ -211,6 +110,7 @@ class Tracker:
                 self._add(found, now, wall)
         self._ignored &= by_inode.keys()
         self._first = False
+        self.archives.settle(now)
 
     def _renumber(self, by_inode: dict[Inode, Observed]) -> None:
         """Devices may have other numbers since the machine was started: path and inode tell the files of the registry
@@ -229,7 +129,10 @@ class Tracker:
             file.source = there.source
         file.rotated = file.rotated or file.path != there.path
         file.path, file.seen, file.gone_at = there.path, True, None
-        if not file.is_open:
+        if file.archive is not None:
+            file.modified = there.modified
+            self.archives.seen(file, there.size, there.modified)
+        elif not file.is_open:
             self._sized(file, there.size, there.modified, now)
 
     def _add(self, found: Observed, now: float, wall: float) -> None:
@@ -249,12 +152,22 @@ class Tracker:
 
     def to_open(self) -> list[Tracked]:
         """Closed files with something new, oldest first."""
-        found = [
-            f
-            for f in self._files.values()
-            if f.seen and not f.is_open and (f.size or f.position) and self._changed(f)
-        ]
+        found = [f for f in self._files.values() if f.seen and not f.is_open and self._wants_opening(f)]
         return sorted(found, key=lambda f: f.modified)
+
+    def _wants_opening(self, file: Tracked) -> bool:
+        if file.archive is not None:
+            return file.archive.state == "recheck" or (file.archive.state == "ready" and file.unread > 0)
+        return bool(file.size or file.position) and self._changed(file)
+
+    def opened_archive(self, file: Tracked, head: bytes, now: float) -> None:
+        """An archive that `archives.opened` called readable is open; `head` are its first unpacked bytes."""
+        file.is_open, file.grew_at, file.head = True, now, head
+
+    def not_packed(self, file: Tracked) -> None:
+        """What was an archive holds text now."""
+        file.archive = None
+        self._restart(file, "replaced")
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
         """`file` is open: `head` are its first HEAD bytes, `tail` those before its position (as `tail_range` says)."""
@@ -283,6 +196,9 @@ class Tracker:
         """An open file was looked at (fstat); whether it should be read."""
         file.removed = links == 0
         file.rotated = file.rotated or file.removed
+        if file.archive is not None:
+            self.archives.seen(file, size, modified)
+            return file.archive.state == "ready" and file.unread > 0
         self._sized(file, size, modified, now)
         return self._changed(file)
 
@@ -389,6 +305,8 @@ class Tracker:
 
     def is_final(self, file: Tracked, now: float) -> bool:
         """Whether a file that is read to its last line end has its end: no more of the last line will come."""
+        if file.archive is not None:
+            return True
         limits, quiet = self._limits[file.source], now - file.grew_at
         return quiet >= limits.close_inactive or (file.rotated and quiet >= limits.rotate_wait)
 
@@ -404,6 +322,8 @@ class Tracker:
 
     def may_close(self, file: Tracked, now: float) -> bool:
         """Whether an open file that is read to its end need not be watched any more."""
+        if file.archive is not None:
+            return file.archive.state != "ready" or not file.unread
         limits, quiet = self._limits[file.source], now - file.grew_at
         nameless = file.removed or not file.seen
         return not file.unread and quiet >= (limits.close_rotated if nameless else limits.close_inactive)
@@ -417,6 +337,8 @@ class Tracker:
         """Forget files that are gone. What they had and nobody could read is a gap."""
         for inode, file in list(self._files.items()):
             if file.is_open or file.seen or file.gone_at is None or file.position != file.acked:
+                continue
+            if self.archives.wants(file):
                 continue
             # A file without any name cannot come back, and its inode may be given to another soon.
             if file.removed or now - file.gone_at >= EXPIRE_S:
@@ -447,6 +369,8 @@ class Tracker:
     @staticmethod
     def _extend_head(file: Tracked, data: bytes, start: int) -> None:
         """The fingerprint grows with the file. Before the first line is given out it is what is there now."""
+        if file.archive is not None:
+            return
         known = 0 if file.position == 0 else len(file.head)
         if known < HEAD and start <= known and start + len(data) > known:
             file.head = file.head[:known] + data[known - start : HEAD - start]
@@ -454,3 +378,15 @@ class Tracker:
 
     def _gap(self, path: str, inode: Inode, start: int, end: int, reason: str) -> None:
         self.gaps.append(Gap(path=path, inode=inode, start=start, end=end, reason=reason))
+
+
+def _restored(c: Checkpoint, now: float) -> Tracked:
+    file = Tracked(
+        inode=c.inode, path=c.path, source=-1, position=c.offset, acked=c.offset, inside=c.inside,
+        acked_inside=c.inside, seen=False, gone_at=now,
+    )  # fmt: skip
+    if c.packed is None:
+        file.head_print, file.acked_tail = c.head, c.tail
+    else:
+        file.archive = Archive(c.packed, 0.0, c.head, c.tail, "recheck", c.total)
+    return file

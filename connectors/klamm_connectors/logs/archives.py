@@ -1,0 +1,136 @@
+"""Rotated files that were packed: is an archive what was read already, or partly, or something new? Pure.
+
+An archive is looked through once, and then is one of:
+
+- the content of a file that is gone: it takes that file's place, and reading goes on inside it where the file's ended;
+- the content of a file that is still there: it waits, as that file is read itself; when it goes, as above;
+- neither: it is read from its beginning.
+
+Positions of archives count unpacked bytes. An archive is known again by its packed size and its first and last packed
+bytes (gzip's checksum is there), so that what is done is not unpacked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from klamm_connectors.logs.gzip_files import Candidate, Inspection
+from klamm_connectors.logs.tracked import Archive, Inode, Print, Tracked
+
+BROKEN_AFTER_S: Final = 60.0  # without growth; until then an archive without end is one that is being written
+
+
+class Archives:
+    """Of one tracker. `gap` takes a file, a range and a reason; `restart` begins a file anew."""
+
+    def __init__(
+        self,
+        files: dict[Inode, Tracked],
+        gap: Callable[[Tracked, int, int, str], None],
+        restart: Callable[[Tracked, str], None],
+    ) -> None:
+        self._files, self._gap, self._restart = files, gap, restart
+
+    def opened(self, file: Tracked, head: bytes, tail: bytes, size: int, modified: float) -> bool:
+        """`file` begins and ends with these packed bytes; whether it can be read now."""
+        known = file.archive
+        if known is not None and known.is_same(head, tail, size):
+            known.modified = modified
+            if known.state == "recheck":
+                known.state = "ready" if known.total >= 0 else "look"
+            file.size = max(file.size, known.total) if known.state == "ready" else file.size
+            return known.state == "ready"
+        if known is None and file.position:  # `start_position = "end"` left it out
+            file.archive = Archive(size, modified, Print.of(head), Print.of(tail), "ready", file.position)
+            return True
+        if known is not None and file.position:
+            self._gap(file, file.position, max(file.position, known.total), "replaced")
+        self._restart(file, "replaced")
+        file.size = size
+        file.archive = Archive(size, modified, Print.of(head), Print.of(tail), "look")
+        return False
+
+    def seen(self, file: Tracked, size: int, modified: float) -> None:
+        """A scan or a look saw an archive with this packed size."""
+        archive = file.archive
+        assert archive is not None, "the caller asked"
+        if (size, modified) == (archive.packed, archive.modified):
+            archive.still = True
+        else:
+            archive.state, archive.still = "recheck", False
+
+    def to_look(self) -> list[Tracked]:
+        """Archives to look through, oldest first: those that did not change between two scans."""
+        found = [
+            f
+            for f in self._files.values()
+            if f.archive is not None and f.archive.state == "look" and f.archive.still
+        ]
+        return sorted(found, key=lambda f: f.modified)
+
+    def candidates(self, head: bytes) -> Iterator[Candidate]:
+        """Files whose beginning is `head`, as far as they are known."""
+        for file in self._files.values():
+            if file.archive is None and file.head_print.length and file.head_print.fits(head):
+                tail = Print.of(file.tail) if file.tail else file.acked_tail
+                yield Candidate(file.inode, file.position, tail if file.position else Print())
+
+    def found(self, file: Tracked, looked: Inspection, now: float) -> None:
+        """What a look through `file` told."""
+        archive = file.archive
+        assert archive is not None, "it was looked through"
+        archive.matches, archive.total, archive.problem = looked.matches, looked.total, looked.problem
+        archive.since = now
+        archive.state = "partial" if looked.problem == "incomplete" else "decide"
+        self._settle(file, now)
+
+    def settle(self, now: float) -> None:
+        """Decide what can be decided, after a scan."""
+        for file in list(self._files.values()):
+            if file.archive is not None:
+                self._settle(file, now)
+
+    def _settle(self, file: Tracked, now: float) -> None:
+        archive = file.archive
+        assert archive is not None, "the callers asked"
+        if archive.state == "partial" and now - archive.since >= BROKEN_AFTER_S:
+            archive.state = "decide"
+        if archive.state != "decide":
+            return
+        for inode, offset in archive.matches.items():
+            source = self._files.get(inode)
+            if source is None or (source.seen and source.size != archive.total):
+                continue
+            if source.seen or source.is_open or source.position != source.acked:
+                file.size = 0  # nothing to do but to wait: the source is read itself
+                return
+            if source.position != offset:
+                archive.state = "look"  # it was read further since
+                return
+            self._begin(file, source)
+            return
+        self._begin(file, None)
+
+    def _begin(self, file: Tracked, source: Tracked | None) -> None:
+        """Read `file`, from where `source` ended when it is its content."""
+        archive = file.archive
+        assert archive is not None, "it was decided"
+        archive.state, archive.matches = "ready", {}
+        file.size, file.position, file.acked, file.tail = archive.total, 0, 0, b""
+        if source is not None:
+            file.position = file.acked = source.position
+            file.inside = file.acked_inside = source.acked_inside
+            del self._files[source.inode]
+        if archive.problem:
+            self._gap(file, archive.total, archive.total, f"the archive is {archive.problem}")
+
+    def wants(self, file: Tracked) -> bool:
+        """Whether `file` must be remembered because an archive may be its content."""
+        for other in self._files.values():
+            archive = other.archive
+            if archive is None or other is file or other.gone_at is not None:
+                continue
+            if archive.state in {"look", "partial", "recheck"} or file.inode in archive.matches:
+                return True
+        return False
