@@ -108,6 +108,10 @@ class Section:
         value: bool | None = self._get(key, bool, "true or false")
         return default if value is None else value
 
+    def asked(self, key: str) -> None:
+        """A key that somebody else reads."""
+        self._asked.add(key)
+
     def table(self, key: str) -> dict[str, Any]:
         """A table whose content somebody else checks."""
         found: dict[str, Any] = self._get(key, dict, "a table") or {}

@@ -1,0 +1,231 @@
+"""Logs of any format from topics: parsed, enriched, without repetitions, as ECS documents, and counted per window.
+
+    function = "klamm_spark.jobs.ecs:logs"      # [query]; its settings are [query.options], see docs/pipeline.md
+
+Input: one line a record, bare or in the log agent's JSON envelope. Frames:
+
+- `documents`: every line, once: `doc_id`, `kind` (events, late, unparsed), `data_stream` (`logs-DATASET-NAMESPACE`; late and
+  unparsed lines have a dataset of their own), and the ECS document as JSON text in `document`;
+- `events`, `late`, `unparsed`: the same apart, with a column for each field;
+- `rates`: lines, errors and error rate per service and window; `statistics`: per service and level, with percentiles
+  of `event.duration` in milliseconds.
+
+No line is dropped: one that no format takes is unparsed, with the reason; one whose time cannot be read is an event of the time
+of its record, tagged `_dateparsefailure`. With `late_after`, a line that came to its topic later than this after its own time is
+late, and not counted in windows: the same line is late in every query and in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from klamm_spark.jobs import log_enrich, log_formats
+from klamm_spark.jobs.log_formats import CANONICAL
+from klamm_spark.jobs.log_options import Format, LogOptions, read_options
+from klamm_spark.jobs.log_windows import rates, statistics
+
+_ENVELOPE: Final = (
+    "message string, log struct<file: struct<path: string>, offset: bigint>, host struct<name: string>, "
+    "service struct<name: string>"
+)
+_ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
+_ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+_FROM_AGENT: Final = {"log.file.path": "string", "log.offset": "bigint", "host.name": "string"}
+_WRONG: Final = "ERROR|FATAL|CRITICAL|SEVERE|ALERT|EMERG|PANIC|^ERR$|^CRIT$"
+
+
+def logs(df: DataFrame, spark: SparkSession, options: Mapping[str, Any]) -> dict[str, DataFrame]:
+    """The job. Raises ConfigError for a setting that cannot be used."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    return frames(df, spark, read_options(options))
+
+
+def frames(df: DataFrame, spark: SparkSession, options: LogOptions) -> dict[str, DataFrame]:
+    """All outputs of one input."""
+    rows = enriched(parsed(lines(df, options), options), spark, options)
+    single = once(rows, options)
+    return {
+        "documents": documents(single, options),
+        **{kind: single.where(F.col("kind") == kind).drop("kind") for kind in ("events", "late", "unparsed")},
+        "rates": rates(rows, options),
+        "statistics": statistics(rows, options),
+    }
+
+
+def lines(df: DataFrame, options: LogOptions) -> DataFrame:
+    """Records as lines, with where they come from."""
+    text = F.col("value").cast("string")
+    if not options.envelope:
+        nothing = {n: F.lit(None).cast(t).alias(n) for n, t in {**_FROM_AGENT, "_service": "string"}.items()}
+        return df.select(*_ORIGIN, text.alias("line"), *nothing.values())
+    # A record without an envelope (another producer's, or a broken one) is a line as it is
+    both = df.select(*_ORIGIN, text.alias("text"), F.from_json(text, _ENVELOPE).alias("e"))
+    return both.select(
+        *_ORIGIN,
+        F.coalesce("e.message", "text").alias("line"),
+        F.col("e.log.file.path").alias("log.file.path"),
+        F.col("e.log.offset").alias("log.offset"),
+        F.col("e.host.name").alias("host.name"),
+        F.col("e.service.name").alias("_service"),
+    )
+
+
+def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
+    """Lines with the fields of the first format that takes them."""
+    raw = [f"_raw{n}" for n in range(len(options.formats))]
+    before: Column | None = None
+    for name, format_ in zip(raw, options.formats, strict=True):
+        found = log_formats.parsed(F.col("line"), format_)
+        df = df.withColumn(name, found if before is None else F.when(~before, found))
+        mine = log_formats.understood(F.col(name), format_)
+        before = mine if before is None else before | mine
+    # Spark would move every filter on what follows to before this, and with it all of the parsing, once for each
+    # mention of a column. It moves none through a generator.
+    df = (
+        df.withColumn("_all", F.explode(F.array(F.struct(*raw))))
+        .drop(*raw)
+        .select("*", "_all.*")
+        .drop("_all")
+    )
+    return _typed(df, options, raw)
+
+
+@dataclass(slots=True)
+class _Found:
+    """Columns that formats have, each null for lines of the others; the first that is not null is the line's."""
+
+    fields: dict[str, list[Column]]
+    times: list[Column]
+    rests: list[Column]
+    datasets: list[Column]
+
+
+def _typed(df: DataFrame, options: LogOptions, raw: list[str]) -> DataFrame:
+    """The columns of all formats beside each other: a line has those of its own."""
+    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [])
+    for name, format_ in zip(raw, options.formats, strict=True):
+        kind = df.schema[name].dataType
+        _gather(found, F.col(name), format_, kind if isinstance(kind, StructType) else None)
+    return _identified(_columns(df, found), options)
+
+
+def _gather(found: _Found, column: Column, format_: Format, schema: StructType | None) -> None:
+    mine = log_formats.understood(column, format_)
+    known = log_formats.fields(column, format_, schema)
+    if (took := log_formats.duration(column, format_, schema)) is not None:
+        known["event.duration"] = took
+    for field, value in {**known, **{k: F.lit(v) for k, v in format_.set.items()}}.items():
+        typed = value.try_cast(CANONICAL[field]) if field in CANONICAL else value
+        found.fields.setdefault(field, []).append(F.when(mine, typed))
+    text = known.get(format_.time_field, known.get("timestamp"))
+    if text is not None:
+        time = log_formats.time(text.cast("string"), format_, F.col("timestamp"))
+        found.times.append(F.when(mine, time))
+    if (rest := log_formats.rest(column, format_)) is not None:
+        inside = F.substring(rest, F.lit(2), F.length(rest) - 2)
+        below = F.concat(F.lit(f'"{format_.target}":'), rest) if format_.target else inside
+        found.rests.append(F.when(mine, below))
+    found.datasets.append(F.when(mine, format_.name))
+
+
+def _columns(df: DataFrame, found: _Found) -> DataFrame:
+    """One column for each field; the level of an access log follows from its status."""
+    fields = {k: v for k, v in found.fields.items() if k != "timestamp"}
+    own = {k: F.coalesce(*v) if v else F.lit(None).cast(CANONICAL[k]) for k, v in fields.items()}
+    agents = {
+        n: F.coalesce(own.pop(n), F.col(f"`{n}`")) if n in own else F.col(f"`{n}`") for n in _FROM_AGENT
+    }
+    status, dataset = own["http.response.status_code"], F.coalesce(*found.datasets)
+    by_status = F.when(status >= 500, "ERROR").when(status >= 400, "WARN").when(status.isNotNull(), "INFO")
+    own["log.level"] = F.coalesce(own["log.level"], by_status)
+    own["service.name"] = F.coalesce(own["service.name"], F.col("_service"), dataset)
+    return df.select(
+        *("topic", "partition", "offset", "line"),
+        F.col("timestamp").alias("recorded"),
+        *(column.alias(name) for name, column in {**agents, "event.dataset": dataset, **own}.items()),
+        (F.coalesce(*found.times) if found.times else F.lit(None).cast("timestamp")).alias("_seen"),
+        (F.coalesce(*found.rests) if found.rests else F.lit(None).cast("string")).alias("rest"),
+    )
+
+
+def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
+    record = F.concat_ws("-", "topic", "partition", "offset")
+    line_id = F.coalesce(F.col("`event.id`"), record)
+    if options.id_pattern is not None:
+        found = F.regexp_extract("line", options.id_pattern, 1)
+        line_id = F.when(found != "", found).otherwise(line_id)
+    event_time = F.coalesce("_seen", "recorded")
+    understood = F.col("`event.dataset`").isNotNull()
+    late = F.lit(False)
+    if options.late_after is not None:
+        late = event_time < F.col("recorded") - F.expr(f"interval {options.late_after}")
+    level, status = F.upper("`log.level`"), F.col("`http.response.status_code`")
+    return df.withColumns(
+        {
+            "line_id": line_id,
+            "doc_id": line_id if options.identity == "line" else record,
+            # A clock that is ahead must not close the windows of all others
+            "event_time": F.least(event_time, F.col("recorded")),
+            "@timestamp": F.date_format(F.when(understood, event_time).otherwise(F.col("recorded")), _ISO),
+            "kind": F.when(~understood, "unparsed").when(late, "late").otherwise("events"),
+            "is_error": F.coalesce(level.rlike(_WRONG), F.lit(False))
+            | F.coalesce(status >= 500, F.lit(False)),
+            "tags": F.when(~understood, F.array(F.lit("_parsefailure"))).when(
+                F.col("_seen").isNull(), F.array(F.lit("_dateparsefailure"))
+            ),
+            "error.message": F.when(~understood, "no format takes this line"),
+            "message": F.when(understood, F.coalesce("message", "line")).otherwise(F.col("line")),
+        }
+    ).drop("_seen")
+
+
+def enriched(df: DataFrame, spark: SparkSession, options: LogOptions) -> DataFrame:
+    """With what the user agent says, and the fields of lookup tables."""
+    if options.user_agent:
+        df = log_enrich.user_agent(df)
+    for lookup in options.lookups:
+        df = log_enrich.looked_up(df, lookup, spark)
+    return df
+
+
+def once(df: DataFrame, options: LogOptions) -> DataFrame:
+    """A line that came again while the watermark has not passed it is left out."""
+    if not options.deduplicate:
+        return df
+    if not df.isStreaming:
+        return df.dropDuplicates(["doc_id"])
+    return df.withWatermark("event_time", options.watermark).dropDuplicatesWithinWatermark(["doc_id"])
+
+
+def documents(df: DataFrame, options: LogOptions) -> DataFrame:
+    """As ECS: every field that has a value, what else the line had, and where it comes from."""
+    hidden = {
+        "line",
+        "line_id",
+        "doc_id",
+        "event_time",
+        "kind",
+        "is_error",
+        "rest",
+        "recorded",
+        "topic",
+        "partition",
+        "offset",
+    }
+    names = [n for n in df.columns if n not in hidden]
+    origin = F.struct("topic", "partition", "offset").alias("kafka")
+    more = [F.col("line").alias("event.original")] if options.original else []
+    whole = F.to_json(F.struct(*(F.col(f"`{n}`") for n in names), origin, *more))
+    document = F.when(F.col("rest").isNull(), whole).otherwise(
+        F.concat(F.substring(whole, F.lit(1), F.length(whole) - 1), F.lit(","), "rest", F.lit("}"))
+    )
+    dataset = F.when(F.col("kind") == "events", F.col("`event.dataset`")).otherwise(F.col("kind"))
+    stream = F.concat(F.lit("logs-"), dataset, F.lit(f"-{options.namespace}"))
+    return df.select("doc_id", "kind", stream.alias("data_stream"), document.alias("document"))

@@ -1,0 +1,148 @@
+"""What an event gets beyond its line: fields of lookup tables, and what its user agent is."""
+
+from __future__ import annotations
+
+import csv
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from klamm_base.errors import ConfigError
+from klamm_spark.jobs.log_options import Lookup
+
+_KEY: Final = "_klamm_key"
+_BROWSERS: Final = (
+    ("Edg/", "Edge"), ("OPR/", "Opera"), ("SamsungBrowser/", "Samsung Internet"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"),
+    ("CriOS/", "Chrome"), ("FxiOS/", "Firefox"),
+)  # fmt: skip
+"""The first that is found is it: Edge says that it is Chrome, and Chrome that it is Safari."""
+_PROGRAMS: Final = (
+    "curl",
+    "Wget",
+    "python-requests",
+    "Python-urllib",
+    "Go-http-client",
+    "okhttp",
+    "PostmanRuntime",
+    "kube-probe",
+)
+_SYSTEMS: Final = (
+    ("Windows", "Windows"), ("iPhone", "iOS"), ("iPad", "iOS"), ("Android", "Android"), ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"), ("Linux", "Linux"),
+)  # fmt: skip
+AGENT: Final = "user_agent.original"
+
+
+def user_agent(frame: DataFrame) -> DataFrame:
+    """`user_agent.name`, `.version`, `.os.name` and `.device.name` beside the text; null where there is none."""
+    text = F.col(f"`{AGENT}`")
+    bot = F.lower(text).rlike("bot|crawler|spider|slurp")
+    return frame.withColumns(
+        {
+            "user_agent.name": _name(text, bot),
+            "user_agent.version": _version(text, bot),
+            "user_agent.os.name": _first(text, _SYSTEMS),
+            "user_agent.device.name": F.when(bot, "Spider")
+            .when(text.contains("Mobile") | text.contains("Android"), "Mobile")
+            .when(text.startswith("Mozilla/"), "Desktop"),
+        }
+    )
+
+
+def _first(text: Column, table: tuple[tuple[str, str], ...]) -> Column:
+    found = F.when(text.isNull(), F.lit(None).cast("string"))
+    return reduce(lambda so_far, row: so_far.when(text.contains(row[0]), row[1]), table, found)
+
+
+def _name(text: Column, bot: Column) -> Column:
+    found = F.when(text.isNull(), F.lit(None).cast("string")).when(bot, "Bot")
+    for token, name in _BROWSERS:
+        found = found.when(text.contains(token), name)
+    found = found.when(text.contains("Version/") & text.contains("Safari/"), "Safari")
+    for program in _PROGRAMS:
+        found = found.when(text.startswith(program), program)
+    return found.otherwise("Other")
+
+
+def _version(text: Column, bot: Column) -> Column:
+    found = F.when(text.isNull() | bot, F.lit(None).cast("string"))
+    for token, _ in (*_BROWSERS, ("Version/", "Safari")):
+        found = found.when(text.contains(token), _after(text, token))
+    for program in _PROGRAMS:
+        found = found.when(text.startswith(f"{program}/"), _after(text, f"{program}/"))
+    return found
+
+
+def _after(text: Column, token: str) -> Column:
+    return F.substring_index(F.substring_index(text, token, -1), " ", 1)
+
+
+def looked_up(frame: DataFrame, lookup: Lookup, spark: SparkSession) -> DataFrame:
+    """With the table's fields; null where the table has no such key. A table's columns replace fields of the same name."""
+    if lookup.on not in frame.columns:
+        raise ConfigError(
+            f"[[query.options.lookups]] on = {lookup.on!r}: events have {', '.join(sorted(frame.columns))}",
+            key="lookups.on",
+        )
+    table = _file(lookup, spark) if lookup.file is not None else _topic(lookup, spark)
+    kept = frame.drop(*lookup.fields.values())
+    joined = kept.join(F.broadcast(table), kept[f"`{lookup.on}`"].cast("string") == table[_KEY], "left")
+    return joined.drop(_KEY)
+
+
+def _file(lookup: Lookup, spark: SparkSession) -> DataFrame:
+    """Read once, at the start: every batch of a stream would list and read it again. The first row of a key counts."""
+    assert lookup.file is not None
+    rows: dict[str, tuple[Any, ...]] = {}
+    for row in read_table(Path(lookup.file)):
+        if absent := [c for c in (lookup.key, *lookup.fields) if c not in row]:
+            raise ConfigError(
+                f"{lookup.file}: there is no column {absent[0]}; there are {', '.join(row)}",
+                key="lookups.key",
+            )
+        values = tuple(None if row[c] is None else str(row[c]) for c in lookup.fields)
+        rows.setdefault(str(row[lookup.key]), values)
+    columns = ", ".join(f"`{to}` string" for to in lookup.fields.values())
+    return spark.createDataFrame([(k, *v) for k, v in rows.items()], f"{_KEY} string, {columns}")
+
+
+def read_table(path: Path) -> list[dict[str, Any]]:
+    """Rows of a CSV file with a header line, of JSON lines, or of a JSON array. Raises ConfigError."""
+    try:
+        if path.suffix.lower() == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                return list(csv.DictReader(file))
+        data = path.read_bytes().strip()
+        rows = (
+            orjson.loads(data)
+            if data.startswith(b"[")
+            else [orjson.loads(x) for x in data.splitlines() if x.strip()]
+        )
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}", key="lookups.file") from None
+    except ValueError as e:
+        raise ConfigError(f"{path} is no table: {e}", key="lookups.file") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(f"{path}: every row must be a JSON object", key="lookups.file")
+    return list(rows)
+
+
+def _topic(lookup: Lookup, spark: SparkSession) -> DataFrame:
+    """A table that a topic holds, latest record of a key; a null value is a row that is gone. It is read anew by each batch."""
+    options = {"subscribe": lookup.topic or "", "startingOffsets": "earliest", **lookup.options}
+    records = spark.read.format("klamm").options(**options).load()
+    text = F.col("value").cast("string")
+    key = F.get_json_object(text, f"$.{lookup.key}") if lookup.key else F.col("key").cast("string")
+    latest = (
+        records.withColumn(_KEY, F.coalesce(key, F.col("key").cast("string")))
+        .groupBy(_KEY)
+        .agg(F.max_by(F.struct(F.col("value")), F.struct("timestamp", "offset")).alias("_klamm_last"))
+        .where(F.col("_klamm_last.value").isNotNull())
+    )
+    value = F.col("_klamm_last.value").cast("string")
+    found = [F.get_json_object(value, f"$.{column}").alias(to) for column, to in lookup.fields.items()]
+    return latest.select(_KEY, *found)

@@ -1,0 +1,260 @@
+"""Lines to fields, as Spark's columns: one struct per format, null where the line is of another kind.
+
+Grok and regular expressions match once for all of their groups, and JSON is read once; nothing of it leaves Java. Only a
+format of type `python` calls a function, with a column of lines at a time (Arrow).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pandas as pd
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import MapType, StringType, StructType
+
+from klamm_base.errors import ConfigError
+from klamm_base.grok import Expanded
+from klamm_spark.jobs.log_options import SQL_TYPES, UNITS, Format
+
+SEPARATOR: Final = "\x01"
+MATCHED: Final = "\x02"
+"""First of the parts of a line that matched: a line that did not has it hardly ever, and then not so many separators."""
+CANONICAL: Final = {
+    "service.name": "string", "log.level": "string", "message": "string", "trace.id": "string", "event.id": "string",
+    "http.request.method": "string", "url.original": "string", "http.response.status_code": "int",
+    "http.response.body.bytes": "bigint", "source.address": "string", "user_agent.original": "string",
+    "event.duration": "bigint",
+}  # fmt: skip
+"""Fields that every event has a column for, with its type."""
+USUAL: Final = {
+    "@timestamp": "timestamp", "time": "timestamp", "ts": "timestamp", "level": "log.level", "severity": "log.level", "lvl": "log.level",
+    "msg": "message", "service": "service.name", "trace_id": "trace.id", "traceId": "trace.id", "id": "event.id",
+    "status": "http.response.status_code", "method": "http.request.method", "path": "url.original", "host": "host.name",
+    "logger": "log.logger",
+}  # fmt: skip
+"""What JSON and logfmt lines call these fields; `rename` comes before it."""
+_CORRUPT: Final = "_klamm_corrupt"
+_LOGFMT: Final = r'(?:^|\s)([^\s="]+)=("(?:\\.|[^"\\])*"|[^\s"]*)'
+_HTTPDATE: Final = "dd/MMM/yyyy:HH:mm:ss Z"
+_ZONED: Final = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
+
+
+def parsed(line: Column, format_: Format) -> Column:
+    """The line's fields, or null: a struct of columns, or a map of texts or variants."""
+    found = _PARSERS[format_.type](line, format_)
+    return found if format_.when is None else F.when(line.rlike(format_.when), found)
+
+
+def _by_expression(line: Column, format_: Format) -> Column:
+    """One search for all groups: regexp_extract would search anew for each of them."""
+    expanded = _expanded(format_)
+    names = [MATCHED, *(f"${{{f.group}}}" for f in expanded.fields)]
+    whole = f"^(?s:.*?)(?:{expanded.regex})(?s:.*)$"
+    parts = F.split(F.regexp_replace(line, F.lit(whole), F.lit(SEPARATOR.join(names))), SEPARATOR)
+    return F.when((F.size(parts) == len(names)) & (parts[0] == MATCHED), parts)
+
+
+def _by_json(line: Column, format_: Format) -> Column:
+    if format_.schema is None:
+        found = F.from_json(line, "map<string, variant>")
+        return F.when(line.startswith("{"), found)
+    found = F.from_json(line, f"{format_.schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
+    return F.when(line.startswith("{"), found)
+
+
+def _by_logfmt(line: Column, format_: Format) -> Column:
+    """At least one pair; what a key says last holds. Escaped are quotes and backslashes."""
+    keys, values = (F.regexp_extract_all(line, F.lit(_LOGFMT), F.lit(n)) for n in (1, 2))
+    plain = F.transform(values, _unquoted)
+    return F.when(F.size(keys) > 0, F.map_from_arrays(keys, plain))
+
+
+def _unquoted(value: Column) -> Column:
+    inner = F.substring(value, F.lit(2), F.length(value) - 2)
+    return F.when(value.startswith('"'), F.regexp_replace(inner, r'\\(["\\])', "$1")).otherwise(value)
+
+
+def _by_python(line: Column, format_: Format) -> Column:
+    """`function(list of lines) -> list of dict or None`, called with the lines of an Arrow batch."""
+    assert format_.function is not None
+    name = format_.function
+    python_function(name)  # told at the start, not by the first task
+
+    def parse(lines: pd.Series) -> pd.Series:
+        found = python_function(name)(lines.tolist())
+        if len(found) != len(lines):
+            raise ConfigError(f"{name} returned {len(found)} results for {len(lines)} lines", key="function")
+        return pd.Series(
+            [None if d is None else {str(k): str(v) for k, v in d.items() if v is not None} for d in found]
+        )
+
+    udf: Any = pandas_udf(parse, MapType(StringType(), StringType()))  # type: ignore[call-overload]
+    found: Column = udf(line)
+    return found
+
+
+def python_function(name: str) -> Callable[[list[str]], list[Mapping[str, Any] | None]]:
+    """Raises ConfigError."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute, None)
+    except ModuleNotFoundError as e:
+        raise ConfigError(f"[[query.options.formats]] function = {name!r}: {e}", key="function") from None
+    if not callable(found):
+        raise ConfigError(
+            f"[[query.options.formats]] function = {name!r}: {module_name} has no function {attribute}",
+            key="function",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+_PARSERS: Final = {
+    "grok": _by_expression, "regex": _by_expression, "json": _by_json, "logfmt": _by_logfmt, "python": _by_python,
+}  # fmt: skip
+
+
+def is_map(format_: Format) -> bool:
+    """Whether its fields are known only when a line comes."""
+    return format_.type in {"logfmt", "python"} or (format_.type == "json" and format_.schema is None)
+
+
+def fields(raw: Column, format_: Format, schema: StructType | None) -> dict[str, Column]:
+    """Columns by field, of a format with known fields; `timestamp` and the duration are texts as they were found."""
+    if format_.expanded is not None:
+        found: dict[str, Column] = {}
+        for place, f in enumerate(format_.expanded.fields, 1):
+            text = F.nullif(raw[place], F.lit(""))
+            name = format_.rename.get(f.name, f.name)
+            value = text.try_cast(CANONICAL.get(name, SQL_TYPES[f.type]))
+            found[name] = (
+                F.coalesce(found[name], value) if name in found else value
+            )  # captured in several places
+        return found
+    if is_map(format_):
+        return {
+            name: _entry(raw, format_, name, kind)
+            for name, kind in {**CANONICAL, "timestamp": "string"}.items()
+        }
+    assert schema is not None
+    answer = {}
+    for path, column in _leaves(raw, schema):
+        name = _renamed(format_, path)
+        answer[name] = column.try_cast(CANONICAL[name]) if name in CANONICAL else column
+    return answer
+
+
+def _leaves(raw: Column, schema: StructType, above: str = "") -> Iterator[tuple[str, Column]]:
+    """Fields of objects in objects by their dotted names."""
+    for f in schema.fields:
+        if f.name == _CORRUPT:
+            continue
+        if isinstance(f.dataType, StructType):
+            yield from _leaves(raw.getField(f.name), f.dataType, f"{above}{f.name}.")
+        else:
+            yield f"{above}{f.name}", raw.getField(f.name)
+
+
+def understood(raw: Column, format_: Format) -> Column:
+    """Whether the line is of this format."""
+    if format_.type == "json" and format_.schema is not None:
+        return raw.isNotNull() & raw.getField(_CORRUPT).isNull()
+    return raw.isNotNull()
+
+
+def rest(raw: Column, format_: Format) -> Column | None:
+    """Of a format whose fields are not known before: all others, as JSON text of an object; null without any."""
+    if not is_map(format_):
+        return None
+    taken = _names(format_, [*CANONICAL, "timestamp"])
+    if format_.duration_field is not None:
+        taken.append(format_.duration_field)
+    left = F.map_filter(raw, lambda k, v: ~k.isin(*taken))
+    return F.when(F.size(F.map_keys(left)) > 0, F.to_json(left))
+
+
+def duration(raw: Column, format_: Format, schema: StructType | None) -> Column | None:
+    """`event.duration` in nanoseconds, of the field that has it in another unit."""
+    if format_.duration_field is None:
+        return None
+    if is_map(format_):
+        value = _text(raw[format_.duration_field], format_)
+    else:
+        known = fields(raw, format_, schema)
+        if format_.duration_field not in known:
+            raise ConfigError(
+                f"[[query.options.formats]] {format_.name}: duration.field {format_.duration_field} is none of "
+                f"{', '.join(known)}", key="formats.duration",
+            )  # fmt: skip
+        value = known[format_.duration_field]
+    return (value.try_cast("double") * UNITS[format_.duration_unit]).cast("bigint")
+
+
+def _entry(raw: Column, format_: Format, name: str, kind: str) -> Column:
+    texts = [_text(raw[n], format_) for n in _names(format_, [name])]
+    if format_.time_field != "timestamp" and name == "timestamp":
+        texts.insert(0, _text(raw[format_.time_field], format_))
+    return F.coalesce(*texts).try_cast(kind)
+
+
+def _text(value: Column, format_: Format) -> Column:
+    return F.try_variant_get(value, "$", "string") if format_.type == "json" else value
+
+
+def _names(format_: Format, wanted: Iterable[str]) -> list[str]:
+    """What lines may call these fields, the format's own names first."""
+    asked = list(wanted)
+    own = [n for n, to in format_.rename.items() if to in asked]
+    usual = [n for n, to in USUAL.items() if to in asked and n not in format_.rename]
+    return list(dict.fromkeys([*own, *(n for n in asked if n not in format_.rename), *usual]))
+
+
+def _renamed(format_: Format, name: str) -> str:
+    return format_.rename.get(name, USUAL.get(name, name))
+
+
+def _expanded(format_: Format) -> Expanded:
+    assert format_.expanded is not None
+    return format_.expanded
+
+
+def time(text: Column, format_: Format, recorded: Column) -> Column:
+    """A line's time, null where it has none that can be read. `recorded`: when the record was written, for years."""
+    match format_.time_format:
+        case None:
+            zoned = text.rlike(_ZONED)
+            plain = F.to_utc_timestamp(text.try_cast("timestamp"), format_.time_zone)
+            return F.coalesce(
+                F.when(zoned, text.try_cast("timestamp")).otherwise(plain),
+                F.try_to_timestamp(text, F.lit(_HTTPDATE)),
+            )
+        case "UNIX":
+            return F.timestamp_micros((text.try_cast("double") * 1_000_000).cast("bigint"))
+        case "UNIX_MS":
+            return F.timestamp_micros((text.try_cast("double") * 1_000).cast("bigint"))
+        case "SYSLOG":
+            return _syslog_time(text, format_, recorded)
+        case pattern:
+            found = F.try_to_timestamp(text, F.lit(pattern))
+            return found if _has_zone(pattern) else F.to_utc_timestamp(found, format_.time_zone)
+
+
+def _syslog_time(text: Column, format_: Format, recorded: Column) -> Column:
+    """`Nov  5 09:01:02` has no year: the one that brings it nearest before the record's own time."""
+    single = F.regexp_replace(text, " +", " ")
+    this, before = (
+        F.to_utc_timestamp(
+            F.try_to_timestamp(F.concat_ws(" ", (F.year(recorded) - back).cast("string"), single), F.lit("yyyy MMM d HH:mm:ss")),
+            format_.time_zone,
+        )
+        for back in (0, 1)
+    )  # fmt: skip
+    return F.when(this <= recorded + F.expr("interval 1 day"), this).otherwise(before)
+
+
+def _has_zone(pattern: str) -> bool:
+    plain = "".join(pattern.split("'")[::2])
+    return any(letter in plain for letter in "zZXxVO")
