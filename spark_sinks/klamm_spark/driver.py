@@ -19,15 +19,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
 
 from klamm_base import logs
 from klamm_spark import events
+from klamm_spark.beside import STATUS, LocalFiles, local_place
 from klamm_spark.java import need_java, need_packages
 from klamm_spark.lock import locked
 from klamm_spark.pipeline import Job, job_from_json
+from klamm_spark.status import JobStatus
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,11 @@ BOUNDARY_S: Final = 8.0
 EXIT_S: Final = 20.0
 """When the process ends at the latest after it was asked to."""
 LOOK_S: Final = 0.2
+STATUS_S: Final = 1.0
+"""How often the status is written, at most."""
+RUN: Final = "run"
+CHECK: Final = "check"
+"""Orders, `order` of the job's line: run it, or only say whether its queries fit their checkpoints."""
 
 
 class Stop(threading.Event):
@@ -53,6 +59,7 @@ class Reporter:
         self._lock = threading.Lock()
         self.rows = 0
         self.batches = 0
+        self.status: StatusFile | None = None
 
     def send(self, event: dict[str, Any]) -> None:
         with self._lock:
@@ -64,6 +71,31 @@ class Reporter:
                 self._out.flush()
             except (BrokenPipeError, ValueError):
                 self._stop.set()
+            if self.status is not None:
+                self.status.take(event)
+
+
+class StatusFile:
+    """What the job said, kept beside a checkpoint of this machine for `klamm spark status`."""
+
+    def __init__(self, job: Job) -> None:
+        place = local_place(job.checkpoint)
+        self._files = None if place is None else LocalFiles(place)
+        self._status = JobStatus(job.name, since=time.time(), pid=os.getpid())
+        self._written = 0.0
+
+    def take(self, event: dict[str, Any]) -> None:
+        self._status.take(event, time.time())
+        if event["event"] == "progress" and time.monotonic() - self._written < STATUS_S:
+            return
+        self._written = time.monotonic()
+        if self._files is None:
+            return
+        try:
+            data = self._status.to_json() | {"written": time.time()}
+            self._files.write(STATUS, json.dumps(data).encode(), durable=False)
+        except OSError as e:
+            log.warning("the status of the job cannot be written: %s", e)
 
 
 def main() -> int:
@@ -85,9 +117,11 @@ def main() -> int:
     threading.Thread(target=_end_in_time, args=(stop,), daemon=True, name="end-in-time").start()
     checkpoint = "?"
     try:
-        job = job_from_json(json.loads(line))
+        told = json.loads(line)
+        order = told.pop("order", RUN)
+        job = job_from_json(told)
         checkpoint = job.checkpoint
-        _run(job, reporter, stop)
+        _run(job, order, reporter, stop)
     except Exception as e:
         log.debug("failed", exc_info=True)
         if not (stop.is_set() and _java_went_first()):
@@ -138,97 +172,29 @@ def _end(why: str) -> None:
     os._exit(1)
 
 
-def _run(job: Job, reporter: Reporter, stop: Stop) -> None:
+def _run(job: Job, order: str, reporter: Reporter, stop: Stop) -> None:
     need_packages()
     need_java()
+    from klamm_spark import running
+
+    if order == CHECK:
+        running.check(job, reporter)
+        return
     with _checkpoint_of_its_own(job, stop) as held:
         if not stop.is_set():
-            _run_queries(job, reporter, stop, held)
+            reporter.status = StatusFile(job)
+            running.run(job, reporter, stop, held)
 
 
 @contextlib.contextmanager
 def _checkpoint_of_its_own(job: Job, stop: Stop) -> Iterator[tuple[int, ...]]:
     """Where another process of this machine could take the same directory."""
-    if not job.master.startswith("local") or "://" in job.checkpoint:
+    place = local_place(job.checkpoint)
+    if place is None:
         yield ()
         return
-    with locked(Path(job.checkpoint).expanduser().resolve(), stop) as held:
+    with locked(place, stop) as held:
         yield (held,)
-
-
-def _run_queries(job: Job, reporter: Reporter, stop: Stop, held: tuple[int, ...]) -> None:
-    from klamm_spark.session import close_session, open_session, prepare_environment
-
-    java = need_java()
-    prepare_environment(job.master, job.python_path)
-    spark = open_session(job.name, job.master, job.spark, held=held)
-    try:
-        if not stop.is_set():
-            from klamm_spark import job as jobs
-
-            spark.streams.addListener(_listener(reporter))
-            queries = jobs.start(job, spark)
-            names = [o.name for o in job.outputs]
-            reporter.send(
-                {"event": "started", "queries": names, "spark": spark.version, "java": java.version}
-            )
-            try:
-                _watch(queries, stop)
-            finally:
-                _stop_queries(queries, reporter, stop.batch_s)
-            _raise_failure(queries)
-    finally:
-        close_session(spark)
-
-
-def _watch(queries: list[Any], stop: threading.Event) -> None:
-    """Return when asked to stop, when a query failed, or when all are done."""
-    while not stop.wait(LOOK_S):
-        if any(q.exception() is not None for q in queries) or not any(q.isActive for q in queries):
-            return
-
-
-def _stop_queries(queries: list[Any], reporter: Reporter, batch_s: float) -> None:
-    """Between two batches where possible: a file sink then has no half batch to clean up."""
-    deadline = time.monotonic() + batch_s
-    seen = reporter.batches
-    for query in queries:
-        while (
-            query.isActive
-            and query.status["isTriggerActive"]
-            and reporter.batches == seen
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.05)
-        query.stop()
-
-
-def _raise_failure(queries: list[Any]) -> None:
-    for query in queries:
-        error = query.exception()
-        if error is not None:
-            raise error
-
-
-def _listener(reporter: Reporter) -> Any:
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryListener,
-    )
-
-    class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-            pass
-
-        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-            reporter.send(events.progress(json.loads(event.progress.json)))
-
-        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-            pass
-
-    return Listener()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Events of the driver process: one JSON line each. Pure: Spark's progress and errors in, our events out.
 
 {"event": "started", "queries": ["parquet"], "spark": "4.2.0", "java": 17}
-{"event": "progress", "query": "parquet", "batch": 3, "rows": 1000, "rows_per_s": 812.5, "duration_ms": 1230,
- "lag": {"orders": 12}, "offsets": {"orders": {"0": 512}}, "lost": 0, "state_rows": 0, "watermark": null}
+{"event": "progress", "query": "parquet", "batch": 3, "at": "2026-01-01T00:00:00.000Z", "rows": 1000, "input_rows_per_s": 800.0,
+ "rows_per_s": 812.5, "duration_ms": 1230, "phases_ms": {"addBatch": 1100}, "lag": {"orders": 12}, "offsets": {"orders": {"0": 512}},
+ "lost": 0, "state_rows": 0, "state_bytes": 0, "late": 0, "watermark": null}   observed, position: where there are some
+{"event": "changes", "outputs": [{"output": "parquet", "batch": 3, "unfinished": null, "changes": [{"level": "safe", "what": "…"}]}]}
 {"event": "failed", "error": "ConfigError", "message": "one sentence", "retriable": false}
 {"event": "stopped", "rows": 5120}
 """
@@ -15,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm_base.errors import KlammError
-from klamm_spark.datasource.offsets import Position, lag, nested
+from klamm_spark.datasource.offsets import Position, flat, lag, nested
 
 _CAUSE: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _ERROR_CLASS: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*")
@@ -37,28 +39,42 @@ _HOPELESS: Final = frozenset(
 def progress(data: Mapping[str, Any]) -> dict[str, Any]:
     """The event behind Spark's StreamingQueryProgress (as its JSON)."""
     name = str(data.get("name") or "")
+    phases = {k: v for k, v in data.get("durationMs", {}).items() if v}
+    operators = data.get("stateOperators", ())
     event: dict[str, Any] = {
         "event": "progress",
         "query": name.rpartition("/")[2],
         "batch": data.get("batchId", 0),
+        "at": data.get("timestamp"),
         "rows": data.get("numInputRows", 0),
+        "input_rows_per_s": round(_figure(data.get("inputRowsPerSecond")), 1),
         "rows_per_s": round(_figure(data.get("processedRowsPerSecond")), 1),
-        "duration_ms": data.get("batchDuration", data.get("durationMs", {}).get("triggerExecution", 0)),
+        "duration_ms": data.get("batchDuration", phases.get("triggerExecution", 0)),
+        "phases_ms": phases,
         "lag": {},
         "offsets": {},
         "lost": 0,
-        "state_rows": sum(s.get("numRowsTotal", 0) for s in data.get("stateOperators", ())),
+        "state_rows": sum(s.get("numRowsTotal", 0) for s in operators),
+        "state_bytes": sum(s.get("memoryUsedBytes", 0) for s in operators),
+        "late": sum(s.get("numRowsDroppedByWatermark", 0) for s in operators),
         "watermark": data.get("eventTime", {}).get("watermark"),
     }
+    if observed := data.get("observedMetrics"):
+        event["observed"] = observed
     for source in data.get("sources", ()):
-        end, latest = _position(source.get("endOffset")), _position(source.get("latestOffset"))
-        if end is None:
-            continue
-        event["offsets"] |= nested(end.next)
-        event["lost"] += end.lost
-        if latest is not None:
-            event["lag"] |= lag(end, latest.next)
+        _add_source(event, source)
     return event
+
+
+def _add_source(event: dict[str, Any], source: Mapping[str, Any]) -> None:
+    end, latest = _position(source.get("endOffset")), _position(source.get("latestOffset"))
+    if end is None:
+        event["position"] = source.get("endOffset")
+        return
+    event["offsets"] |= nested(end.next)
+    event["lost"] += end.lost
+    if latest is not None:
+        event["lag"] |= lag(end, latest.next)
 
 
 def _figure(value: Any) -> float:
@@ -69,7 +85,19 @@ def _figure(value: Any) -> float:
 def _position(data: Any) -> Position | None:
     if isinstance(data, str):
         data = json.loads(data)
-    return Position.from_json(data) if isinstance(data, Mapping) and "partitions" in data else None
+    if not isinstance(data, Mapping):
+        return None
+    if "partitions" in data:
+        return Position.from_json(data)
+    if data and all(
+        isinstance(v, Mapping) and v and all(_is_place(*i) for i in v.items()) for v in data.values()
+    ):
+        return Position(flat(data))  # Spark's Kafka connector writes no more than the offsets
+    return None
+
+
+def _is_place(partition: Any, offset: Any) -> bool:
+    return str(partition).isdecimal() and isinstance(offset, int)
 
 
 def failed(error: BaseException, checkpoint: str) -> dict[str, Any]:

@@ -25,9 +25,9 @@ ENDED: Final = "ended"
 
 
 class DriverProcess:
-    """One run of one job. `next_event` hands out its events; the last one is always `{"event": "ended", "code": n}`."""
+    """One run, or one check (`order`), of one job. `next_event` hands out its events; the last one is always `{"event": "ended", "code": n}`."""
 
-    def __init__(self, job: Job, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, job: Job, *, order: str = "run", env: Mapping[str, str] | None = None) -> None:
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "klamm_spark.driver"],
@@ -38,7 +38,7 @@ class DriverProcess:
         )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it ended at once: the events say so
-            self._process.stdin.write(json.dumps(job.to_json()).encode() + b"\n")
+            self._process.stdin.write(json.dumps(job.to_json() | {"order": order}).encode() + b"\n")
             self._process.stdin.flush()
         threading.Thread(target=self._read, daemon=True, name="spark-events").start()
 

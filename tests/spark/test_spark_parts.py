@@ -16,7 +16,8 @@ from klamm_spark.lock import locked
 
 PROGRESS = {
     "name": "orders/files", "batchId": 3, "numInputRows": 12, "batchDuration": 90, "processedRowsPerSecond": 133.3333,
-    "stateOperators": [{"numRowsTotal": 5}], "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "inputRowsPerSecond": 12.0, "timestamp": "2026-01-01T00:00:01.000Z", "durationMs": {"addBatch": 80, "walCommit": 0},
+    "stateOperators": [{"numRowsTotal": 5, "memoryUsedBytes": 640, "numRowsDroppedByWatermark": 1}], "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
     "sources": [{
         "endOffset": {"partitions": {"t": {"0": 12, "1": 3}}, "lost": 2},
         "latestOffset": {"partitions": {"t": {"0": 15, "1": 3}}, "lost": 0},
@@ -26,8 +27,9 @@ PROGRESS = {
 
 def test_progress_of_spark_becomes_an_event() -> None:
     assert events.progress(PROGRESS) == {
-        "event": "progress", "query": "files", "batch": 3, "rows": 12, "rows_per_s": 133.3, "duration_ms": 90,
-        "lag": {"t": 3}, "offsets": {"t": {"0": 12, "1": 3}}, "lost": 2, "state_rows": 5, "watermark": "2026-01-01T00:00:00.000Z",
+        "event": "progress", "query": "files", "batch": 3, "at": "2026-01-01T00:00:01.000Z", "rows": 12, "input_rows_per_s": 12.0,
+        "rows_per_s": 133.3, "duration_ms": 90, "phases_ms": {"addBatch": 80}, "lag": {"t": 3}, "offsets": {"t": {"0": 12, "1": 3}},
+        "lost": 2, "state_rows": 5, "state_bytes": 640, "late": 1, "watermark": "2026-01-01T00:00:00.000Z",
     }  # fmt: skip
     bare = events.progress({"name": "a/b", "processedRowsPerSecond": "NaN", "sources": [{"endOffset": None}]})
     assert (bare["rows_per_s"], bare["offsets"], bare["lag"]) == (0.0, {}, {})

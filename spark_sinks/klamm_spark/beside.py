@@ -1,0 +1,134 @@
+"""What Klamm keeps beside a job's checkpoint, and what the checkpoint says of itself.
+
+Local directories are read and written as files; others (s3a://…, hdfs://…) through Spark's own file systems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+PLAN: Final = "klamm-plan.json"
+"""How the queries looked that wrote the checkpoint, by output."""
+STATUS: Final = "klamm-status.json"
+"""What the job said last: `klamm spark status` reads it."""
+SCHEMA: Final = "klamm-schema.json"
+"""What arrives, by topic: `schema = "infer"`, and drift."""
+POSITION: Final = "klamm-position.json"
+"""Where batch reads go on."""
+OURS: Final = (PLAN, STATUS, SCHEMA, POSITION)
+
+
+class Files(Protocol):
+    """A directory. Names may have slashes; what is not there is None, or no names."""
+
+    def read(self, name: str) -> bytes | None: ...
+    def write(self, name: str, data: bytes) -> None: ...
+    def names(self, folder: str) -> list[str]: ...
+
+
+class LocalFiles:
+    """A directory of this machine. A file is replaced whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.directory / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        target = self.directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.{os.getpid()}")
+        with fresh.open("wb") as out:
+            out.write(data)
+            out.flush()
+            if durable:
+                os.fsync(out.fileno())
+        fresh.replace(target)
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(p.name for p in (self.directory / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+class HadoopFiles:
+    """A directory that Spark reaches. `spark` is a session."""
+
+    def __init__(self, spark: Any, base: str) -> None:
+        self._jvm = spark.sparkContext._jvm  # noqa: SLF001
+        self._path = self._jvm.org.apache.hadoop.fs.Path
+        self._base = base.rstrip("/")
+        settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        self._system = self._path(self._base).getFileSystem(settings)
+
+    def read(self, name: str) -> bytes | None:
+        path = self._path(f"{self._base}/{name}")
+        if not self._system.exists(path):
+            return None
+        stream = self._system.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        stream = self._system.create(self._path(f"{self._base}/{name}"), True)
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+
+    def names(self, folder: str) -> list[str]:
+        path = self._path(f"{self._base}/{folder}")
+        if not self._system.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._system.listStatus(path))
+
+
+def local_place(checkpoint: str) -> Path | None:
+    """The directory of a checkpoint of this machine; None for another file system's."""
+    if checkpoint.startswith("file:"):
+        return Path(
+            checkpoint.removeprefix("file:").replace("//", "/", 1) if "//" in checkpoint else checkpoint[5:]
+        )
+    return None if "://" in checkpoint else Path(checkpoint).expanduser().resolve()
+
+
+def files_of(checkpoint: str, spark: Any = None) -> Files:
+    """The directory of a checkpoint; one that is not local needs a session. Raises ValueError without one."""
+    place = local_place(checkpoint)
+    if place is not None:
+        return LocalFiles(place)
+    if spark is None:
+        raise ValueError(f"{checkpoint} is reached through Spark only")
+    return HadoopFiles(spark, checkpoint)
+
+
+def read_json(files: Files, name: str) -> dict[str, Any]:
+    """What is kept under a name; empty where there is nothing that can be read."""
+    data = files.read(name)
+    if data is not None:
+        with contextlib.suppress(ValueError):
+            found = json.loads(data)
+            if isinstance(found, dict):
+                return found
+    return {}
+
+
+def write_json(files: Files, name: str, data: dict[str, Any]) -> None:
+    files.write(name, json.dumps(data, indent=1, default=str).encode())
+
+
+def last_number(names: list[str]) -> int | None:
+    """The highest of the names that are numbers: `offsets/7`, `_spark_metadata/9.compact`."""
+    numbers = [int(head) for n in names if (head := n.removesuffix(".compact")).isdecimal()]
+    return max(numbers, default=None)

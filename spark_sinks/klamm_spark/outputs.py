@@ -1,0 +1,76 @@
+"""Frames to where they go: streaming queries, or one batch at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from klamm_spark.pipeline import AVAILABLE_NOW, Job, Output, Source
+
+
+def start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
+    """The streaming query of one output."""
+    writer = frame.writeStream.queryName(f"{job.name}/{output.name}").outputMode(output.mode)
+    writer = writer.option("checkpointLocation", checkpoint_of(job, output))
+    if how := trigger(job, output):
+        writer = writer.trigger(**how)
+    if output.by_batches:
+
+        def write(batch: DataFrame, number: int) -> None:
+            write_batch(job, output, batch)
+
+        return writer.foreachBatch(write).start()
+    if output.partition_by:
+        writer = writer.partitionBy(*output.partition_by)
+    return writer.format(output.spark_format).options(**options(job, output)).start()
+
+
+def trigger(job: Job, output: Output) -> dict[str, Any]:
+    """Spark's arguments; none for its default, which is a batch after the other."""
+    if job.available_now or output.trigger == AVAILABLE_NOW:
+        return {"availableNow": True}
+    if output.real_time is not None:
+        return {"realTime": output.real_time}
+    return {} if output.trigger is None else {"processingTime": output.trigger}
+
+
+def write_batch(job: Job, output: Output, batch: DataFrame) -> None:
+    """One batch; in complete mode it takes the place of what is there (a table keeps its definition)."""
+    settings = options(job, output)
+    whole = output.mode == "complete" and output.spark_format == output.format
+    if whole:
+        settings = {"truncate": "true"} | settings
+    writer = batch.write.format(output.spark_format).options(**settings)
+    if output.partition_by:
+        writer = writer.partitionBy(*output.partition_by)
+    writer.mode("overwrite" if whole else "append").save()
+
+
+def options(job: Job, output: Output) -> dict[str, str]:
+    """An output to topics goes where the input comes from, unless it says otherwise."""
+    given = dict(output.options)
+    return client_options(job.source) | given if output.format in {"klamm", "kafka"} else given
+
+
+def client_options(source: Source) -> dict[str, str]:
+    shared = {
+        k: v
+        for k, v in source.options.items()
+        if k.lower().startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security."))
+    }
+    servers = {"kafka.bootstrap.servers": source.bootstrap_servers} if source.bootstrap_servers else {}
+    return servers | shared
+
+
+def base_of(job: Job) -> str:
+    """The job's checkpoint: a path of this machine is made absolute; others (s3a://…) are taken as they are."""
+    if "://" in job.checkpoint:
+        return job.checkpoint.rstrip("/")
+    return str(Path(job.checkpoint).expanduser().resolve())
+
+
+def checkpoint_of(job: Job, output: Output) -> str:
+    return f"{base_of(job)}/{output.name}"

@@ -1,0 +1,236 @@
+"""What a streaming query is made of, as `compat` compares it: sources, operators with state, watermarks, results.
+
+Read from Spark's analyzed plan; nothing runs and no source is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from klamm_spark.beside import Files, last_number
+from klamm_spark.compat import FILES, Standing
+from klamm_spark.pipeline import Job, Output
+
+VERSION: Final = 1
+_ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
+_REFERENCE: Final = re.compile(r"\b[\w.]+#\d+L?(?:-T\d+ms)?")
+_ALIAS: Final = re.compile(r"(?s)(.*) AS ([\w.]+#\d+)L?(?:-T\d+ms)?")
+_OBJECT: Final = re.compile(r"@[0-9a-f]{4,}")
+_WINDOW: Final = re.compile(r"(?s)precisetimestampconversion\((\w+), .*?% (\d+)\).*\+ (\d+)\), LongType")
+_DEPTH: Final = 8
+_KEPT: Final = (
+    "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "path", "paths", "dbtable", "query", "url",
+)  # fmt: skip
+"""Options that say what is read; all others may change freely, or hold secrets."""
+_TARGETS: Final = ("path", "topic", "index", "table", "dbtable")
+
+
+def describe(job: Job, output: Output, frame: DataFrame, spark: SparkSession) -> dict[str, Any]:
+    """The description of one output's query, as JSON."""
+    root: Any = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    nodes = list(_nodes(root))
+    names = _definitions(nodes)
+    return {
+        "version": VERSION,
+        "spark": spark.version,
+        "sources": [s for n in nodes if (s := _source(n)) is not None],
+        "stateful": [s for n in nodes if (s := _stateful(n, names)) is not None],
+        "watermarks": [
+            {"column": n.eventTime().sql().replace("`", ""), "delay": str(n.delay().toString())}
+            for n in nodes
+            if _kind(n) == "EventTimeWatermark"
+        ],
+        "output": _output(output),
+        "columns": [[f.name, f.dataType.simpleString()] for f in frame.schema.fields],
+        "state": {
+            "provider": spark.conf.get("spark.sql.streaming.stateStore.providerClass"),
+            "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+        },
+    }
+
+
+def standing(output: Output, files: Files, target: Files | None) -> Standing:
+    """What the checkpoint of an output holds. `target` is the directory of a file sink."""
+    folder = output.name
+    return Standing(
+        planned=last_number(files.names(f"{folder}/offsets")),
+        done=last_number(files.names(f"{folder}/commits")),
+        files=None if target is None else last_number(target.names("_spark_metadata")),
+    )
+
+
+def file_target(output: Output) -> str | None:
+    """The directory that Spark's file sink writes to; None for another sink."""
+    if output.format not in FILES or output.by_batches:
+        return None
+    return {k.lower(): v for k, v in output.options.items()}.get("path")
+
+
+def _output(output: Output) -> dict[str, Any]:
+    options = {k.lower(): v for k, v in output.options.items()}
+    target = next((options[k] for k in _TARGETS if k in options), None)
+    url = options.get("url") or options.get("hosts")
+    parts = [p for p in (_bare(url) if url else None, target) if p]
+    return {
+        "format": output.format,
+        "mode": output.mode,
+        "partition_by": list(output.partition_by),
+        "target": " ".join(parts) or None,
+    }
+
+
+def _bare(url: str) -> str:
+    """An address without user, password and parameters."""
+    head, _, rest = url.partition("://")
+    if not rest:
+        return url.partition("?")[0].partition(";")[0]
+    found = urlsplit(f"x://{rest}")
+    return f"{head}://{found.netloc.rpartition('@')[2]}{found.path.partition(';')[0]}"
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """Children before their parents, as Spark numbers operators with state."""
+    children = node.children()
+    for i in range(children.size()):
+        yield from _nodes(children.apply(i))
+    yield node
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _sequence(found: Any) -> list[Any]:
+    return [found.apply(i) for i in range(found.size())]
+
+
+def _source(node: Any) -> dict[str, Any] | None:
+    match _kind(node):
+        case "StreamingRelationV2":
+            return {
+                "kind": str(node.sourceName()),
+                "options": _options(node.extraOptions().asCaseSensitiveMap()),
+            }
+        case "StreamingRelation":
+            source = node.dataSource()
+            found = _options(_java_map(source.options()))
+            return {"kind": str(source.className()), "options": found}
+        case "StreamingDataSourceV2Relation" | "StreamingExecutionRelation":
+            return {"kind": _ID.sub("", str(node.toString()).splitlines()[0])[:200], "options": {}}
+    return None
+
+
+def _java_map(scala_map: Any) -> dict[str, str]:
+    answer = {}
+    pairs = scala_map.iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        answer[str(pair.productElement(0))] = str(pair.productElement(1))
+    return answer
+
+
+def _options(found: Mapping[str, Any]) -> dict[str, str]:
+    kept = {k.lower(): k for k in _KEPT}
+    answer = {kept[str(k).lower()]: str(v) for k, v in found.items() if str(k).lower() in kept}
+    return {k: _bare(v) if k == "url" else v for k, v in sorted(answer.items())}
+
+
+def _stateful(node: Any, names: Mapping[str, str]) -> dict[str, Any] | None:
+    kind = _kind(node)
+    children = _sequence(node.children())
+    if not children or not all(c.isStreaming() for c in children):
+        return None
+    match kind:
+        case "Aggregate":
+            keys = _sequence(node.groupingExpressions())
+            values = [e for e in _sequence(node.aggregateExpressions()) if _is_aggregate(e)]
+            return {
+                "kind": "aggregation",
+                "keys": [_column(e, names) for e in keys],
+                "values": [_column(e, names) for e in values],
+            }
+        case "Deduplicate" | "DeduplicateWithinWatermark":
+            said = "deduplication" + (" within the watermark" if kind.endswith("Watermark") else "")
+            return {"kind": said, "keys": [_column(e, names) for e in _sequence(node.keys())]}
+        case "Distinct":
+            return {"kind": "distinct", "keys": [_column(e, names) for e in _sequence(node.output())]}
+        case "Join":
+            condition = node.condition()
+            text = _text(condition.get(), names) if condition.isDefined() else "everything"
+            sides = [[_column(e, names)["type"] for e in _sequence(c.output())] for c in children]
+            return {
+                "kind": f"{str(node.joinType().sql()).lower()} join of streams",
+                "text": f"on {text} of {sides[0]} and {sides[1]}",
+            }
+        case "GlobalLimit":
+            return {"kind": "limit", "text": _ID.sub("", str(node.limitExpr().sql()))}
+    if "WithState" in kind:
+        head = str(node.toString()).splitlines()[0]
+        return {"kind": "grouped state", "text": _OBJECT.sub("", _ID.sub("", head.lstrip("~")))[:1000]}
+    return None
+
+
+def _is_aggregate(expression: Any) -> bool:
+    """Whether a result of an aggregation holds state: an aggregate function, not a key or a constant."""
+    return bool(re.search(r"AggregateExpression", _classes(expression)))
+
+
+def _classes(expression: Any) -> str:
+    below = [_classes(child) for child in _sequence(expression.children())]
+    return " ".join([_kind(expression), *below])
+
+
+def _column(expression: Any, names: Mapping[str, str]) -> dict[str, str]:
+    return {"expression": _text(expression, names), "type": str(expression.dataType().simpleString())}
+
+
+def _definitions(nodes: list[Any]) -> dict[str, str]:
+    """What stands behind the names that a plan gives on its way (`window#8`)."""
+    answer = {}
+    for node in nodes:
+        match _kind(node):
+            case "Project":
+                expressions = _sequence(node.projectList())
+            case "Aggregate":
+                expressions = _sequence(node.aggregateExpressions())
+            case _:
+                continue
+        for expression in expressions:
+            if _kind(expression) == "Alias" and (found := _ALIAS.fullmatch(str(expression.toString()))):
+                answer[found[2]] = found[1]
+    return answer
+
+
+def _text(expression: Any, names: Mapping[str, str]) -> str:
+    """An expression over the source's columns: names that the query gives mean what they stand for."""
+    found = _ALIAS.fullmatch(str(expression.toString()))
+    text = found[1] if found else str(expression.toString())
+    for _ in range(_DEPTH):
+        resolved = _REFERENCE.sub(lambda m: _resolved(m[0], names), text)
+        if resolved == text:
+            break
+        text = resolved
+    return _window(_ID.sub("", text))
+
+
+def _resolved(name: str, names: Mapping[str, str]) -> str:
+    plain = re.sub(r"(#\d+).*", r"\1", name)
+    definition = names.get(plain)
+    if definition is None:
+        return name
+    return f"({definition})" if " " in definition else definition
+
+
+def _window(text: str) -> str:
+    """Spark writes windows out as arithmetic of microseconds."""
+    if not (found := _WINDOW.search(text)):
+        return text
+    slide, length = int(found[2]), int(found[3])
+    hop = "" if slide == length else f" every {slide / 1e6:g} s"
+    field = re.search(r"\.(start|end)\)*$", text)
+    return f"window({found[1]}, {length / 1e6:g} s{hop}){'.' + field[1] if field else ''}"

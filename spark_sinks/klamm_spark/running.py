@@ -1,0 +1,153 @@
+"""What the driver process does once it is its checkpoint's only one: a session, the queries, their progress."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from klamm_spark import events, upgrade
+from klamm_spark import job as jobs
+from klamm_spark.java import need_java
+from klamm_spark.pipeline import Job
+from klamm_spark.session import close_session, open_session, prepare_environment
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.2
+
+
+class Reports(Protocol):
+    """Where events go; `batches` counts those of progress."""
+
+    batches: int
+
+    def send(self, event: dict[str, Any]) -> None: ...
+
+
+class Stopping(Protocol):
+    """The order to stop, and how long a batch may then take to end."""
+
+    batch_s: float
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> None:
+    """The job, until it has ended or is to stop. Raises what ended it."""
+    with _session(job, held) as spark:
+        if stop.is_set():
+            return
+        frames = jobs.frames(job, spark)
+        found = upgrade.examine(job, frames, spark)
+        upgrade.allow(job, found)
+        _run_queries(job, frames, _Kept(job, found, spark), reporter, stop)
+
+
+def check(job: Job, reporter: Reports) -> None:
+    """Say what has changed since the checkpoint was written; nothing is started and nothing is written."""
+    with _session(job, ()) as spark:
+        found = upgrade.examine(job, jobs.frames(job, spark), spark)
+        reporter.send({"event": "changes", "outputs": [one.to_json() for one in found]})
+
+
+@contextmanager
+def _session(job: Job, held: tuple[int, ...]) -> Iterator[SparkSession]:
+    prepare_environment(job.master, job.python_path)
+    spark = open_session(job.name, job.master, job.spark, held=held)
+    try:
+        yield spark
+    finally:
+        close_session(spark)
+
+
+def _run_queries(
+    job: Job, frames: dict[str, DataFrame], kept: _Kept, reporter: Reports, stop: Stopping
+) -> None:
+    spark = kept.spark
+    kept.those_without_batches()
+    spark.streams.addListener(_Listener(reporter, kept))
+    queries = jobs.start(job, frames)
+    names = [o.name for o in job.outputs]
+    java = need_java().version
+    reporter.send({"event": "started", "queries": names, "spark": spark.version, "java": java})
+    try:
+        _watch(queries, stop)
+    finally:
+        _stop_queries(queries, reporter, stop.batch_s)
+    for query in queries:
+        if (error := query.exception()) is not None:
+            raise error
+
+
+class _Kept:
+    """Notes how a query looks: at its first batch ever before it starts, later once a batch shows that Spark took it."""
+
+    def __init__(self, job: Job, found: list[upgrade.Examined], spark: SparkSession) -> None:
+        self._job, self.spark = job, spark
+        self._left = {one.output.name: one for one in found}
+        self._lock = threading.Lock()
+
+    def those_without_batches(self) -> None:
+        for one in list(self._left.values()):
+            if one.standing.fresh:
+                self.works(one.output.name)
+
+    def works(self, name: str) -> None:
+        with self._lock:
+            one = self._left.pop(name, None)
+            if one is not None:
+                upgrade.keep(self._job, [one], self.spark)
+
+
+class _Listener(StreamingQueryListener):
+    def __init__(self, reporter: Reports, kept: _Kept) -> None:
+        super().__init__()
+        self._reporter, self._kept = reporter, kept
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        said = events.progress(json.loads(event.progress.json))
+        self._reporter.send(said)
+        self._kept.works(said["query"])
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        pass
+
+
+def _watch(queries: list[StreamingQuery], stop: Stopping) -> None:
+    """Return when asked to stop, when a query failed, or when all are done."""
+    while not stop.wait(LOOK_S):
+        if any(q.exception() is not None for q in queries) or not any(q.isActive for q in queries):
+            return
+
+
+def _stop_queries(queries: list[StreamingQuery], reporter: Reports, batch_s: float) -> None:
+    """Between two batches where possible: a file sink then has no half batch to clean up."""
+    deadline = time.monotonic() + batch_s
+    seen = reporter.batches
+    for query in queries:
+        while (
+            query.isActive
+            and query.status["isTriggerActive"]
+            and reporter.batches == seen
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.05)
+        query.stop()

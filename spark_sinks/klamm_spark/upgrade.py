@@ -1,0 +1,80 @@
+"""Before a job starts: is each query still the one that its checkpoint was written by? `compat` judges, this asks Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from klamm_base.errors import ConfigError
+from klamm_spark.beside import PLAN, Files, files_of, read_json, write_json
+from klamm_spark.compat import Change, Standing, judge
+from klamm_spark.outputs import base_of
+from klamm_spark.pipeline import Job, Output
+from klamm_spark.plan import describe, file_target, standing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One output: how its query looks now, what its checkpoint holds, and what has changed."""
+
+    output: Output
+    plan: Mapping[str, Any]
+    standing: Standing
+    changes: Sequence[Change]
+
+    @property
+    def breaks(self) -> list[str]:
+        return [c.what for c in self.changes if c.level == "breaks"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "output": self.output.name,
+            "batch": self.standing.done,
+            "unfinished": self.standing.planned if self.standing.planned != self.standing.done else None,
+            "changes": [c.to_json() for c in self.changes],
+        }
+
+
+def examine(job: Job, frames: Mapping[str, DataFrame], spark: SparkSession) -> list[Examined]:
+    """Every output against the checkpoint. Nothing is written."""
+    beside = files_of(base_of(job), spark)
+    known = read_json(beside, PLAN).get("outputs", {})
+    found = []
+    for output in job.outputs:
+        plan = describe(job, output, frames[output.name], spark)
+        path = file_target(output)
+        target = None if path is None else files_of(path, spark)
+        stands = standing(output, beside, target)
+        found.append(Examined(output, plan, stands, judge(known.get(output.name), plan, stands)))
+    return found
+
+
+def allow(job: Job, found: Sequence[Examined]) -> None:
+    """Say what has changed. Raises ConfigError for what does not fit, unless the job accepts it."""
+    for one in found:
+        for change in one.changes:
+            if change.level != "safe":
+                log.warning("%s: %s", one.output.name, change.what)
+    broken = [f"{one.output.name}: {what}" for one in found for what in one.breaks]
+    if broken and not job.accept_changes:
+        raise ConfigError(
+            f"the checkpoint in {base_of(job)} was written by another version of this query: {'; '.join(broken)}. Change the query "
+            "back, or set another checkpoint to begin anew (accept_changes starts it as it is)",
+            key="checkpoint",
+        )
+
+
+def keep(job: Job, found: Sequence[Examined], spark: SparkSession) -> None:
+    """Note the queries as they are now, for the next start; those of outputs that are gone stay."""
+    beside: Files = files_of(base_of(job), spark)
+    known = read_json(beside, PLAN)
+    outputs = known.get("outputs", {})
+    now = outputs | {one.output.name: dict(one.plan) for one in found}
+    if now != outputs:
+        write_json(beside, PLAN, {"version": 1, "outputs": now})
