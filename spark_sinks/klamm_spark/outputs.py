@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from klamm_spark import figures
 from klamm_spark.pipeline import AVAILABLE_NOW, Job, Output, Source
+
+
+_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
@@ -20,7 +24,7 @@ def start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
     if output.by_batches:
 
         def write(batch: DataFrame, number: int) -> None:
-            write_batch(job, output, batch)
+            write_batch(job, output, batch, number)
 
         return writer.foreachBatch(write).start()
     if output.partition_by:
@@ -37,9 +41,14 @@ def trigger(job: Job, output: Output) -> dict[str, Any]:
     return {} if output.trigger is None else {"processingTime": output.trigger}
 
 
-def write_batch(job: Job, output: Output, batch: DataFrame) -> None:
+def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None:
     """One batch; in complete mode it takes the place of what is there (a table keeps its definition)."""
     settings = options(job, output)
+    if figures.OPTION in settings:
+        settings[figures.OPTION] += f"-{number}"
+    if output.format == "klamm" and settings.get("deliveryGuarantee"):
+        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        settings = {"txnAppId": query or f"{job.name}/{output.name}", "txnVersion": str(number)} | settings
     whole = output.mode == "complete" and output.spark_format == output.format
     if whole:
         settings = {"truncate": "true"} | settings
@@ -52,6 +61,8 @@ def write_batch(job: Job, output: Output, batch: DataFrame) -> None:
 def options(job: Job, output: Output) -> dict[str, str]:
     """An output to topics goes where the input comes from, unless it says otherwise."""
     given = dict(output.options)
+    if output.format == "elasticsearch":
+        given[figures.OPTION] = figures.option(output.name)
     return client_options(job.source) | given if output.format in {"klamm", "kafka"} else given
 
 

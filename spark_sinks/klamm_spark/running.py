@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from klamm_spark import events, upgrade
+from klamm_spark import events, figures, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.java import need_java
 from klamm_spark.pipeline import Job
@@ -124,6 +124,8 @@ class _Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         said = events.progress(json.loads(event.progress.json))
+        if (did := figures.take(said["query"], said["batch"])) is not None:
+            said["sink"] = did
         self._reporter.send(said)
         self._kept.works(said["query"])
 
