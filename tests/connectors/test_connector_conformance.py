@@ -10,6 +10,7 @@ import pytest
 from klamm.testing.conformance import SinkCase, SinkSuite, SourceCase, SourceSuite
 from klamm_connectors.file.sink import FileStreamSinkConnector
 from klamm_connectors.file.source import FileStreamSourceConnector
+from klamm_connectors.logs.connector import LogTailConnector
 from klamm_connectors.sql.sink import SqlSinkConnector
 from klamm_plugins.schema import INT32, OPTIONAL_STRING, STRING, SchemaBuilder, Struct
 
@@ -32,6 +33,37 @@ class TestFileSource(SourceSuite):
             props={"file": str(path), "topic": klamm_topic, "batch.size": "7"},
             produce=produce,
             bad=[{"batch.size": "none"}, {"batch.size": "0"}],
+        )
+
+
+@pytest.mark.slow
+class TestLogTail(SourceSuite):
+    @pytest.fixture
+    def source(self, tmp_path, klamm_topic):
+        path, made = tmp_path / "app.log", []
+
+        def produce(count):
+            lines = [f"line {len(made) + i}" for i in range(count)]
+            made.extend(lines)
+            with path.open("a") as f:
+                f.writelines(f"{line}\n" for line in lines)
+            return lines
+
+        return SourceCase(
+            connector=LogTailConnector,
+            topic=klamm_topic,
+            props={"paths": f"{tmp_path}/*.log", "topic": klamm_topic, "scan.interval.ms": "50"},
+            produce=produce,
+            exact=False,
+            bad=[
+                {"start.position": "middle"},
+                {"encoding": "morse"},
+                {"paths": "relative/*.log"},
+                {"settings": "no TOML"},
+                {"settings": "unknown = 1"},
+                {"multiline": "cobol"},
+                {"fields": "[]", "format": "json"},
+            ],
         )
 
 
