@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from klamm_connectors.logs.config import AgentConfig
-from klamm_connectors.logs.events import Records
+from klamm_connectors.logs.events import Dropped, Records
 from klamm_connectors.logs.files import OpenFiles
 from klamm_connectors.logs.host import host_fields
 from klamm_connectors.logs.lanes import Lane
+from klamm_connectors.logs.policy import PolicyLedger
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.scan import Scanner
 from klamm_connectors.logs.sender import Batch, Origin, Sender
@@ -40,11 +41,12 @@ _BLOCK_MIN: Final = 4 * 1024
 class Sent:
     """A block on its way."""
 
-    __slots__ = ("batches", "end", "generation", "inside", "tail")
+    __slots__ = ("batches", "dropped", "end", "generation", "inside", "tail")
 
-    def __init__(self, batches: list[Batch], block: Block) -> None:
+    def __init__(self, batches: list[Batch], block: Block, dropped: list[Dropped]) -> None:
         self.batches, self.end, self.tail, self.generation = batches, block.end, block.tail, block.generation
         self.inside = block.inside
+        self.dropped = dropped
 
 
 class Agent:
@@ -56,7 +58,7 @@ class Agent:
         checkpoints = self._state.load()
         self._first_run = checkpoints is None
         self._scanner = Scanner(config.inputs, self._trouble)
-        topics = len({i.topic for i in config.inputs})
+        topics = len({topic for i in config.inputs for topic in i.topics})
         # A topic's share is exceeded by one block at most, with thousands of topics as well
         block = max(_BLOCK_MIN, min(_BLOCK, config.queue_bytes // topics // 4))
         host = socket.gethostname()
@@ -81,12 +83,14 @@ class Agent:
             bandwidth=config.bandwidth,
         )
         self._sent: dict[Inode, deque[Sent]] = {}
+        self._policy = PolicyLedger(self._state.policy)
+        self._dropped: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
         self._said: dict[str, float] = {}
         self._stats_interval = stats_interval
         self.lost_ranges = 0
         self._full = False  # something waits because there is no room
-        self._saved: tuple[list[Checkpoint], dict[str, Any]] | None = None
+        self._saved: tuple[list[Checkpoint], dict[str, Any], list[dict[str, Any]]] | None = None
 
     def stop(self) -> None:
         """May be called from a signal handler."""
@@ -152,7 +156,7 @@ class Agent:
         busy, self._full = False, False
         now = time.monotonic()
         for file in self._files.changed(now):
-            if not self._sender.has_room(self._config.inputs[file.source].topic):
+            if not self._has_room(file.source):
                 self._full = True
                 continue
             block = self._files.read(file, now)
@@ -172,19 +176,29 @@ class Agent:
         else:
             records = lane.block(block.data, block.start, file.path, time.time())
         batches = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
-        self._sent.setdefault(file.inode, deque()).append(Sent(batches, block))
+        self._sent.setdefault(file.inode, deque()).append(Sent(batches, block, records.dropped))
 
     def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Delivery]:
-        return self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
+        batches = self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
+        if records.dropped:
+            self._dropped.append((batches, numbers, records.dropped))
+        return batches
+
+    def _has_room(self, source: int) -> bool:
+        return all(map(self._sender.has_room, self._config.inputs[source].topics))
 
     def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Batch]:
         config = lane.config
         key = None
         if config.key != "none":
             key = self._host if config.key == "host" else os.fsencode(origin.path)
-        if not records.values:
-            return []
-        return [self._sender.send(config.topic, records.values, records.size, key, origin)]
+        batches = []
+        if records.values:
+            batches.append(self._sender.send(config.topic, records.values, records.size, key, origin))
+        if records.dead:
+            topic, size = config.stages.dead_letter_topic, sum(map(len, records.dead))
+            batches.append(self._sender.send(topic, records.dead, size, None, origin))
+        return batches
 
     @property
     def lines(self) -> int:
@@ -198,22 +212,28 @@ class Agent:
         """Move each file's checkpoint over its delivered blocks, up to the first that is not."""
         for inode, sent in list(self._sent.items()):
             last = None
+            file = self._tracker.get(inode)
             while sent and _done(sent[0].batches):
                 last = sent.popleft()
-            file = self._tracker.get(inode)
+                if last.dropped and file is not None:
+                    self._policy.add(file.path, inode, last.generation, last.dropped, last.end)
             if last is not None and file is not None:
                 self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
             if not sent:
                 del self._sent[inode]
         self._streams.acknowledge()
+        while self._dropped and _done(self._dropped[0][0]):
+            _, numbers, dropped = self._dropped.popleft()
+            self._policy.add(numbers.path, (0, 0), 0, dropped, numbers.end)
 
     def _save(self) -> None:
         """Gaps first: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
         self._tracker.gaps += self._streams.lost()
+        self._tracker.gaps += self._policy.final(lambda inode: self._tracker.get(inode) is not None)
         self._note_gaps()
         if self._tracker.gaps:
             return
-        checkpoints = self._tracker.checkpoints(), self._streams.checkpoints()
+        checkpoints = self._tracker.checkpoints(), self._streams.checkpoints(), self._policy.entries()
         if checkpoints == self._saved:
             return
         try:
@@ -238,8 +258,9 @@ class Agent:
             self._tracker.gaps = gaps  # written when there is room again
             self._say_sparingly("gaps", str(e))
             return
-        self.lost_ranges += len(gaps)
-        for gap in gaps:
+        lost = [gap for gap in gaps if not gap.policy]
+        self.lost_ranges += len(lost)
+        for gap in lost:
             log.warning("%s: bytes %d to %d are not delivered: %s", gap.path, gap.start, gap.end, gap.reason)
 
     def _trouble(self, path: str, error: OSError) -> None:

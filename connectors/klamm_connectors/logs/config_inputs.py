@@ -52,6 +52,12 @@ class Input:
     options: Settings | None = None
     """Of an input that is no file."""
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that records may go to."""
+        dead = self.stages.dead_letter_topic
+        return (self.topic, dead) if dead else (self.topic,)
+
 
 def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
     """One [[inputs]] table. Raises ConfigError."""

@@ -33,6 +33,7 @@ class StateDir:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.streams: dict[str, Any] = {}
+        self.policy: list[dict[str, Any]] = []
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -56,13 +57,16 @@ class StateDir:
         os.close(self._lock)
 
     def load(self) -> list[Checkpoint] | None:
-        """Checkpoints of the last run; None when there was none. `streams` are those of inputs that are no files."""
+        """Checkpoints of the last run; None when there was none. `streams` are those of inputs that are no files, `policy`
+        what the configuration left out.
+        """
         path = self._path / REGISTRY
         try:
             document = json.loads(path.read_bytes())
             if document["version"] != _VERSION:
                 raise StateError(f"{path} is of version {document['version']}; this agent reads {_VERSION}")
             self.streams = dict(document.get("streams", {}))
+            self.policy = list(document.get("policy", []))
             return [_checkpoint(f) for f in document["files"]]
         except FileNotFoundError:
             return None
@@ -73,10 +77,17 @@ class StateDir:
                 f"{path} is damaged ({e}): move it away to read all files from their beginning again"
             ) from e
 
-    def save(self, checkpoints: Iterable[Checkpoint], streams: dict[str, Any] | None = None) -> None:
+    def save(
+        self,
+        checkpoints: Iterable[Checkpoint],
+        streams: dict[str, Any] | None = None,
+        policy: list[dict[str, Any]] | None = None,
+    ) -> None:
         document: dict[str, Any] = {"version": _VERSION, "files": [_entry(c) for c in checkpoints]}
         if streams:
             document["streams"] = streams
+        if policy:
+            document["policy"] = policy
         self._replace(REGISTRY, json.dumps(document, separators=(",", ":")), durable=True)
 
     def write_status(self, status: dict[str, Any]) -> None:
@@ -88,6 +99,7 @@ class StateDir:
             json.dumps({
                 "at": at, "path": g.path, "dev": g.inode[0], "inode": g.inode[1],
                 "from": g.start, "to": g.end, "reason": g.reason,
+                **({"lines": g.lines} if g.lines else {}), **({"policy": True} if g.policy else {}),
             }) + "\n"
             for g in gaps
         ]  # fmt: skip

@@ -86,7 +86,7 @@ class Streams:
         """What has come: whether there was any, and whether some input waits for room in its topic."""
         busy = full = False
         for _, stream in self._streams:
-            if has_room(stream.lane.config.topic):
+            if all(map(has_room, stream.lane.config.topics)):
                 busy |= stream.take(now, deliver)
             else:
                 full = True

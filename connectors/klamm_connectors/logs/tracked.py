@@ -51,6 +51,10 @@ class Gap:
     start: int
     end: int
     reason: str
+    lines: int = 0
+    """How many; 0: not known."""
+    policy: bool = False
+    """Left out because the configuration says so: of the range, only that many lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
