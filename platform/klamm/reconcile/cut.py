@@ -30,6 +30,7 @@ TAIL: Final = 256
 CHUNK: Final = 1 << 20
 STABLE_S: Final = 10.0
 """How long rotation may go on without two looks that see the same files."""
+AGAIN_S: Final = 0.05
 COPY_S: Final = 3.0
 """How long a copy beside its original is taken for a rotation that is under way."""
 
@@ -85,24 +86,14 @@ class Sources:
         """The cut: two looks that see the same files, none of them a copy that is just being made."""
         _allow_many_files()
         expand(self._patterns)
-        until, copies_until = time.monotonic() + STABLE_S, time.monotonic() + COPY_S
+        copies_until = time.monotonic() + COPY_S
         while True:
-            found = self._open_all()
-            same = found.keys() == {_inode(p) for p in self._list()}
-            now = {i: s for i, s in found.items() if not _being_compressed(s, found)}
-            copying = time.monotonic() < copies_until and _has_copies(list(now.values()))
-            if same and not copying:
+            now = self._look()
+            if time.monotonic() > copies_until or not _has_copies(list(now.values())):
                 break
-            for source in found.values():
+            for source in now.values():
                 os.close(source.fd)
-            if time.monotonic() > until:
-                raise KlammError(
-                    f"files that match {', '.join(self._patterns)} are renamed faster than one can open them"
-                )
-            time.sleep(0.05)
-        for source in found.values():
-            if source.inode not in now:
-                os.close(source.fd)
+            time.sleep(AGAIN_S)
         self._files, self.cut = now, list(now.values())
         self._opened = [s.fd for s in self.cut]
 
@@ -117,28 +108,46 @@ class Sources:
 
     def rest(self) -> Iterator[RawLine]:
         """Lines that have come since the cut, or since this was last asked; some of them may come twice."""
-        for path in self._list():
-            try:
-                source = _open(path)
-            except FileNotFoundError:
-                continue  # renamed between the list and now: the next look has it, or it was there at the cut
-            known = self._files.get(source.inode)
-            if known is not None and known.is_in(source.fd):
+        until = time.monotonic() + STABLE_S
+        while True:
+            self._look_again()
+            for source in self._files.values():
+                yield from _new_lines(source)
+            # What was truncated after it was opened and before it was read is in a copy that has come since
+            if all(s.compressed or s.is_in(s.fd) for s in self._files.values()):
+                return
+            if time.monotonic() > until:
+                raise self._too_fast("truncated")
+
+    def _look_again(self) -> None:
+        """Take in new files, and those that were truncated and written anew."""
+        for source in [s for s in self._files.values() if not s.compressed and not s.is_in(s.fd)]:
+            del self._files[source.inode]
+        for inode, source in self._look().items():
+            if inode in self._files:
                 os.close(source.fd)
-            else:  # a new file, or one that was truncated and written anew
-                self._files[source.inode] = source
+            else:
+                self._files[inode] = source
                 self._opened.append(source.fd)
-        for source in self._files.values():
-            size = os.fstat(source.fd).st_size
-            if source.compressed:
-                if source.seen == 0:
-                    yield from _compressed(source)
-                    source.seen = size
-                continue
-            end = _last_line_end(source.fd, source.seen, size)
-            for line in _chunks(source, source.seen, end):
-                yield line
-                source.seen = line.offset + len(line.data) + 1
+
+    def _look(self) -> dict[Inode, Source]:
+        """All files, open: two looks that see the same ones. Not those that are just being compressed."""
+        until = time.monotonic() + STABLE_S
+        while True:
+            found = self._open_all()
+            same = found.keys() == {_inode(p) for p in self._list()}
+            dropped = [s for s in found.values() if not same or _being_compressed(s, found)]
+            for source in dropped:
+                os.close(source.fd)
+            if same:
+                return {s.inode: s for s in found.values() if s not in dropped}
+            if time.monotonic() > until:
+                raise self._too_fast("renamed")
+            time.sleep(AGAIN_S)
+
+    def _too_fast(self, what: str) -> KlammError:
+        patterns = ", ".join(self._patterns)
+        return KlammError(f"files that match {patterns} are {what} faster than one can read them")
 
     def _list(self) -> list[Path]:
         excluded = set(expand(self._exclude, must=False))
@@ -231,6 +240,19 @@ def _chunks(source: Source, start: int, end: int) -> Iterator[RawLine]:
         for line in lines:
             yield RawLine(source.path, place, line)
             place += len(line) + 1
+
+
+def _new_lines(source: Source) -> Iterator[RawLine]:
+    """What an open file has beyond the place to which it was read."""
+    size = os.fstat(source.fd).st_size
+    if source.compressed:
+        if source.seen == 0:
+            yield from _compressed(source)
+            source.seen = size
+        return
+    for line in _chunks(source, source.seen, _last_line_end(source.fd, source.seen, size)):
+        yield line
+        source.seen = line.offset + len(line.data) + 1
 
 
 def _compressed(source: Source) -> Iterator[RawLine]:
