@@ -215,6 +215,37 @@ def test_every_line_that_was_seen_is_delivered(steps):
         world.files.close_all()
 
 
+ORDERLY = st.one_of(
+    st.tuples(st.just("append"), st.sampled_from("ab"), st.integers(1, 60)),
+    st.tuples(st.just("rename"), st.sampled_from("ab"), st.just(True)),
+    st.tuples(st.just("pack"), st.integers(0, 5), st.sampled_from(["", "keep", "cut"])),
+    st.tuples(st.just("look")),
+    st.tuples(st.just("wait"), st.sampled_from([70.0, 400.0])),
+    st.tuples(st.just("ack"), st.integers(1, 4)),
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ORDERLY, min_size=1, max_size=30), st.booleans())
+def test_renaming_and_packing_deliver_every_line_once(steps, restart):
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+        if restart:  # all is acknowledged and saved, as at an orderly end
+            world.ack(len(world.flying))
+            world.save()
+            world.kill()
+        for _ in range(5):
+            world.wait(LIMITS.close_rotated + 1)
+            world.ack(len(world.flying))
+        assert len(set(world.delivered)) == len(world.delivered), "lines came twice"
+        lines = {line for p in world.folder.glob("*.log*") for line in content(p).split(b"\n")[:-1]}
+        assert lines <= set(world.delivered)
+        assert world.tracker.gaps == []
+        world.files.close_all()
+
+
 class TestRotation:
     def world(self, tmp_path: Path) -> World:
         return World(tmp_path)

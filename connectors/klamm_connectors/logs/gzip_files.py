@@ -5,10 +5,11 @@ Members behind each other are one file, as gzip has it. Nothing here is for more
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from klamm_connectors.logs.tracked import HEAD, TAIL, Inode, Print
 
@@ -50,17 +51,27 @@ class Inflater:
                 self.ended = at_end
                 return b""
             self._unpacker, self._between = zlib.decompressobj(_FORMAT), False
+        before = self._unpacker.copy()
         try:
             found = self._unpacker.decompress(self._input, most)
         except zlib.error as e:
             self.ended, self.problem = True, f"damaged: {e}"
-            return b""
+            return _up_to_damage(before, self._input)
         self._input = self._unpacker.unconsumed_tail
         if self._unpacker.eof:
             self._input, self._between = self._unpacker.unused_data, True
         elif at_end and not found:
             self.ended, self.problem = True, "incomplete"
         return found
+
+
+def _up_to_damage(unpacker: Any, data: bytes) -> bytes:
+    """What comes out of `data` before the byte that is wrong: an error takes along what its call unpacked."""
+    found = bytearray()
+    with contextlib.suppress(zlib.error):  # it comes; the caller has said so
+        for i in range(len(data)):
+            found += unpacker.decompress(data[i : i + 1])
+    return bytes(found)
 
 
 class GzipReader:
