@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_base.errors import ConfigError
 from klamm_spark.outputs import start_output
 from klamm_spark.pipeline import INPUT_VIEW, Job, Output, Query
+from klamm_spark.reset import begun
 from klamm_spark.sources import read_source
 
 _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
@@ -21,8 +23,30 @@ _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
 
 def frames(job: Job, spark: SparkSession, given: DataFrame | None = None) -> dict[str, DataFrame]:
     """The frame of every output, by the output's name. Nothing runs yet. Raises ConfigError."""
-    found = transform(job, read_source(job.source, spark) if given is None else given, spark)
-    return {output.name: _frame(output, found, spark) for output in job.outputs}
+    found = transform(job, read_source(begun(job).source, spark) if given is None else given, spark)
+    return {output.name: as_records(output, _frame(output, found, spark)) for output in job.outputs}
+
+
+def as_records(output: Output, frame: DataFrame) -> DataFrame:
+    """Rows as keys and values of records, where the output asks for it. Raises ConfigError."""
+    if output.value is None:
+        return frame
+    known = {c.lower() for c in frame.columns}
+    if absent := [c for c in output.key if c.lower() not in known]:
+        raise ConfigError(
+            f"[[outputs]] {output.name} key: there is no column {absent[0]}; there are {', '.join(frame.columns)}",
+            key="outputs.key",
+        )
+    value = F.to_json(F.struct("*")).alias("value")
+    if not output.key:
+        return frame.select(value)
+    one = len(output.key) == 1
+    key = (
+        F.col(f"`{output.key[0]}`").cast("string")
+        if one
+        else F.to_json(F.struct(*(f"`{c}`" for c in output.key)))
+    )
+    return frame.select(key.alias("key"), value)
 
 
 def start(job: Job, of_output: dict[str, DataFrame]) -> list[StreamingQuery]:

@@ -11,7 +11,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from klamm_spark import figures
 from klamm_spark.pipeline import AVAILABLE_NOW, Job, Output, Source
 
-
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 

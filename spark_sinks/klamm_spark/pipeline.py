@@ -123,6 +123,10 @@ class Output:
     trigger: str | None = None
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    value: str | None = None
+    """`json`: rows become records whose value is all columns as a JSON document; None: columns key and value are there."""
+    key: tuple[str, ...] = ()
+    """Columns that make the key of such records: one as text, several as a JSON document."""
     via: str | None = None
     """`stream` or `batch` (foreachBatch); None: what format and mode need."""
 
@@ -212,7 +216,10 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
     source = dict(data["source"])
     source["topics"] = tuple(source["topics"])
     source["poll"] = Poll(**source["poll"])
-    outputs = tuple(Output(**{**o, "partition_by": tuple(o["partition_by"])}) for o in data["outputs"])
+    outputs = tuple(
+        Output(**{**o, "partition_by": tuple(o["partition_by"]), "key": tuple(o["key"])})
+        for o in data["outputs"]
+    )
     rest = {k: v for k, v in data.items() if k not in {"source", "query", "outputs", "python_path"}}
     return Job(
         source=Source(**source),
@@ -244,6 +251,7 @@ def check(job: Job) -> None:
             key="outputs.name",
         )
     for output in job.outputs:
+        _check_output(job, output)
         _check_real_time(job, output)
 
 
@@ -269,6 +277,19 @@ def _check_source(source: Source) -> None:
         )
     if source.schema is not None and source.value_format != "json":
         raise ConfigError('[source] schema is used with value_format = "json" only', key="source.schema")
+
+
+def _check_output(job: Job, output: Output) -> None:
+    place = f"[[outputs]] {output.name}"
+    if (output.value or output.key) and output.format not in {"klamm", "kafka"}:
+        raise ConfigError(f'{place}: value and key are for format = "klamm" and "kafka"', key="outputs.value")
+    if output.key and output.value is None:
+        raise ConfigError(f'{place}: key needs value = "json"', key="outputs.key")
+    if job.source.read == "batch" and output.options.get("deliveryGuarantee") == "exactly-once":
+        raise ConfigError(
+            f"{place}: deliveryGuarantee=exactly-once is for streams; batch reads are at least once",
+            key="outputs.options",
+        )
 
 
 def _check_real_time(job: Job, output: Output) -> None:
@@ -333,6 +354,8 @@ def _output(section: Section) -> Output:
         trigger=section.text_or_none("trigger", check=matches(_TRIGGER, "10 seconds")),
         partition_by=tuple(section.texts("partition_by")),
         options=section.strings("options"),
+        value=section.text_or_none("value", check=one_of(("json",))),
+        key=tuple(section.texts("key")),
         via=section.text_or_none("via", check=one_of(VIAS)),
     )
     section.done()

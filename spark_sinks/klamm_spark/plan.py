@@ -21,7 +21,12 @@ _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
 _REFERENCE: Final = re.compile(r"\b[\w.]+#\d+L?(?:-T\d+ms)?")
 _ALIAS: Final = re.compile(r"(?s)(.*) AS ([\w.]+#\d+)L?(?:-T\d+ms)?")
 _OBJECT: Final = re.compile(r"@[0-9a-f]{4,}")
-_WINDOW: Final = re.compile(r"(?s)precisetimestampconversion\((\w+), .*?% (\d+)\).*\+ (\d+)\), LongType")
+_COLUMN: Final = re.compile(r"precisetimestampconversion\(([^(),]+), TimestampType")
+_SLIDE: Final = re.compile(r"% (\d+)\)")
+_LENGTH: Final = re.compile(r"\+ (\d+)\), LongType")
+_SESSION: Final = re.compile(r"(?s)named_struct\(start.*cast\((\S+) \+ cast\((.+?) as interval\)")
+_OF_INPUT: Final = ("_parsed#", "cast(key#", "cast(value#")
+"""Beginnings of what `sources.value_columns` makes columns of; a new field there is no other query."""
 _DEPTH: Final = 8
 _KEPT: Final = (
     "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "path", "paths", "dbtable", "query", "url",
@@ -162,13 +167,12 @@ def _stateful(node: Any, names: Mapping[str, str]) -> dict[str, Any] | None:
         case "Join":
             condition = node.condition()
             text = _text(condition.get(), names) if condition.isDefined() else "everything"
-            sides = [[_column(e, names)["type"] for e in _sequence(c.output())] for c in children]
             return {
                 "kind": f"{str(node.joinType().sql()).lower()} join of streams",
-                "text": f"on {text} of {sides[0]} and {sides[1]}",
+                "text": f"on {text}",
             }
         case "GlobalLimit":
-            return {"kind": "limit", "text": _ID.sub("", str(node.limitExpr().sql()))}
+            return {"kind": "limit"}
     if "WithState" in kind:
         head = str(node.toString()).splitlines()[0]
         return {"kind": "grouped state", "text": _OBJECT.sub("", _ID.sub("", head.lstrip("~")))[:1000]}
@@ -190,24 +194,35 @@ def _column(expression: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _definitions(nodes: list[Any]) -> dict[str, str]:
-    """What stands behind the names that a plan gives on its way (`window#8`)."""
+    """What stands behind the names that a plan gives on its way (`window#8`). The input's own columns stay names."""
     answer = {}
     for node in nodes:
-        match _kind(node):
-            case "Project":
-                expressions = _sequence(node.projectList())
-            case "Aggregate":
-                expressions = _sequence(node.aggregateExpressions())
-            case _:
-                continue
-        for expression in expressions:
-            if _kind(expression) == "Alias" and (found := _ALIAS.fullmatch(str(expression.toString()))):
-                answer[found[2]] = found[1]
+        for expression in _expressions(node):
+            found = _ALIAS.fullmatch(str(expression.toString())) if _kind(expression) == "Alias" else None
+            if found and not found[1].startswith(_OF_INPUT):
+                answer[found[2]] = _window(found[1])
+        if (
+            _kind(node) == "Expand"
+        ):  # windows that overlap: a row goes to several, of which one is enough to know them
+            for column, expression in zip(
+                _sequence(node.output()), _sequence(node.projections().apply(0)), strict=True
+            ):
+                if "precisetimestampconversion" in (text := str(expression.toString())):
+                    answer[_plain(str(column.toString()))] = _window(text)
     return answer
 
 
+def _expressions(node: Any) -> list[Any]:
+    match _kind(node):
+        case "Project":
+            return _sequence(node.projectList())
+        case "Aggregate":
+            return _sequence(node.aggregateExpressions())
+    return []
+
+
 def _text(expression: Any, names: Mapping[str, str]) -> str:
-    """An expression over the source's columns: names that the query gives mean what they stand for."""
+    """An expression over the input's columns: names that the query gives mean what they stand for."""
     found = _ALIAS.fullmatch(str(expression.toString()))
     text = found[1] if found else str(expression.toString())
     for _ in range(_DEPTH):
@@ -215,22 +230,28 @@ def _text(expression: Any, names: Mapping[str, str]) -> str:
         if resolved == text:
             break
         text = resolved
-    return _window(_ID.sub("", text))
+    return _ID.sub("", text)
 
 
 def _resolved(name: str, names: Mapping[str, str]) -> str:
-    plain = re.sub(r"(#\d+).*", r"\1", name)
-    definition = names.get(plain)
+    definition = names.get(_plain(name))
     if definition is None:
         return name
-    return f"({definition})" if " " in definition else definition
+    return f"({definition})" if " " in definition and not definition.endswith(")") else definition
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"(#\d+).*", r"\1", name)
 
 
 def _window(text: str) -> str:
     """Spark writes windows out as arithmetic of microseconds."""
-    if not (found := _WINDOW.search(text)):
+    if (found := _SESSION.search(text)) is not None:
+        return f"session_window({found[1]}, {found[2]})"
+    if "precisetimestampconversion" not in text:
         return text
-    slide, length = int(found[2]), int(found[3])
-    hop = "" if slide == length else f" every {slide / 1e6:g} s"
-    field = re.search(r"\.(start|end)\)*$", text)
-    return f"window({found[1]}, {length / 1e6:g} s{hop}){'.' + field[1] if field else ''}"
+    column, slides, lengths = _COLUMN.search(text), _SLIDE.search(text), _LENGTH.findall(text)
+    if column is None or slides is None or not lengths:
+        return text
+    slide, length = int(slides[1]) / 1e6, int(lengths[-1]) / 1e6
+    return f"window({column[1]}, {length:g} s{'' if slide == length else f', every {slide:g} s'})"

@@ -23,6 +23,7 @@ from klamm_spark import events, figures, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.java import need_java
 from klamm_spark.pipeline import Job
+from klamm_spark.polled import Polled
 from klamm_spark.session import close_session, open_session, prepare_environment
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,9 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
     with _session(job, held) as spark:
         if stop.is_set():
             return
+        if job.source.read == "batch":
+            _poll(job, spark, reporter, stop)
+            return
         frames = jobs.frames(job, spark)
         found = upgrade.examine(job, frames, spark)
         upgrade.allow(job, found)
@@ -61,18 +65,46 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
 def check(job: Job, reporter: Reports) -> None:
     """Say what has changed since the checkpoint was written; nothing is started and nothing is written."""
     with _session(job, ()) as spark:
+        if job.source.read == "batch":
+            Polled(job, spark, reporter).check()
+            reporter.send({"event": "changes", "outputs": []})
+            return
         found = upgrade.examine(job, jobs.frames(job, spark), spark)
         reporter.send({"event": "changes", "outputs": [one.to_json() for one in found]})
+
+
+def _poll(job: Job, spark: SparkSession, reporter: Reports, stop: Stopping) -> None:
+    polled = Polled(job, spark, reporter)
+    polled.check()
+    _say_started(job, spark, reporter)
+    polled.run(stop)
+
+
+def _say_started(job: Job, spark: SparkSession, reporter: Reports) -> None:
+    names = [o.name for o in job.outputs]
+    java = need_java().version
+    reporter.send({"event": "started", "queries": names, "spark": spark.version, "java": java})
 
 
 @contextmanager
 def _session(job: Job, held: tuple[int, ...]) -> Iterator[SparkSession]:
     prepare_environment(job.master, job.python_path)
-    spark = open_session(job.name, job.master, job.spark, held=held)
+    spark = open_session(job.name, job.master, _settings(job), held=held)
     try:
         yield spark
     finally:
         close_session(spark)
+
+
+def _settings(job: Job) -> dict[str, str]:
+    """The job's, and the jars of Spark's own connector where it is asked for and none are given."""
+    given = dict(job.spark)
+    own = any(o.format == "kafka" for o in job.outputs) or job.source.format == "kafka"
+    if not (own or job.source.connector == "spark") or {"spark.jars", "spark.jars.packages"} & given.keys():
+        return given
+    from klamm_spark import kafka_jars
+
+    return kafka_jars.settings() | given
 
 
 def _run_queries(
@@ -82,9 +114,7 @@ def _run_queries(
     kept.those_without_batches()
     spark.streams.addListener(_Listener(reporter, kept))
     queries = jobs.start(job, frames)
-    names = [o.name for o in job.outputs]
-    java = need_java().version
-    reporter.send({"event": "started", "queries": names, "spark": spark.version, "java": java})
+    _say_started(job, spark, reporter)
     try:
         _watch(queries, stop)
     finally:

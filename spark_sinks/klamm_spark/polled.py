@@ -1,0 +1,171 @@
+"""Batch reads of a source, again and again: all of it each time, or the rows whose column has grown.
+
+The position is the highest value that was read, as text. It is kept (by the listener of our events, or beside the
+checkpoint) after all outputs have the rows: a read that was cut off is done again, so delivery is at least once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from klamm_base.errors import ConfigError
+from klamm_spark import job as jobs
+from klamm_spark.beside import POSITION, files_of, read_json, write_json
+from klamm_spark.outputs import base_of, write_batch
+from klamm_spark.pipeline import Job
+from klamm_spark.sources import read_batch
+
+log = logging.getLogger(__name__)
+
+_UNITS_S: Final = {"ms": 1e-3, "mi": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_ORDERED: Final = (
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "decimal",
+    "date",
+    "timestamp",
+    "string",
+)
+
+
+class _Reports(Protocol):
+    def send(self, event: dict[str, Any]) -> None: ...
+
+
+class _Stopping(Protocol):
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+def seconds(text: str) -> float:
+    """`10 seconds`, `5ms` and the like, in seconds."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]+)", text.strip())
+    if found is None:
+        raise ConfigError(f"{text!r} is no time such as '10 seconds'")
+    unit = found[2]
+    by = _UNITS_S["mi"] if unit.startswith(("ms", "milli")) else _UNITS_S[unit[0]]
+    return int(found[1]) * by
+
+
+class Polled:
+    """Reads, writes, remembers; then waits for the next time."""
+
+    def __init__(self, job: Job, spark: SparkSession, reporter: _Reports) -> None:
+        self._job, self._spark, self._reporter = job, spark, reporter
+        self._files = files_of(base_of(job), spark)
+        told = read_json(self._files, POSITION) if job.position is None else json.loads(job.position)
+        self._value: str | None = told.get("value") if told.get("column") == job.source.poll.column else None
+        self._number = int(told.get("batch", -1)) + 1
+        if self._value is None:
+            self._value = job.source.poll.start
+
+    def check(self) -> None:
+        """The query and the column, before anything is written. Raises ConfigError."""
+        given = read_batch(self._job.source, self._spark)
+        self._type(given)
+        jobs.frames(self._job, self._spark, given)
+
+    def run(self, stop: _Stopping) -> None:
+        """Until asked to stop; without an interval, once."""
+        poll = self._job.source.poll
+        every = None if poll.interval is None or self._job.available_now else seconds(poll.interval)
+        while True:
+            begun = time.monotonic()
+            self._once()
+            if every is None or stop.wait(max(0.0, every - (time.monotonic() - begun))):
+                return
+
+    def _once(self) -> None:
+        begun = time.monotonic()
+        found = self._new_rows()
+        if found is None:
+            self._tell(0, begun)
+            return
+        rows, value = found
+        counted = Observation("klamm_rows")
+        given = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
+        frames = jobs.frames(self._job, self._spark, given)
+        for output in self._job.outputs:
+            write_batch(self._job, output, frames[output.name], self._number)
+        self._value = value
+        self._keep()
+        self._tell(int(counted.get["rows"]), begun)
+        self._number += 1
+
+    def _type(self, frame: DataFrame) -> str | None:
+        column = self._job.source.poll.column
+        if column is None:
+            return None
+        types = {f.name.lower(): f.dataType.simpleString() for f in frame.schema.fields}
+        if column.lower() not in types:
+            raise ConfigError(
+                f"[source.poll] column = {column!r}: there is no such column; there are {', '.join(frame.columns)}",
+                key="source.poll.column",
+            )
+        kind = types[column.lower()]
+        if not kind.startswith(_ORDERED):
+            raise ConfigError(
+                f"[source.poll] column = {column!r} is {kind}: use a number, a date, a timestamp or a text",
+                key="source.poll.column",
+            )
+        if self._job.source.poll.delay is not None and not kind.startswith("timestamp"):
+            raise ConfigError(
+                f"[source.poll] delay is for timestamps; {column} is {kind}", key="source.poll.delay"
+            )
+        return kind
+
+    def _new_rows(self) -> tuple[DataFrame, str | None] | None:
+        """The rows to read now and the position behind them; None: there are none."""
+        frame = read_batch(self._job.source, self._spark)
+        kind, poll = self._type(frame), self._job.source.poll
+        if kind is None or poll.column is None:
+            return frame, None
+        column = F.col(f"`{poll.column}`")
+        if self._value is not None:
+            frame = frame.where(column > F.lit(self._value).cast(kind))
+        if poll.delay is not None:
+            before = datetime.fromtimestamp(time.time() - seconds(poll.delay), UTC)
+            frame = frame.where(column <= F.lit(before.strftime("%Y-%m-%d %H:%M:%S.%f")).cast(kind))
+        last = frame.agg(F.max(column).cast("string")).collect()[0][0]
+        return None if last is None else (frame.where(column <= F.lit(last).cast(kind)), last)
+
+    def _position(self) -> dict[str, Any]:
+        return {"column": self._job.source.poll.column, "value": self._value, "batch": self._number}
+
+    def _keep(self) -> None:
+        if self._job.position is None:
+            write_json(self._files, POSITION, self._position())
+
+    def _tell(self, rows: int, begun: float) -> None:
+        took = time.monotonic() - begun
+        event = {
+            "event": "progress",
+            "batch": self._number,
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "rows": rows,
+            "input_rows_per_s": round(rows / took, 1),
+            "rows_per_s": round(rows / took, 1),
+            "duration_ms": round(took * 1000),
+            "phases_ms": {},
+            "lag": {},
+            "offsets": {},
+            "lost": 0,
+            "state_rows": 0,
+            "state_bytes": 0,
+            "late": 0,
+            "watermark": None,
+        }
+        place = {"position": self._position()} if rows else {}
+        for n, output in enumerate(self._job.outputs):
+            self._reporter.send(event | place | {"query": output.name} | ({"rows": 0} if n else {}))
