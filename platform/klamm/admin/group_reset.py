@@ -69,9 +69,19 @@ async def plan_group(
         partitions = list(offsets)
     else:
         partitions = await chosen_partitions(admin, topics or ())
+    return await plan_partitions(admin, group, reset, partitions, {tp: c.offset for tp, c in offsets.items()})
+
+
+async def plan_partitions(
+    admin: Admin,
+    name: str,
+    reset: Reset,
+    partitions: Collection[TopicPartition],
+    current: Mapping[TopicPartition, int],
+) -> Plan:
+    """The same for whoever keeps offsets elsewhere; `name` is what a file of offsets may call it."""
     await check_partitions(admin, partitions)
-    current = {tp: c.offset for tp, c in offsets.items()}
-    return plan(reset, group, partitions, await _numbers(admin, reset, partitions, current))
+    return plan(reset, name, partitions, await _numbers(admin, reset, partitions, current))
 
 
 async def _numbers(

@@ -83,7 +83,7 @@ def reset(
     }  # fmt: skip
     with reported():
         _check_topics(topics)
-        wanted = _reset(how, values.get(how), groups or [])
+        wanted = reset_of(how, values.get(how), groups or [])
         _carry_out(
             groups, wanted, topics, all_topics=all_topics, execute=execute, export=export,
             at=(bootstrap, command_config, timeout), output=output,
@@ -100,7 +100,8 @@ def _check_topics(topics: Sequence[str] | None) -> None:
         raise typer.BadParameter(str(e), param_hint="--topic") from None
 
 
-def _reset(how: str, value: Any, groups: Sequence[str]) -> Reset:
+def reset_of(how: str, value: Any, groups: Sequence[str]) -> Reset:
+    """From the option that was given and its value; `groups` are whose offsets a file without groups has."""
     from klamm.admin.reset import How, Reset, ResetError, parse_datetime, parse_duration
 
     try:

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from klamm.cli import spark_reset
 from klamm.cli.common import EXIT_FAILED, EXIT_USAGE, counted, fail, reported
 
 app = typer.Typer(help="Spark jobs on topics.", no_args_is_help=True)
+app.command("reset")(spark_reset.reset)
 
 
 @app.command()

@@ -1,0 +1,163 @@
+"""A job begins anew: what its checkpoint says, what is removed, and where the next start reads from. Needs no Spark.
+
+`START` beside the checkpoint holds the offsets of the next start, in the form of Spark's `startingOffsets`. It is read only while
+there is no checkpoint, and it is written before anything is removed: a reset that is interrupted is done again, and a job
+that starts in between goes on where it was. Files that outputs wrote stay; only the list that says which batches they hold
+goes, because a file sink passes over batches whose numbers it knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_base.errors import ConfigError
+from klamm_spark.beside import PLAN, POSITION, STATUS
+from klamm_spark.datasource.offsets import Partition, flat, nested
+from klamm_spark.lock import locked
+from klamm_spark.pipeline import Job
+
+START: Final = "klamm-start.json"
+_FILE_SINK: Final = "_spark_metadata"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One output's checkpoint: the query's id, the last batch that was committed (None: none), and what to read next."""
+
+    output: str
+    query: str
+    batch: int | None
+    next: Mapping[Partition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a reset does. `remove`: paths below the checkpoint, and lists of file sinks."""
+
+    checkpoint: Path
+    standings: tuple[Standing, ...]
+    start: Mapping[Partition, int]
+    remove: tuple[Path, ...]
+
+
+def place(job: Job) -> Path:
+    """The checkpoint's directory. Raises ConfigError where it is none of this machine."""
+    if "://" in job.checkpoint and not job.checkpoint.startswith("file://"):
+        raise ConfigError(
+            f"the checkpoint {job.checkpoint} is not on this machine: remove it with the tool of its store, and give "
+            "starting_offsets in [source]",
+            key="checkpoint",
+        )
+    return Path(job.checkpoint.removeprefix("file://")).expanduser().resolve()
+
+
+def standings(checkpoint: Path) -> tuple[Standing, ...]:
+    """What each output's checkpoint says. Raises ConfigError for one that cannot be read."""
+    found = []
+    for metadata in sorted(checkpoint.glob("[!.]*/metadata")):
+        try:
+            found.append(_standing(metadata))
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise ConfigError(
+                f"the checkpoint {metadata.parent} cannot be read: {e}", key="checkpoint"
+            ) from None
+    return tuple(found)
+
+
+def _standing(metadata: Path) -> Standing:
+    directory = metadata.parent
+    query = str(json.loads(metadata.read_text())["id"])
+    done = [int(p.name) for p in (directory / "commits").glob("*") if p.name.isdecimal()]
+    if not done:
+        return Standing(output=directory.name, query=query, batch=None, next={})
+    lines = (directory / "offsets" / str(max(done))).read_text().splitlines()
+    return Standing(output=directory.name, query=query, batch=max(done), next=_offsets(lines[2:]))
+
+
+def _offsets(sources: list[str]) -> dict[Partition, int]:
+    """Of all sources of a query, those that are topics: ours have `partitions`, Spark's Kafka source the offsets alone."""
+    answer: dict[Partition, int] = {}
+    for line in sources:
+        found: Any = json.loads(line) if line.startswith("{") else None
+        if not isinstance(found, dict):
+            continue
+        told = found.get("partitions", found)
+        if isinstance(told, dict) and all(isinstance(v, dict) for v in told.values()):
+            answer.update(flat(told))
+    return answer
+
+
+def current(found: tuple[Standing, ...]) -> dict[Partition, int]:
+    """What the outputs together have read: where they differ, the one that is furthest behind."""
+    answer: dict[Partition, int] = {}
+    for standing in found:
+        for partition, offset in standing.next.items():
+            answer[partition] = min(offset, answer.get(partition, offset))
+    return answer
+
+
+def plan(job: Job, found: tuple[Standing, ...], start: Mapping[Partition, int]) -> Plan:
+    """Everything below the checkpoint that Spark or Klamm wrote for this position, and lists of file sinks."""
+    checkpoint = place(job)
+    ours = [checkpoint / name for name in (PLAN, POSITION, STATUS)]
+    lists = [
+        Path(path.removeprefix("file://")).expanduser().resolve() / _FILE_SINK
+        for o in job.outputs
+        if (path := o.options.get("path")) and ("://" not in path or path.startswith("file://"))
+    ]
+    halves = sorted(checkpoint.glob(".*.removed.*"))  # of a reset that was killed
+    remove = [*(checkpoint / s.output for s in found), *ours, *lists, *halves]
+    return Plan(
+        checkpoint=checkpoint, standings=found, start=start, remove=tuple(p for p in remove if p.exists())
+    )
+
+
+def carry_out(planned: Plan) -> None:
+    """Write the start, then remove. Raises ConfigError while a process runs the job."""
+    with locked(planned.checkpoint, threading.Event(), wait_s=0):
+        _write(planned.checkpoint / START, json.dumps(nested(planned.start)))
+        for path in planned.remove:
+            if path.is_dir():
+                # Renamed first: half a checkpoint must not look like one
+                going = path
+                if not path.name.startswith("."):
+                    going = path.rename(path.with_name(f".{path.name}.removed.{os.getpid()}"))
+                shutil.rmtree(going)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def begun(job: Job) -> Job:
+    """The job with the start of its last reset, where there was one. Raises ConfigError for one that cannot be read."""
+    if "://" in job.checkpoint or job.source.format is not None:
+        return job
+    path = place(job) / START
+    try:
+        text = path.read_text()
+        start = nested(flat(json.loads(text)))
+    except FileNotFoundError:
+        return job
+    except (OSError, ValueError, AttributeError, TypeError) as e:
+        raise ConfigError(
+            f"{path} cannot be used: {e}; remove it to begin at starting_offsets", key="checkpoint"
+        ) from None
+    return dataclasses.replace(
+        job, source=dataclasses.replace(job.source, starting_offsets=json.dumps(start))
+    )

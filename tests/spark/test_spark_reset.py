@@ -1,0 +1,187 @@
+"""`klamm spark reset`: where a job stands, what a reset removes, and where the job then begins."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from support.broker import new_topic
+from support.klamm import klamm
+from support.spark import produce
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_spark import reset
+from klamm_spark.lock import locked
+from klamm_spark.pipeline import load
+
+
+def pipeline(directory: Path, bootstrap: str, topic: str) -> Path:
+    path = directory / "job.toml"
+    path.write_text(
+        f"""
+        [job]
+        name = "numbers"
+        checkpoint = "{directory}/checkpoint"
+        [source]
+        bootstrap_servers = "{bootstrap}"
+        topics = ["{topic}"]
+        starting_offsets = "earliest"
+        [[outputs]]
+        name = "files"
+        format = "json"
+        options = {{ path = "{directory}/out" }}
+        """
+    )
+    return path
+
+
+def write_checkpoint(
+    directory: Path, output: str, batches: list[str], committed: int, query: str = "q-1"
+) -> None:
+    """As Spark 4 writes one: a version line, the metadata line, then a line for each source."""
+    place = directory / output
+    for name in ("offsets", "commits", "state"):
+        (place / name).mkdir(parents=True)
+    (place / "metadata").write_text(json.dumps({"id": query}))
+    for number, offsets in enumerate(batches):
+        (place / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offsets}')
+        if number <= committed:
+            (place / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def ours(**offsets: int) -> str:
+    return json.dumps({"partitions": {"t": {k.removeprefix("p"): v for k, v in offsets.items()}}, "lost": 0})
+
+
+def test_a_checkpoint_says_what_was_committed_last(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "a", [ours(p0=5, p1=1), ours(p0=9, p1=3), ours(p0=20, p1=20)], committed=1)
+    write_checkpoint(tmp_path, "b", ['{"t":{"0":7,"1":8}}'], committed=0, query="q-2")
+    write_checkpoint(tmp_path, "c", [ours(p0=1)], committed=-1)
+    found = reset.standings(tmp_path)
+    assert [(s.output, s.query, s.batch, dict(s.next)) for s in found] == [
+        ("a", "q-1", 1, {("t", 0): 9, ("t", 1): 3}),
+        ("b", "q-2", 0, {("t", 0): 7, ("t", 1): 8}),
+        ("c", "q-1", None, {}),
+    ]
+    assert reset.current(found) == {("t", 0): 7, ("t", 1): 3}
+    (tmp_path / "a" / "metadata").write_text("{")
+    with pytest.raises(ConfigError, match=r"the checkpoint .*/a cannot be read"):
+        reset.standings(tmp_path)
+
+
+def test_a_reset_removes_what_belongs_to_the_position_and_leaves_the_rest(tmp_path: Path) -> None:
+    job = load(pipeline(tmp_path, "127.0.0.1:9", "t"))
+    checkpoint = tmp_path / "checkpoint"
+    write_checkpoint(checkpoint, "files", [ours(p0=5)], committed=0)
+    (checkpoint / ".files.removed.1").mkdir()
+    (checkpoint / "klamm-schema.json").write_text("{}")
+    (checkpoint / "klamm-plan.json").write_text("{}")
+    (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "out" / "part-0.json").write_text("{}")
+    planned = reset.plan(job, reset.standings(checkpoint), {("t", 0): 2})
+    with (
+        locked(checkpoint, threading.Event()),
+        pytest.raises(ConfigError, match="is in use by another process"),
+    ):
+        reset.carry_out(planned)
+    assert (checkpoint / "files").is_dir()
+    assert reset.begun(job) == job
+    reset.carry_out(planned)
+    assert {p.name for p in checkpoint.iterdir()} == {"klamm-start.json", "klamm-schema.json", ".lock"}
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["part-0.json"]
+    assert reset.begun(job).source.starting_offsets == '{"t": {"0": 2}}'
+    reset.carry_out(reset.plan(job, (), {("t", 0): 3}))
+    assert reset.begun(job).source.starting_offsets == '{"t": {"0": 3}}'
+    (checkpoint / "klamm-start.json").write_text("[")
+    with pytest.raises(ConfigError, match="remove it to begin at starting_offsets"):
+        reset.begun(job)
+
+
+def test_a_checkpoint_elsewhere_is_not_touched(tmp_path: Path) -> None:
+    path = pipeline(tmp_path, "127.0.0.1:9", "t")
+    path.write_text(path.read_text().replace(f"{tmp_path}/checkpoint", "s3a://bucket/cp"))
+    done = klamm("spark", "reset", path)
+    assert done.returncode == 2
+    assert "s3a://bucket/cp is not on this machine" in done.stderr
+
+
+def test_the_command_shows_and_then_sets_where_the_job_begins(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topic = new_topic(broker, 2)
+    produce(broker.bootstrap, topic, range(40))
+    path = pipeline(tmp_path, broker.bootstrap, topic)
+    checkpoint = tmp_path / "checkpoint"
+    write_checkpoint(checkpoint, "files", [ours(p0=9, p1=8).replace('"t"', f'"{topic}"')], committed=0)
+
+    def run(*arguments: object) -> tuple[int, list[dict[str, int]], str]:
+        done = klamm("spark", "reset", path, "-o", "json", *map(str, arguments))
+        return done.returncode, json.loads(done.stdout or "[]"), done.stderr
+
+    code, rows, said = run("--shift-by", -3)
+    assert (code, [(r["partition"], r["offset"], r["new_offset"]) for r in rows]) == (
+        0,
+        [(0, 9, 6), (1, 8, 5)],
+    ), said
+    assert "would be removed" in said
+    assert "dry run: 2 offsets would be set (--execute does it)" in said
+    assert (checkpoint / "files").is_dir()
+
+    code, rows, said = run("--input-topics", f"{topic}:1", "--to-offset", 1000, "--execute")
+    assert code == 0, said
+    assert "higher than latest" in said, "a place outside the log is put at its end"
+    assert rows[0]["new_offset"] == 9, "what was not named goes on where it was"
+    assert not (checkpoint / "files").exists()
+    start = json.loads((checkpoint / "klamm-start.json").read_text())
+    assert start == {topic: {"0": 9, "1": rows[1]["new_offset"]}}
+
+    code, rows, said = run("--execute")
+    assert (code, [r["new_offset"] for r in rows]) == (0, [0, 0]), said
+    code, _, said = run("--shift-by", 1)
+    assert (code, "no current committed offset" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--application-id", "other"), "the job is called numbers, not other"),
+        (("--to-latest", "--to-earliest"), "give exactly one place"),
+        (("--input-topics", "x"), "the job does not read x"),
+        (("--internal-topics", "no-such"), "there is no topic no-such"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_said(
+    broker: EmbeddedBroker, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    topic = new_topic(broker)
+    done = klamm("spark", "reset", pipeline(tmp_path, broker.bootstrap, topic), *arguments)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_groups_and_topics_of_the_job_go_with_it_and_inputs_stay(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic, between = new_topic(broker), new_topic(broker)
+    path = pipeline(tmp_path, broker.bootstrap, topic)
+    write_checkpoint(
+        tmp_path / "checkpoint", "files", [ours(p0=0).replace('"t"', f'"{topic}"')], 0, query="abc"
+    )
+    for group in ("klamm-spark-abc-0", "klamm-spark-abcd-0"):
+        done = klamm(
+            "group", "reset", group, "--topic", topic, "--to-earliest", "--execute", "-b", broker.bootstrap
+        )
+        assert done.returncode == 0, done.stderr
+    done = klamm("spark", "reset", path, "--internal-topics", between, "--execute")
+    assert done.returncode == 0, done.stderr
+    assert "deleted: group klamm-spark-abc-0\n" in done.stderr
+    assert f"deleted: topic {between}\n" in done.stderr
+    groups = klamm("group", "list", "-b", broker.bootstrap).stdout
+    assert "klamm-spark-abcd-0" in groups
+    assert "klamm-spark-abc-0" not in groups
+    topics = klamm("topic", "list", "-b", broker.bootstrap).stdout
+    assert between not in topics
+    assert topic in topics
+    done = klamm("spark", "reset", path, "--internal-topics", topic)
+    assert (done.returncode, "is an input of the job" in done.stderr) == (2, True)
