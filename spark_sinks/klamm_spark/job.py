@@ -16,7 +16,6 @@ from klamm_base.errors import ConfigError
 from klamm_spark.outputs import start_output
 from klamm_spark.pipeline import INPUT_VIEW, Job, Output, Query
 from klamm_spark.reset import begun
-from klamm_spark.reset import begun
 from klamm_spark.sources import read_source
 
 _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
