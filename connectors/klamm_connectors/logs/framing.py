@@ -102,6 +102,9 @@ class Framer:
             lines[0] = lines[0].removeprefix(_MARK)
         if text.codec or b"\r" in data:
             lines = [line.removesuffix(b"\r") for line in lines]
+        if not lines:
+            framed.consumed = begin
+            return framed
         starts = [begin, *ends]
         if self._container:
             self._contained(framed, lines, starts, at)
@@ -188,15 +191,18 @@ class Framer:
         newest = max(whole.times, default=0.0)
         found = []
         for stream, members in streams.items():
+            part = whole.parts.get(stream) if not at.final else None
+            if part is not None:  # what it will be, nobody can tell yet
+                members.remove(part)
+                found.append((first[part], last[part], [part], True))
             begins, grows = list(range(len(members))), False
-            if self._grouping is not None:
+            if self._grouping is not None and members:
                 texts = [whole.texts[i] for i in members]
                 begins, grows = self._grouping.starts(texts)
                 begins, cuts = limit(begins, texts, self._multiline.max_lines, self._max_line)
                 self.splits += cuts
-                late = newest - whole.times[members[-1]] > self._multiline.timeout
-                grows = grows and not (at.quiet or late)
-            grows = (grows or stream in whole.parts) and not at.final
+                late = part is None and newest - whole.times[members[-1]] > self._multiline.timeout
+                grows = grows and not (at.quiet or at.final or late)
             for n, begin in enumerate(begins):
                 group = members[begin : begins[n + 1] if n + 1 < len(begins) else None]
                 found.append((first[group[0]], last[group[-1]], group, grows and n + 1 == len(begins)))

@@ -88,7 +88,8 @@ class Patterns:
             open_end, joins[0] = True, False
         if flush is not None:
             ends = [flush(line) is not None for line in lines]
-            open_end = open_end and not ends.pop()
+            closed = ends.pop()
+            open_end = open_end and not closed
             joins = [joins[0], *(j and not e for j, e in zip(joins[1:], ends, strict=True))]
         return [i for i, join in enumerate(joins) if not join], open_end
 

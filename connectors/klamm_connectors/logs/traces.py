@@ -34,19 +34,20 @@ _ERROR: Final = re.compile(
     rb"(?i)error|exception|critical|fatal|severe|warn|fail|panic|traceback|crash|abort"
 )
 
-_PY_TRACE: Final = _p(r"(?:\s+[|+] ?)*\s*(?:\+ )?(?:Exception Group )?Traceback \(most recent call last\):")
+_PY_TRACE: Final = _p(r"Traceback \(most recent call last\):")
+_PY_GROUP: Final = _p(r"\s*\+ Exception Group Traceback \(most recent call last\):")
 _PY_LINK: Final = _p(
     r"\s*(?:During handling of the above exception|The above exception was the direct cause)"
 )
 _PYTHON: Final = Machine(
-    begins=((_PY_TRACE, "frames"), (_p(r'\s+File "[^"]+", line \d+'), "frames")),
+    begins=((_PY_TRACE, "frames"), (_PY_GROUP, "group"), (_p(r'\s+File "[^"]+", line \d+'), "frames")),
     rules={
-        # Source lines are indented; the first line that is not names the exception
-        "frames": ((_p(r"\s+\S"), "frames"), (_p(r"\S"), "named")),
-        # Members of exception groups, notes and carets are indented, too
-        "named": ((_PY_LINK, "link"), (_PY_TRACE, "frames"), (_p(r"\s+[|+\S]"), "named"), (_BLANK, "gap")),
+        # Source lines and carets are indented; the line that names the exception is not
+        "frames": ((_p(r"\s+\S"), "frames"), (_p(r"[\w.]+(?::\s|:?\s*$)"), "named")),
+        "named": ((_PY_LINK, "link"), (_p(r"\s+\S"), "named"), (_BLANK, "gap")),
+        "group": ((_p(r"\s+[|+]"), "group"), (_PY_LINK, "link"), (_BLANK, "gap")),
         "gap": ((_BLANK, "gap"), (_PY_LINK, "link")),
-        "link": ((_BLANK, "link"), (_PY_TRACE, "frames")),
+        "link": ((_BLANK, "link"), (_PY_TRACE, "frames"), (_PY_GROUP, "group")),
     },
     between=frozenset({"gap", "link"}),
 )
