@@ -34,7 +34,7 @@ _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 AVAILABLE_NOW: Final = "available_now"
 _TIME: Final = r"\d+\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)"
 REAL_TIME: Final = re.compile(rf"(?i:real[-_ ]?time)\s+(?P<interval>{_TIME})")
-_TRIGGER: Final = re.compile(rf"{AVAILABLE_NOW}|{_TIME}|{REAL_TIME.pattern}")
+TRIGGER: Final = re.compile(rf"{AVAILABLE_NOW}|{_TIME}|{REAL_TIME.pattern}")
 _INTERVAL: Final = re.compile(_TIME)
 _DELAY: Final = re.compile(r"\d+\s*(milliseconds?|seconds?|minutes?|hours?|days?)")
 
@@ -351,7 +351,7 @@ def _output(section: Section) -> Output:
         format=kind,
         mode=section.text("mode", "append", check=one_of(MODES)),
         query=section.text_or_none("query"),
-        trigger=section.text_or_none("trigger", check=matches(_TRIGGER, "10 seconds")),
+        trigger=section.text_or_none("trigger", check=matches(TRIGGER, "10 seconds")),
         partition_by=tuple(section.texts("partition_by")),
         options=section.strings("options"),
         value=section.text_or_none("value", check=one_of(("json",))),

@@ -67,6 +67,8 @@ class Polled:
         told = read_json(self._files, POSITION) if job.position is None else json.loads(job.position)
         self._value: str | None = told.get("value") if told.get("column") == job.source.poll.column else None
         self._number = int(told.get("batch", -1)) + 1
+        self._read_before = job.position is not None and self._number > 0
+        """Somebody who keeps the position started us again, and there is nothing but what was read."""
         if self._value is None:
             self._value = job.source.poll.start
 
@@ -80,6 +82,8 @@ class Polled:
         """Until asked to stop; without an interval, once."""
         poll = self._job.source.poll
         every = None if poll.interval is None or self._job.available_now else seconds(poll.interval)
+        if every is None and poll.column is None and self._read_before:
+            return
         while True:
             begun = time.monotonic()
             self._once()

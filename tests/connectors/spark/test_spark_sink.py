@@ -17,7 +17,7 @@ from support.spark import QUICK, all_gone, produce, require_spark
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
-from klamm_connectors.spark import SparkSinkConnector, config
+from klamm_connectors.spark import SparkSinkConnector, config, keys
 from klamm_plugins.testing import ConnectorConformance
 
 CLIENT = {
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_at_its_key(change: dict[str, Any], key: str, said
 
 def test_checkpoints_of_clusters_do_not_mix() -> None:
     env = {"KLAMM_SPARK_DIR": "/data"}
-    assert config.default_checkpoint("a/b", "id1", env) == "/data/a%2fb-id1"
+    assert keys.default_checkpoint("a/b", "id1", env) == "/data/a%2fb-id1"
 
 
 def documents(directory: Path) -> list[int]:

@@ -7,6 +7,7 @@ Task figures are those that the tasks report with their progress, under Kafka's 
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 STARTED_S: Final = time.time()
 
+_NAME: Final = re.compile(r"klamm_[a-z0-9_]{1,100}")
+_LABEL: Final = re.compile(r"(?!connector$|task$)[a-z_]{1,40}")
 _STATES: Final = (
     State.RUNNING, State.FAILED, State.PAUSED, State.UNASSIGNED, State.RESTARTING, State.STOPPED,
 )  # fmt: skip
@@ -200,8 +203,21 @@ def _progress(runtime: Runtime, local: _Local) -> Iterator[Family]:
         for key, value in _mapping(details.get("figures")).items():
             kind = "counter" if key.endswith("-total") else "gauge"
             add(prefix + key.replace("-", "_"), kind, f"Kafka's task metric {key}.", task, value)
+        for name, labels, value in _of_their_own(details.get("metrics")):
+            kind = "counter" if name.endswith("_total") else "gauge"
+            found[name, kind, "Of the task's own; the connector's page says what."].append(
+                Sample({**_task(task), **labels}, value)
+            )
     for (name, kind, about), samples in sorted(found.items(), key=lambda item: item[0]):
         yield Family(name, "counter" if kind == "counter" else "gauge", about, samples)
+
+
+def _of_their_own(entries: Any) -> Iterator[tuple[str, dict[str, str], int | float]]:
+    """Metrics that a driver task has beside Kafka's: `[name, {label: value}, value]`, with names of ours."""
+    for entry in entries if isinstance(entries, list) else ():
+        match entry:
+            case [str(name), dict(labels), int() | float() as value] if _NAME.fullmatch(name):
+                yield name, {str(k): str(v) for k, v in labels.items() if _LABEL.fullmatch(str(k))}, value
 
 
 def _kind(runtime: Runtime, task: TaskId) -> str:

@@ -1,0 +1,91 @@
+"""Configuration keys that SparkSink and SparkSource share. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.errors import ConfigError
+
+OUTPUT: Final = "output"
+_CONVERTERS: Final = ("value.converter", "value.converter.", "key.converter", "key.converter.")
+_SPARKS_NOT: Final = ("spark.master", "spark.python.path")
+_CLIENT_NOT: Final = frozenset(
+    {
+        "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "transactional.id", "key.deserializer",
+        "value.deserializer", "key.serializer", "value.serializer",
+    }
+)  # fmt: skip
+
+
+def define_common(definition: ConfigDef) -> ConfigDef:
+    """Adds the query, the checkpoint and Spark itself."""
+    high, low = Importance.HIGH, Importance.LOW
+    return (
+        definition
+        .define("query.sql", Type.STRING, None, importance=high, documentation="SQL over the view `input`. Without it and `query.function` the input is written as it is.")
+        .define("query.function", Type.STRING, None, documentation="A Python function `module:function(df, spark)` that returns the DataFrame to write; with a third parameter it gets `query.options`.")
+        .define("query.options", Type.STRING, None, importance=low, documentation="What the function gets as its third argument: a JSON object.")
+        .define("trigger.interval.ms", Type.LONG, 1000, validator=between(0), documentation="Time between the starts of two batches.")
+        .define("checkpoint.location", Type.STRING, None, importance=high, documentation="Directory (or s3a://... and the like) where the job keeps its place and state. Default: below "
+            "`~/.local/share/klamm/spark` (or KLAMM_SPARK_DIR), by connector and cluster. Workers on several machines need one that all of them reach.")
+        .define("checkpoint.accept.changes", Type.BOOLEAN, False, importance=low, documentation="Start although the query no longer fits what its checkpoint was written by (docs/spark.md says what fits).")
+        .define("spark.master", Type.STRING, "local[*]", importance=high, documentation="Spark's master: local[*], spark://..., yarn, k8s://...")
+        .define("spark.python.path", Type.LIST, [], importance=low, documentation="Directories in which `query.function` is looked for, beside the installed packages.")
+    )  # fmt: skip
+
+
+def unknown(
+    props: Mapping[str, str], definition: ConfigDef, own: tuple[str, ...], free: tuple[str, ...]
+) -> list[str]:
+    """Keys that look like ours and are not: a misspelt one must not be without effect."""
+    return [
+        name
+        for name in props
+        if name.startswith(own)
+        and name not in definition
+        and not name.startswith(free)
+        and not name.startswith(_CONVERTERS)
+    ]
+
+
+def below(props: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix) and v is not None}
+
+
+def spark_settings(props: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in props.items() if k.startswith("spark.") and k not in _SPARKS_NOT}
+
+
+def client_options(client: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's client properties as options of our format; what Spark decides itself is left out."""
+    return {f"kafka.{k}": v for k, v in client.items() if k not in _CLIENT_NOT and k != "bootstrap.servers"}
+
+
+def query_options(text: str | None) -> dict[str, Any]:
+    """Raises ConfigError."""
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as e:
+        raise ConfigError(f"query.options is no JSON: {e}", key="query.options") from None
+    if not isinstance(found, dict):
+        raise ConfigError("query.options must be a JSON object", key="query.options")
+    return found
+
+
+def default_checkpoint(name: str, cluster_id: str, env: Mapping[str, str] = os.environ) -> str:
+    """One directory per connector and cluster: another cluster's offsets would be wrong here."""
+    data = env.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    base = Path(env.get("KLAMM_SPARK_DIR") or Path(data) / "klamm" / "spark")
+    plain = "".join(c if c.isalnum() or c in "-_." else f"%{ord(c):02x}" for c in name)
+    return str(base / f"{plain}-{cluster_id}")
+
+
+def names(props: Mapping[str, str], key: str) -> Sequence[str]:
+    return tuple(t.strip() for t in props.get(key, "").split(",") if t.strip())

@@ -1,0 +1,80 @@
+"""The SparkSource connector. Imports no Spark: every task process imports this module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_base.errors import ConfigError
+from klamm_base.version import __version__
+from klamm_connectors.spark import source_config
+from klamm_plugins.connector import DriverTask, SourceConnector, SourceOffset, SourcePartition
+from klamm_plugins.errors import ConnectError
+
+
+class SparkSourceConnector(SourceConnector):
+    """One task: Spark shares out the work itself."""
+
+    kafka_name = "klamm.SparkSource"
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return source_config.definition()
+
+    @classmethod
+    def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
+        values = source_config.definition().validate(props)
+        values += [
+            ConfigValue(name=name, errors=[f"SparkSource has no configuration {name}"])
+            for name in source_config.unknown_keys(props)
+        ]
+        if not any(v.errors for v in values):
+            try:
+                source_config.job(props, {"bootstrap.servers": "-"}, "-", None)
+            except ConfigError as e:
+                where = next((v for v in values if v.name == e.key), values[0])
+                where.errors.append(str(e))
+        return values
+
+    @classmethod
+    def task_class(cls) -> type[DriverTask]:
+        from klamm_connectors.spark.source_task import SparkSourceTask
+
+        return SparkSourceTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        source_config.job(props, {"bootstrap.servers": "-"}, "-", None)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [dict(self._props)]
+
+    @classmethod
+    def alter_offsets(
+        cls,
+        props: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset | None]],
+    ) -> bool:
+        """Batch reads go on behind the value that is stored; a stream's place is in its checkpoint."""
+        if props.get("source.read", "stream") != "batch" or not props.get("poll.column"):
+            raise ConnectError(
+                "SparkSource's place is in its checkpoint and cannot be changed here, but for batch reads with poll.column: to "
+                "read from elsewhere, set another checkpoint.location"
+            )
+        for partition, offset in offsets:
+            if set(partition) != {"spark"}:
+                raise ConnectError(
+                    f"SparkSource has partitions such as {{'spark': 'NAME'}}, not {dict(partition)}"
+                )
+            if offset is not None and not isinstance(offset.get("value"), str):
+                raise ConnectError(
+                    f"SparkSource's offsets are {{'column': {props['poll.column']!r}, 'value': TEXT}}, not {dict(offset)}"
+                )
+        return True

@@ -1,0 +1,53 @@
+"""SparkSource's task.
+
+A stream keeps its place in its checkpoint, and its offset in Connect's topic says which batch is done. Batch reads have
+theirs in Connect's topic alone, where REST can change it: the highest value that was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from klamm_connectors.spark import keys, source_config
+from klamm_connectors.spark.driver_task import SparkTask
+from klamm_spark.pipeline import Job
+
+
+class SparkSourceTask(SparkTask):
+    """What Spark can read to a topic."""
+
+    kafka_name = "klamm.SparkSourceTask"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._partition: dict[str, Any] = {}
+        self._offset: dict[str, Any] | None = None
+        self._committed: dict[str, Any] | None = None
+
+    def describe(self, props: Mapping[str, str]) -> Job:
+        name = props.get("name", "spark-source")
+        self._partition = {"spark": name}
+        cluster_id = self.metadata("producer").cluster_id or "cluster"
+        position = None
+        if props.get("source.read") == "batch":
+            position = json.dumps(self.context.offset(self._partition) or {})
+        checkpoint = keys.default_checkpoint(name, cluster_id)
+        return source_config.job(props, self.context.client_properties("producer"), checkpoint, position)
+
+    def moved(self, event: Mapping[str, Any]) -> None:
+        if not event["rows"]:
+            return
+        self.context.use_topics([self.context.configs["topic"]])
+        place = event.get("position")
+        self._offset = (
+            dict(place)
+            if self.context.configs.get("source.read") == "batch" and place
+            else {"batch": event["batch"]}
+        )
+
+    def commit(self) -> None:
+        if self._offset is not None and self._offset != self._committed:
+            self.context.commit([(self._partition, self._offset)])
+            self._committed = self._offset

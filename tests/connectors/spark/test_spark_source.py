@@ -1,0 +1,185 @@
+"""SparkSource: its configuration, and a real job through a real worker."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.broker import broker, new_name, new_topic, wait_until  # noqa: F401  the fixture
+from support.connect_worker import WorkerProcess, worker_properties
+from support.spark import QUICK, require_spark
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_connectors.spark import SparkSourceConnector, source_config
+from klamm_plugins.errors import ConnectError
+from klamm_plugins.testing import ConnectorConformance
+
+CLIENT = {
+    "bootstrap.servers": "h:1",
+    "security.protocol": "SASL_SSL",
+    "client.id": "x",
+    "key.serializer": "y",
+}
+PROPS = {
+    "name": "x",
+    "topic": "rows",
+    "source.format": "jdbc",
+    "source.read": "batch",
+    "source.options.url": "jdbc:derby:x",
+    "source.options.dbtable": "t",
+    "poll.column": "id",
+    "poll.interval.ms": "500",
+    "key.columns": "id",
+    "spark.jars": "/j.jar",
+    "value.converter": "ignored",
+}
+
+
+class TestConformance(ConnectorConformance):
+    connector = SparkSourceConnector
+
+    def props(self, tmp_path: Path) -> dict[str, str]:
+        return PROPS
+
+
+def test_a_configuration_is_a_job() -> None:
+    job = source_config.job(PROPS, CLIENT, "/cp", "{}")
+    assert (job.name, job.checkpoint, job.position, job.spark) == ("x", "/cp", "{}", {"spark.jars": "/j.jar"})
+    assert (job.source.format, job.source.read) == ("jdbc", "batch")
+    assert job.source.options == {"url": "jdbc:derby:x", "dbtable": "t"}
+    assert (job.source.poll.interval, job.source.poll.column) == ("500 ms", "id")
+    (output,) = job.outputs
+    assert output.options == {
+        "topic": "rows", "kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SASL_SSL",
+    }  # fmt: skip
+    assert (output.value, output.key) == ("json", ("id",))
+    stream = {k: v for k, v in PROPS.items() if not k.startswith("poll.")} | {
+        "source.read": "stream",
+        "delivery.guarantee": "exactly-once",
+    }
+    job = source_config.job(stream, CLIENT, "/cp", None)
+    assert job.outputs[0].options["deliveryGuarantee"] == "exactly-once"
+    assert job.outputs[0].trigger == "1000 milliseconds"
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "said"),
+    [
+        ({"poll.colum": "x"}, "poll.colum", "SparkSource has no configuration poll.colum"),
+        ({"source.formatt": "x"}, "source.formatt", "SparkSource has no configuration source.formatt"),
+        ({"topic": None}, "topic", "Missing required configuration"),
+        ({"source.read": "stream"}, "poll.column", "is for source.read=batch"),
+        ({"value.format": "columns"}, "key.columns", "is for value.format=json"),
+        ({"delivery.guarantee": "exactly-once"}, "delivery.guarantee", "batch reads are at least once"),
+        ({"query.options": "[1]"}, "query.options", "must be a JSON object"),
+        ({"poll.column": None, "poll.start": "3"}, "source.poll.column", "need a column"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_key(change: dict[str, Any], key: str, said: str) -> None:
+    props = {k: v for k, v in (PROPS | change).items() if v is not None}
+    found = {v.name: v.errors for v in SparkSourceConnector.validate(props) if v.errors}
+    assert said in " ".join(e for errors in found.values() for e in errors), found
+    if not key.startswith("source.poll"):
+        assert key in found
+    with pytest.raises(ConfigError):
+        SparkSourceConnector().start(props)
+
+
+def test_offsets_of_batch_reads_can_be_changed() -> None:
+    alter = SparkSourceConnector.alter_offsets
+    assert alter(PROPS, [({"spark": "x"}, {"value": "3"}), ({"spark": "x"}, None)])
+    with pytest.raises(ConnectError, match="its checkpoint"):
+        alter(PROPS | {"source.read": "stream"}, [({"spark": "x"}, None)])
+    with pytest.raises(ConnectError, match="not {'value': 3}"):
+        alter(PROPS, [({"spark": "x"}, {"value": 3})])
+    with pytest.raises(ConnectError, match="partitions such as"):
+        alter(PROPS, [({"file": "x"}, None)])
+
+
+def records(bootstrap: str, topic: str) -> list[tuple[str, dict[str, Any]]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.partition.eof": "true"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (m := consumer.poll(10)) is not None and not m.error():
+        found.append((m.key().decode(), json.loads(m.value())))
+    consumer.close()
+    return found
+
+
+def rows(directory: Path, name: str, numbers: range) -> None:
+    """A file of JSON lines, there at once."""
+    directory.mkdir(exist_ok=True)
+    part = directory / f".{name}"
+    part.write_text("".join(json.dumps({"id": n, "name": f"row {n}"}) + "\n" for n in numbers))
+    part.rename(directory / name)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_worker_reads_again_and_again_what_is_new(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
+    """Rows once, offsets in Connect's topic, metrics; a place that REST changes; a stop in between."""
+    require_spark()
+    topic, name, source = new_topic(broker), new_name("spark"), tmp_path / "in"
+    rows(source, "1.json", range(100))
+    worker = WorkerProcess(worker_properties(broker.bootstrap, new_name("group")), tmp_path).wait_ready()
+    body = {
+        "connector.class": "SparkSource",
+        "topic": topic,
+        "source.format": "json",
+        "source.schema": "id BIGINT, name STRING",
+        "source.options.path": str(source),
+        "source.read": "batch",
+        "poll.column": "id",
+        "poll.interval.ms": "1000",
+        "key.columns": "id",
+        "query.sql": "SELECT id, upper(name) AS name FROM input WHERE id >= 0",
+        "spark.master": "local[2]",
+        "checkpoint.location": str(tmp_path / "cp"),
+        "task.restart.backoff.ms": "200",
+        **QUICK,
+    }
+
+    def task() -> Mapping[str, Any]:
+        return worker.get(f"/connectors/{name}/status")["tasks"][0]
+
+    def counted() -> Counter[str]:
+        return Counter(key for key, _ in records(broker.bootstrap, topic))
+
+    def settled(upto: int) -> None:
+        wait_until(lambda: len(counted()) >= upto, f"{upto} rows", timeout_s=240)
+        assert counted() == Counter(str(n) for n in range(upto))
+
+    def offset() -> Any:
+        found = worker.get(f"/connectors/{name}/offsets")["offsets"]
+        return found and found[0]["offset"]["value"]
+
+    try:
+        answer = worker.request("PUT", f"/connectors/{name}/config", body)
+        assert answer.status == 201, answer.body
+        settled(100)
+        assert records(broker.bootstrap, topic)[7] == ("7", {"id": 7, "name": "ROW 7"})
+        rows(source, "2.json", range(100, 150))
+        settled(150)
+        wait_until(lambda: offset() == "149", "the offset", timeout_s=60)
+        wait_until(lambda: task()["progress"]["records"] == 150, "the progress", timeout_s=60)
+        said = worker.request("GET", "/metrics").body.decode()
+        assert f'klamm_spark_input_rows_total{{connector="{name}",task="0",query="output"}} 150' in said
+
+        worker.request("PUT", f"/connectors/{name}/stop")
+        wait_until(lambda: not worker.get(f"/connectors/{name}/status")["tasks"], "the stop", timeout_s=60)
+        place = {"partition": {"spark": name}, "offset": {"column": "id", "value": "139"}}
+        answer = worker.request("PATCH", f"/connectors/{name}/offsets", {"offsets": [place]})
+        assert answer.status == 200, answer.body
+        worker.request("PUT", f"/connectors/{name}/resume")
+        wait_until(lambda: counted().total() == 160, "ten rows again", timeout_s=240)
+        assert counted() == Counter(str(n) for n in range(150)) + Counter(str(n) for n in range(140, 150))
+    finally:
+        print(worker.log)
+        worker.stop(timeout_s=60)
