@@ -193,7 +193,7 @@ def _parser(v: Values, table: dict[str, Any], at: str, kind: str) -> Parser:
     except KlammError as e:
         if e.__class__.__name__ == "ConfigError":
             raise
-        raise v.error(at, "patterns" if "patterns" in table else "pattern", f": {e}") from None
+        raise v.error(at, "patterns" if "patterns" in table else "pattern", f"cannot be used: {e}") from None
 
 
 def _definitions(v: Values, table: dict[str, Any], at: str) -> dict[str, str]:
@@ -219,7 +219,7 @@ def _timestamp(v: Values, table: dict[str, Any], at: str) -> Timestamp | None:
     try:
         times = Times(formats, zone)
     except KlammError as e:
-        raise v.error(place, "timezone" if "time zone" in str(e) else key, f": {e}") from None
+        raise v.error(place, "timezone" if "time zone" in str(e) else key, f"cannot be used: {e}") from None
     return Timestamp(field=_field(v, inner, place, "field", "timestamp"), times=times)
 
 

@@ -22,7 +22,7 @@ class Scanner:
 
     def __init__(self, inputs: tuple[Input, ...], on_error: Callable[[str, OSError], None]) -> None:
         self._inputs = inputs
-        self._excluded = [_matcher(i.exclude) for i in inputs]
+        self._excluded = [matcher(i.exclude) for i in inputs]
         self._on_error = on_error
         self._count = 0
 
@@ -81,7 +81,7 @@ class Scanner:
         )
 
 
-def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
     if not patterns:
         return lambda _path: False
     compiled = re.compile("|".join(f"(?:{expression(p)})" for p in patterns))

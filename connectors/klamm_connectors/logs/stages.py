@@ -197,6 +197,11 @@ class Stages:
         return cls(asked, documents=Documents(base, original=asked.original), envelope=envelope)
 
     @property
+    def names(self) -> list[str]:
+        """Of the stages, in their order."""
+        return [stage.name for stage in (*self._lines, *self._fields)]
+
+    @property
     def needs_offsets(self) -> bool:
         """Whether events must know where they begin."""
         return self._documents is not None or bool(self._lines)
@@ -213,23 +218,24 @@ class Stages:
             ):
                 values = self._envelope.wrap(values, events.offsets, events.path, events.at)
             elif self._documents is not None:
-                return self._finish(self._begin(events))
+                return self._finish(self.begin(events))
             return Records(values, sum(map(len, values)))
-        work = self._begin(events)
+        work = self.begin(events)
         for _ in self._each(work):
             pass
         return self._finish(work)
 
     def trace(self, events: Events) -> Iterator[tuple[str, Work]]:
         """As `run`, but the state of the block after each stage; the last one is what `records` takes."""
-        work = self._begin(events)
+        work = self.begin(events)
         yield from ((stage.name, work) for stage in self._each(work))
 
     def records(self, work: Work) -> Records:
         """Record values of a block whose stages have run."""
         return self._finish(work)
 
-    def _begin(self, events: Events) -> Work:
+    def begin(self, events: Events) -> Work:
+        """A block before its first stage."""
         return Work(events, errors=self._errors)
 
     def _each(self, work: Work) -> Iterator[Stage]:
