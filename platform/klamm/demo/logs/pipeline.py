@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from klamm.demo.logs.job import DOCUMENTS, INPUTS, PARTITIONS, connectors, spark_job, topic
 from klamm.demo.logs.lines import Plan
@@ -27,14 +27,31 @@ SPARK_START_S: Final = 300.0
 TICK_S: Final = 0.5
 
 
-class Pipeline:
-    """All stages around one data directory. `with` starts broker and topics and ends everything that was started."""
+class Broker(Protocol):
+    """What is started and stopped around everything else."""
 
-    def __init__(self, directory: Path, target: Target, *, java: dict[str, str]) -> None:
+    @property
+    def bootstrap(self) -> str: ...
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Pipeline:
+    """All stages around one data directory. `with` starts broker and topics and ends everything that was started.
+
+    `broker` is one to use instead of `klamm up`; the SQLite target needs the latter's Connect.
+    """
+
+    def __init__(
+        self, directory: Path, target: Target, *, java: dict[str, str], broker: Broker | None = None
+    ) -> None:
         self.directory = directory
         self.files = directory / "logs"
         self.target = target
         self.embedded = Embedded(directory)
+        self.broker: Broker = broker or self.embedded
         self._java = java
         self._stack = ExitStack()
         self._meters: dict[str, Meter] = {}
@@ -46,8 +63,8 @@ class Pipeline:
     def __enter__(self) -> Self:
         self.files.mkdir()
         with ExitStack() as stack:
-            stack.enter_context(self.embedded)
-            self.topics = Topics(self.embedded.bootstrap)
+            stack.enter_context(self.broker)
+            self.topics = Topics(self.broker.bootstrap)
             stack.callback(self.topics.close)
             names = list(INPUTS)
             if isinstance(self.target, SqliteTarget):
@@ -63,7 +80,7 @@ class Pipeline:
 
     def start_processing(self, say: Callable[[str], None]) -> None:
         """Spark and, for SQLite, the sink connectors; returns once they run."""
-        job = spark_job(self.embedded.bootstrap, self.directory / "checkpoints", self.target)
+        job = spark_job(self.broker.bootstrap, self.directory / "checkpoints", self.target)
         self.spark = SparkStage(job, self.directory / "spark.log", self._java)
         self._stack.callback(self.spark.process.stop)
         self.spark.start()
@@ -90,7 +107,7 @@ class Pipeline:
         self.agent = AgentStage(
             self.files,
             self.directory / "agent",
-            self.embedded.bootstrap,
+            self.broker.bootstrap,
             self.directory / "agent.toml",
             self.directory / "agent.log",
         )

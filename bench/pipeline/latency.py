@@ -1,0 +1,172 @@
+"""From a line's time to the search that finds it, and the CPU of every stage meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from support.elasticsearch import require
+from support.pipeline.memory import Watch
+
+from klamm.demo.logs.pipeline import Pipeline
+from klamm.demo.logs.target import ElasticsearchTarget
+from klamm.testing import EmbeddedBroker
+from klamm.testing.elasticsearch import ElasticsearchServer
+from klamm_spark.java import need_java
+
+WARM_S: Final = 30
+LOOK_S: Final = 0.1
+SAMPLE: Final = ("00", "01", "02", "03")
+"""First digits of the ids that are looked for: one line in 64."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """One rate. `cpu_s` per million lines and `rss_mb` by stage."""
+
+    rate: int
+    latencies_s: list[float] = field(repr=False)
+    lost: int
+    cpu_s: dict[str, float]
+    rss_mb: dict[str, float]
+    batch_ms: float
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.latencies_s)
+
+    @property
+    def p99(self) -> float:
+        return statistics.quantiles(self.latencies_s, n=100)[98]
+
+
+class Searcher:
+    """Looks for sampled lines; the first answer that has a line is when it could be searched."""
+
+    def __init__(self, target: ElasticsearchTarget) -> None:
+        from elasticsearch import Elasticsearch
+
+        self._client = Elasticsearch(target.url, request_timeout=60)
+        self._index = target.index("events")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.seen: dict[str, tuple[float, float]] = {}
+        """Time that the line carries and time it was found, by id; seconds since the epoch."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = time.time()
+            hits = self._search(min((at for at, _ in self.seen.values()), default=began) - 5)
+            now = time.time()
+            for hit in hits:
+                id_, at = hit["fields"]["event_id"][0], hit["fields"]["@timestamp"][0]
+                self.seen.setdefault(id_, (datetime.fromisoformat(at).timestamp(), now))
+            self._stop.wait(max(0.0, LOOK_S - (now - began)))
+
+    def _search(self, first: float) -> list[dict[str, Any]]:
+        newest = max((at for at, _ in self.seen.values()), default=first)
+        since = datetime.fromtimestamp(max(first, newest - 15), UTC).isoformat()
+        answer = self._client.search(
+            index=self._index,
+            size=10_000,
+            source=False,
+            track_total_hits=False,
+            docvalue_fields=[{"field": "event_id"}, {"field": "@timestamp", "format": "strict_date_time"}],
+            query={
+                "bool": {
+                    "filter": [
+                        {"range": {"@timestamp": {"gte": since}}},
+                        {"bool": {"should": [{"prefix": {"event_id": p}} for p in SAMPLE]}},
+                    ]
+                }
+            },
+            sort=["_doc"],
+        )
+        return list(answer["hits"]["hits"])
+
+
+def run(work: Path, rate: int, seconds: int) -> Found:
+    """One rate from a cold start; the first WARM_S do not count."""
+    with ElasticsearchServer(require(), heap_mb=1024) as server:
+        target = ElasticsearchTarget(server.url, "bench-logs")
+        target.prepare()
+        broker = EmbeddedBroker(work / "data")
+        with Pipeline(work, target, java=need_java().environment(), broker=broker) as pipeline:
+            pipeline.start_processing(print)
+            plan = pipeline.start_logging(seed=7, rate=rate, total=rate * seconds)
+            searcher = Searcher(target)
+            searcher.start()
+            watch = Watch(
+                lambda: {
+                    "services that log": pipeline.generator.process.pid,
+                    "agent": pipeline.agent.process.pid,
+                    "broker": broker.pid,
+                    "Spark": pipeline.spark.process.pid,
+                    "Elasticsearch": server.pid,
+                },
+                every_s=0.5,
+            )
+            while pipeline.generator.lines < rate * WARM_S:
+                pipeline.check()
+                time.sleep(0.1)
+            watch.look()
+            before, from_line = {n: u.cpu_s for n, u in watch.usage.items()}, pipeline.generator.lines
+            batches: list[float] = []
+            with watch:
+                while not pipeline.generator.done:
+                    pipeline.check()
+                    batches += [float(e["duration_ms"]) for e in pipeline.spark.progress.values()]
+                    time.sleep(1)
+                watch.look()
+                lines = pipeline.generator.lines - from_line
+                used = {n: (u.cpu_s - before[n]) / lines * 1e6 for n, u in watch.usage.items()}
+            until = time.monotonic() + 120
+            while not pipeline.drained() and time.monotonic() < until:
+                pipeline.check()
+                time.sleep(0.5)
+            lost = plan.total - target.count()
+            searcher.stop()
+    first = plan.start_ms / 1000 + WARM_S
+    latencies = [seen - at for at, seen in searcher.seen.values() if at >= first]
+    return Found(
+        rate=rate,
+        latencies_s=latencies,
+        lost=lost,
+        cpu_s=used,
+        rss_mb={n: u.most_mb for n, u in watch.usage.items()},
+        batch_ms=statistics.median(batches),
+    )
+
+
+def table(found: Sequence[Found]) -> str:
+    """All rates, and what each stage used."""
+    head = " | ".join(f"{f.rate:,} lines/s" for f in found)
+    lines = [f"| | {head} |", "|---|" + "---|" * len(found)]
+
+    def row(name: str, cells: list[str]) -> None:
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+
+    row("line → searchable, p50, s", [f"{f.p50:.2f}" for f in found])
+    row("line → searchable, p99, s", [f"{f.p99:.2f}" for f in found])
+    row("lines that were looked for", [f"{len(f.latencies_s):,}" for f in found])
+    row("a batch of Spark's, median, ms", [f"{f.batch_ms:,.0f}" for f in found])
+    row("lines missing at the end", [f"{f.lost:,}" for f in found])
+    for stage in found[0].cpu_s:
+        row(f"CPU s per million lines: {stage}", [f"{f.cpu_s[stage]:,.1f}" for f in found])
+    for stage in found[0].rss_mb:
+        row(f"most memory, MB: {stage}", [f"{f.rss_mb[stage]:,.0f}" for f in found])
+    return "\n".join(lines)

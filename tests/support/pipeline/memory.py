@@ -1,0 +1,73 @@
+"""Resident memory and CPU of the pipeline's stages, each with all processes below it, sampled in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import psutil
+
+Pids = Callable[[], Mapping[str, int | None]]
+
+
+@dataclass(slots=True)
+class Usage:
+    """Of one stage: least and most MB of all looks, and CPU seconds over all its processes."""
+
+    most_mb: float = 0.0
+    last_mb: float = 0.0
+    cpu_s: float = 0.0
+
+
+class Watch:
+    """Looks every `every_s` at the processes that `pids` names by stage; None: it is down now. Use with `with`."""
+
+    def __init__(self, pids: Pids, every_s: float = 1.0) -> None:
+        self._pids = pids
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="memory")
+        self._spent: dict[tuple[str, int, float], float] = {}
+        self.usage: dict[str, Usage] = {}
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """One look, now."""
+        for stage, pid in self._pids().items():
+            if pid is None:
+                continue
+            usage = self.usage.setdefault(stage, Usage())
+            size = 0
+            for process in _family(pid):
+                try:
+                    with process.oneshot():
+                        size += process.memory_info().rss
+                        times = process.cpu_times()
+                        # A child that ended is in its parent's account; nobody else's is
+                        spent = times.user + times.system
+                        self._spent[stage, process.pid, process.create_time()] = spent
+                except psutil.Error:
+                    continue  # it has ended since
+            usage.last_mb = size / 1e6
+            usage.most_mb = max(usage.most_mb, usage.last_mb)
+            usage.cpu_s = sum(s for (name, _, _), s in self._spent.items() if name == stage)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.look()
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
