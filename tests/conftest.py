@@ -8,6 +8,7 @@ import resource
 from collections import Counter
 from collections.abc import Generator
 
+import hypothesis
 import pytest
 from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
 from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server for all test folders
@@ -20,6 +21,10 @@ logging.getLogger("py4j").setLevel(logging.WARNING)
 # Tests that imitate crashes leave files open; 1024 is a usual limit.
 _files, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(_files, min(_most, 8192)) if _most > 0 else 8192, _most))
+
+# A machine that stands still for a moment is no failure of a property.
+hypothesis.settings.register_profile("klamm", deadline=None)
+hypothesis.settings.load_profile("klamm")
 
 # Workers of tests have no plugins that whoever runs them has installed.
 os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
