@@ -111,7 +111,20 @@ BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
         ({"endingOffsets": "earliest"}, "would read nothing"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0: use a number, at least 1"),
         ({"failOnDataLoss": "no"}, "use true or false"),
-        ({"kafka.group.id": "g"}, "kafka.group.id cannot be set"),
+        ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset cannot be set"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger=9 must be less than or equal",
+        ),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: use a time such as 15m"),
+        ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition=0: use a number, at least 1"),
+        ({"startingOffsetsByTimestamp": "[]"}, "startingOffsetsByTimestamp=.*: use JSON like"),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "-1 is no time"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "use error or latest"),
+        (
+            {"endingOffsets": "latest", "endingTimestamp": "5"},
+            "endingOffsets and endingTimestamp are both set",
+        ),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
         ({"startingOffsets": "latest", "startingTimestamp": "5"}, "use one of them"),
     ],
@@ -131,6 +144,31 @@ def test_starting_offsets_are_what_the_json_says(offsets: dict[tuple[str, int], 
     assert read_options(BASE | {"STARTINGOFFSETS": json.dumps(data)}).starting == offsets
 
 
+def test_limits_of_a_batch() -> None:
+    found = read_options(BASE)
+    assert (found.min_records, found.max_delay_s, found.max_per_partition) == (None, 900, None)
+    assert found.group == "klamm-spark-source"
+    more = {
+        "minOffsetsPerTrigger": "10",
+        "maxTriggerDelay": "90s",
+        "groupIdPrefix": "team",
+        "fetchOffset.numRetries": "0",
+    }
+    found = read_options(BASE | more)
+    assert (found.min_records, found.max_delay_s, found.group, found.retries) == (10, 90, "team-source", 0)
+    assert read_options(BASE | {"kafka.group.id": "exactly"}).group == "exactly"
+    times = read_options(BASE | {"startingOffsetsByTimestamp": '{"t": {"0": 7}}'})
+    assert (times.starting_timestamp, times.strict_timestamp) == ({("t", 0): 7}, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15m", 900), ("2min", 120), ("500ms", 0.5), ("250", 0.25), ("1h", 3600), (" 3 s", 3), ("1d", 86400)],
+)
+def test_durations_are_sparks(text: str, seconds: float) -> None:
+    assert read_options(BASE | {"maxTriggerDelay": text}).max_delay_s == seconds
+
+
 def test_client_settings_keep_their_names_and_passwords_do_not_show() -> None:
     options = read_options(
         BASE | {"kafka.isolation.level": "read_committed", "kafka.sasl.password": "hunter2"}
@@ -139,5 +177,6 @@ def test_client_settings_keep_their_names_and_passwords_do_not_show() -> None:
     assert options.client["bootstrap.servers"] == "h:1"
     assert "hunter2" not in repr(options)
     assert (
-        write_options({"kafka.bootstrap.servers": "h:1", "topic": "o", "checkpointLocation": "x"}).topic == "o"
+        write_options({"kafka.bootstrap.servers": "h:1", "topic": "o", "checkpointLocation": "x"}).topic
+        == "o"
     )

@@ -18,6 +18,7 @@ from klamm_spark.datasource.offsets import (
     ranges,
     split,
     up_to,
+    waiting,
 )
 
 PARTITIONS = [("a", 0), ("a", 1), ("b", 0)]
@@ -71,11 +72,16 @@ def test_a_limit_is_used_up_or_everything_is_read(sizes: dict, most: int) -> Non
     assert all(bounds[p][0] <= ends[p] <= bounds[p][1] for p in bounds)
 
 
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=4), st.integers(1, 20))
-def test_split_ranges_hold_the_same_records(sizes: list[int], parts: int) -> None:
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=4),
+    st.integers(1, 20) | st.none(),
+    st.integers(1, 120) | st.none(),
+)
+def test_split_ranges_hold_the_same_records(sizes: list[int], parts: int | None, most: int | None) -> None:
     whole = [Range("t", i, 5, 5 + n) for i, n in enumerate(sizes)]
-    found = split(whole, parts)
-    assert len(found) >= min(parts, sum(sizes))
+    found = split(whole, parts, most)
+    assert len(found) >= min(parts or 1, sum(sizes))
+    assert most is None or max(map(len, found)) <= most
     records = lambda rs: [(r.partition, o) for r in rs for o in range(r.start, r.end)]
     assert records(found) == records(whole)
     assert all(len(r) for r in found)
@@ -117,6 +123,29 @@ def test_a_run_until_now_ends_although_more_comes() -> None:
         position = advance(position, dict.fromkeys(latest, 0), latest, max_records=5)
     assert advance(position, {("t", 0): 0}, up_to({("t", 0): 90, ("t", 1): 9}, target)) is position
     assert dict(position.next) == target
+
+
+def test_how_a_batch_was_cut_is_part_of_where_it_ends() -> None:
+    """Another minPartitions must not change the tasks of a batch that is run again."""
+    position = Position({("t", 0): 10}, parts=(5, None))
+    assert through_json(position) == position
+    assert "parts" not in Position({("t", 0): 10}).to_json()
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(PARTITIONS),
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+        min_size=1,
+    )
+)
+def test_what_waits_is_what_a_batch_would_read(bounds: dict) -> None:
+    earliest = {p: low for p, (low, _, _) in bounds.items()}
+    start = Position({p: low + read for p, (low, read, _) in bounds.items()})
+    latest = {p: low + read + more for p, (low, read, more) in bounds.items()}
+    after = advance(start, earliest, latest)
+    assert waiting(start, earliest, latest) == sum(map(len, ranges(start, after)))
+    assert waiting(Position({}), earliest, latest) == sum(latest[p] - earliest[p] for p in latest)
 
 
 def test_lag_is_by_topic() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from klamm_base.errors import ConfigError, KlammError
 from klamm_spark.datasource.offsets import Partition
-from klamm_spark.datasource.options import EARLIEST, LATEST, Bound, ReadOptions, Subscription, client_config
+from klamm_spark.datasource.option_values import EARLIEST, LATEST, Bound, Subscription, Times
+from klamm_spark.datasource.options import ReadOptions, client_config
 
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 REQUEST_S: Final = 30.0
 _SPEC: Final[Any] = OffsetSpec  # its functions have no types
 _INTERNAL: Final = re.compile(r"__(consumer_offsets|transaction_state|share_group_state)")
@@ -40,11 +46,10 @@ class Cluster:
 
     def topics(self) -> dict[str, list[int]]:
         """Every topic with its partition numbers."""
-        try:
-            found = self._admin.list_topics(timeout=REQUEST_S)
-        except KafkaException as e:
-            where = self._options.client["bootstrap.servers"]
-            raise ClusterError(f"no answer from a broker at {where}: {e.args[0].str()}") from None
+        where = self._options.client["bootstrap.servers"]
+        found = self._persistently(
+            lambda: self._admin.list_topics(timeout=REQUEST_S), f"no answer from a broker at {where}"
+        )
         return {name: sorted(t.partitions) for name, t in found.topics.items() if t.error is None}
 
     def subscribed(self, topics: Mapping[str, list[int]]) -> list[Partition]:
@@ -56,12 +61,27 @@ class Cluster:
         wanted = list(partitions)
         return self._offsets(wanted, _SPEC.earliest()), self._offsets(wanted, _SPEC.latest())
 
-    def at_time(self, partitions: Iterable[Partition], ms: int) -> dict[Partition, int]:
-        """The first record at or after `ms` (epoch); the end of the log where there is none."""
+    def at_time(
+        self, partitions: Iterable[Partition], at: Times, name: str, *, strict: bool
+    ) -> dict[Partition, int]:
+        """The first record at or after a time (epoch ms) in each partition; where there is none, the end of the log or, if
+        `strict`, a ConfigError.
+        """
         wanted = list(partitions)
-        found = self._offsets(wanted, _SPEC.for_timestamp(ms))
-        ends = self._offsets([p for p in wanted if found[p] < 0], _SPEC.latest())
-        return found | ends
+        if not isinstance(at, int):
+            self._every_one(at, wanted, name)
+        found = self._offsets(
+            wanted, {p: _SPEC.for_timestamp(at if isinstance(at, int) else at[p]) for p in wanted}
+        )
+        without = [p for p in wanted if found[p] < 0]
+        if without and strict:
+            (topic, number), ms = min(without), at if isinstance(at, int) else at[min(without)]
+            raise ConfigError(
+                f"{name}: {topic}-{number} has no record at or after {ms}; with startingOffsetsByTimestampStrategy=latest "
+                "such a partition is read from its end",
+                key=name,
+            )
+        return found | self._offsets(without, _SPEC.latest())
 
     def resolve(self, bound: Bound, partitions: Iterable[Partition], name: str) -> dict[Partition, int]:
         """Offsets behind a word or behind offsets of the options. Raises ConfigError for another set of partitions."""
@@ -69,28 +89,45 @@ class Cluster:
         earliest, latest = self.bounds(wanted)
         if isinstance(bound, str):
             return earliest if bound == "earliest" else latest
-        if set(bound) != set(wanted):
-            odd = min(set(bound) ^ set(wanted))
-            said = "has no offset" if odd in set(wanted) else "is not read"
-            raise ConfigError(
-                f"{name}: partition {odd[0]}-{odd[1]} {said}; name every partition once", key=name
-            )
+        self._every_one(bound, wanted, name)
         words = {EARLIEST: earliest, LATEST: latest}
         return {p: words[o][p] if o < 0 else o for p, o in bound.items()}
 
+    @staticmethod
+    def _every_one(given: Mapping[Partition, int], wanted: list[Partition], name: str) -> None:
+        if set(given) != set(wanted):
+            odd = min(set(given) ^ set(wanted))
+            said = "is not named" if odd in set(wanted) else "is not read"
+            raise ConfigError(
+                f"{name}: partition {odd[0]}-{odd[1]} {said}; name every partition once", key=name
+            )
+
     def _offsets(self, partitions: list[Partition], spec: Any) -> dict[Partition, int]:
+        """Offsets for one specification, or one for each partition. Tries again as fetchOffset.numRetries says."""
         if not partitions:
             return {}
         level = (
             IsolationLevel.READ_COMMITTED if self._options.read_committed else IsolationLevel.READ_UNCOMMITTED
         )
-        asked = self._admin.list_offsets(
-            {TopicPartition(*p): spec for p in partitions}, isolation_level=level, request_timeout=REQUEST_S
-        )
-        try:
-            return {(tp.topic, tp.partition): int(f.result().offset) for tp, f in asked.items()}
-        except KafkaException as e:
-            raise ClusterError(f"offsets could not be asked for: {e.args[0].str()}") from None
+        asked = {TopicPartition(*p): spec[p] if isinstance(spec, dict) else spec for p in partitions}
+
+        def ask() -> dict[Partition, int]:
+            found = self._admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_S)
+            return {(tp.topic, tp.partition): int(f.result().offset) for tp, f in found.items()}
+
+        return self._persistently(ask, "offsets could not be asked for")
+
+    def _persistently(self, ask: Callable[[], _T], what: str) -> _T:
+        left = self._options.retries
+        while True:
+            try:
+                return ask()
+            except KafkaException as e:
+                if not left:
+                    raise ClusterError(f"{what}: {e.args[0].str()}") from None
+                log.warning("%s: %s; %d more attempts", what, e.args[0].str(), left)
+                left -= 1
+                time.sleep(self._options.retry_interval_s)
 
 
 def selected(subscription: Subscription, topics: Mapping[str, list[int]]) -> list[Partition]:

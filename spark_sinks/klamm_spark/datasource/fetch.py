@@ -25,7 +25,6 @@ POLL_S: Final = 0.05
 _ENDED: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 _TUNED: Final = {
-    "group.id": "klamm-spark",  # never joined: partitions are assigned
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
@@ -106,7 +105,8 @@ def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator
 
 
 def _consumer(options: ReadOptions) -> OneConsumer:
-    config = client_config(options.client, "consumer") | _TUNED
+    # The group is never joined: partitions are assigned, nothing is committed. Authorizers may ask for its name
+    config = client_config(options.client, "consumer") | _TUNED | {"group.id": options.group}
     key = tuple(sorted(config.items()))
     if key not in _consumers:
         _consumers[key] = OneConsumer(config)

@@ -9,6 +9,9 @@ is not where the batch before ended: a partition that is new, or one whose next 
 two positions alone, so a batch that is run again reads exactly the same records. `lost` counts, since the query was
 first started, the records that were gone before they were read (only with failOnDataLoss=false).
 
+`parts` ([minPartitions, maxRecordsPerPartition]) is how the batch that ends here was cut into tasks, where it was: a task
+that has written its records (exactly-once) must find the same ones when the batch is run again.
+
 Where a query begins (`"first": true`) is in no checkpoint: Spark asks for it anew when it runs the first batch again, and
 by then "latest" is somewhere else. So the end of the first batch has every partition in `from`.
 """
@@ -38,6 +41,7 @@ class Position:
     begins: Offsets = field(default_factory=dict)
     lost: int = 0
     first: bool = False
+    parts: tuple[int | None, int | None] = (None, None)
 
     def to_json(self) -> dict[str, Any]:
         answer: dict[str, Any] = {"partitions": nested(self.next), "lost": self.lost}
@@ -45,15 +49,19 @@ class Position:
             answer["from"] = nested(self.begins)
         if self.first:
             answer["first"] = True
+        if self.parts != (None, None):
+            answer["parts"] = list(self.parts)
         return answer
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Position:
+        parts = data.get("parts", (None, None))
         return cls(
             flat(data["partitions"]),
             flat(data.get("from", {})),
             int(data.get("lost", 0)),
             first=bool(data.get("first", False)),
+            parts=(parts[0], parts[1]),
         )
 
 
@@ -170,17 +178,26 @@ def ranges(start: Position, end: Position) -> list[Range]:
     return answer
 
 
-def split(whole: list[Range], min_parts: int | None) -> list[Range]:
-    """At least `min_parts` ranges where there are that many records, by cutting the large ones (minPartitions)."""
+def waiting(start: Position, earliest: Offsets, latest: Offsets) -> int:
+    """How many offsets the next batch would have, were it not limited."""
+    return sum(max(0, end - max(start.next.get(p, 0), earliest[p])) for p, end in latest.items())
+
+
+def split(whole: list[Range], min_parts: int | None, most: int | None = None) -> list[Range]:
+    """No range above `most` records (maxRecordsPerPartition), and at least `min_parts` ranges where there are that many
+    records, by cutting the large ones (minPartitions).
+    """
+    if most is not None:
+        whole = [part for r in whole for part in _cut(r, -(-len(r) // most))]
     total = sum(map(len, whole))
     if min_parts is None or len(whole) >= min_parts or not total:
         return whole
-    answer = []
-    for r in whole:
-        parts = min(len(r), max(1, -(-len(r) * min_parts // total)))
-        cuts = [r.start + len(r) * i // parts for i in range(parts + 1)]
-        answer += [replace(r, start=a, end=b) for a, b in pairwise(cuts)]
-    return answer
+    return [part for r in whole for part in _cut(r, min(len(r), max(1, -(-len(r) * min_parts // total))))]
+
+
+def _cut(whole: Range, parts: int) -> list[Range]:
+    cuts = [whole.start + len(whole) * i // parts for i in range(parts + 1)]
+    return [replace(whole, start=a, end=b) for a, b in pairwise(cuts)]
 
 
 def lag(position: Position, latest: Offsets) -> dict[str, int]:

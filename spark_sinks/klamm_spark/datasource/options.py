@@ -5,18 +5,25 @@ Every option is understood or refused by name: a misspelt `startingOffset` must 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.exactly_once import PREFIX
-from klamm_spark.datasource.offsets import Partition, flat
-
-EARLIEST: Final = -2
-LATEST: Final = -1
+from klamm_spark.datasource.option_values import (
+    Bound,
+    Subscription,
+    Times,
+    bound,
+    duration_s,
+    flag,
+    number,
+    subscription,
+    times,
+    word,
+)
 
 _READ: Final = (
     "subscribe",
@@ -26,9 +33,18 @@ _READ: Final = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
 )
@@ -43,24 +59,11 @@ _WRITE: Final = (
 _GUARANTEES: Final = ("at-least-once", "exactly-once")
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _OURS_TO_SET: Final = (
-    "group.id",
     "auto.offset.reset",
     "enable.auto.commit",
     "key.deserializer",
     "value.deserializer",
 )
-
-Bound = Literal["earliest", "latest"] | dict[Partition, int]
-"""A side of what is read: a word, or offsets by partition (-2 earliest, -1 latest)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """Exactly one of them is set."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    partitions: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,20 @@ class ReadOptions:
     subscription: Subscription
     starting: Bound | None
     ending: Bound
-    starting_timestamp: int | None
-    ending_timestamp: int | None
+    starting_timestamp: Times | None
+    ending_timestamp: Times | None
+    strict_timestamp: bool
     fail_on_data_loss: bool
     max_records: int | None
+    min_records: int | None
+    max_delay_s: float
     min_partitions: int | None
+    max_per_partition: int | None
     include_headers: bool
     poll_timeout_s: float
+    group: str
+    retries: int
+    retry_interval_s: float
 
     @property
     def read_committed(self) -> bool:
@@ -98,44 +108,56 @@ class WriteOptions:
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Checked options of a reader. Raises ConfigError that names the option."""
     found, client = _sorted_out(options, _READ)
-    start = _bound(found, "startingOffsets")
-    end = _bound(found, "endingOffsets")
+    start = bound(found, "startingOffsets")
+    end = bound(found, "endingOffsets")
     if end == "earliest":
         raise ConfigError(
             "endingOffsets=earliest would read nothing: use latest or offsets as JSON", key="endingOffsets"
         )
-    if "startingOffsets" in found and "startingTimestamp" in found:
+    for side in ("starting", "ending"):
+        given = [n for n in (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp") if n in found]
+        if len(given) > 1:
+            raise ConfigError(f"{given[0]} and {given[1]} are both set: use one of them", key=given[1])
+    least, most = number(found, "minOffsetsPerTrigger", 1), number(found, "maxOffsetsPerTrigger", 1)
+    if least is not None and most is not None and least > most:
         raise ConfigError(
-            "startingOffsets and startingTimestamp are both set: use one of them", key="startingTimestamp"
+            f"minOffsetsPerTrigger={least} must be less than or equal to maxOffsetsPerTrigger={most}",
+            key="minOffsetsPerTrigger",
         )
+    timeout_ms, retry_ms = (
+        number(found, "kafkaConsumer.pollTimeoutMs", 1),
+        number(found, "fetchOffset.retryIntervalMs", 0),
+    )
+    retries = number(found, "fetchOffset.numRetries", 0)
     return ReadOptions(
         client=client,
-        subscription=_subscription(found),
+        subscription=subscription(found),
         starting=start,
         ending="latest" if end is None else end,
-        starting_timestamp=_number(found, "startingTimestamp", 0),
-        ending_timestamp=_number(found, "endingTimestamp", 0),
-        fail_on_data_loss=_flag(found, "failOnDataLoss", default=True),
-        max_records=_number(found, "maxOffsetsPerTrigger", 1),
-        min_partitions=_number(found, "minPartitions", 1),
-        include_headers=_flag(found, "includeHeaders", default=False),
-        poll_timeout_s=(_number(found, "kafkaConsumer.pollTimeoutMs", 1) or 120_000) / 1000,
+        starting_timestamp=times(found, "starting"),
+        ending_timestamp=times(found, "ending"),
+        strict_timestamp=word(found, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        fail_on_data_loss=flag(found, "failOnDataLoss", default=True),
+        max_records=most,
+        min_records=least,
+        max_delay_s=duration_s("maxTriggerDelay", found.get("maxTriggerDelay", "15m")),
+        min_partitions=number(found, "minPartitions", 1),
+        max_per_partition=number(found, "maxRecordsPerPartition", 1),
+        include_headers=flag(found, "includeHeaders", default=False),
+        poll_timeout_s=(timeout_ms or 120_000) / 1000,
+        group=client.pop("group.id", "") or f"{found.get('groupIdPrefix') or 'klamm-spark'}-source",
+        retries=3 if retries is None else retries,
+        retry_interval_s=(1000 if retry_ms is None else retry_ms) / 1000,
     )
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Checked options of a writer. Raises ConfigError that names the option."""
     found, client = _sorted_out(options, _WRITE)
-    _flag(
+    flag(
         found, "includeHeaders", default=True
     )  # Spark's sink takes headers whenever there is such a column; so do we
-    guarantee = found.get("deliveryGuarantee", _GUARANTEES[0]).strip().lower().replace("_", "-")
-    if guarantee not in _GUARANTEES:
-        raise ConfigError(
-            f"deliveryGuarantee={found['deliveryGuarantee']}: use {' or '.join(_GUARANTEES)}",
-            key="deliveryGuarantee",
-        )
-    exactly_once = guarantee == _GUARANTEES[1]
+    exactly_once = word(found, "deliveryGuarantee", _GUARANTEES) == _GUARANTEES[1]
     answer = WriteOptions(
         client=client,
         topic=found.get("topic") or None,
@@ -143,7 +165,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         prefix=found.get("transactionalIdPrefix") or PREFIX,
         marker_topic=found.get("markerTopic") or found.get("topic") or None,
         application=found.get("txnAppId") or None,
-        version=_number(found, "txnVersion", 0),
+        version=number(found, "txnVersion", 0),
     )
     _check_write(answer, found)
     return answer
@@ -202,84 +224,3 @@ def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dic
             "kafka.bootstrap.servers is missing: HOST:PORT of a broker", key="kafka.bootstrap.servers"
         )
     return found, client
-
-
-def _subscription(found: Mapping[str, str]) -> Subscription:
-    given = [n for n in ("subscribe", "subscribePattern", "assign") if found.get(n, "").strip()]
-    if len(given) != 1:
-        said = "are all set" if given else "are missing"
-        raise ConfigError(
-            f"{', '.join(given) or 'subscribe, subscribePattern and assign'} {said}: set exactly one of "
-            "subscribe, subscribePattern and assign",
-            key="subscribe",
-        )
-    match given[0]:
-        case "subscribe":
-            topics = tuple(dict.fromkeys(t.strip() for t in found["subscribe"].split(",") if t.strip()))
-            return Subscription(topics=topics)
-        case "subscribePattern":
-            return Subscription(pattern=_pattern(found["subscribePattern"]))
-        case _:
-            return Subscription(partitions=_assigned(found["assign"]))
-
-
-def _pattern(text: str) -> str:
-    import re
-
-    try:
-        re.compile(text)
-    except re.error as e:
-        raise ConfigError(
-            f"subscribePattern={text} is no regular expression: {e}", key="subscribePattern"
-        ) from None
-    return text
-
-
-def _assigned(text: str) -> tuple[Partition, ...]:
-    example = 'use JSON like {"orders": [0, 1]}'
-    try:
-        data = json.loads(text)
-        pairs = [(t, p) for t, numbers in data.items() for p in numbers]
-    except (ValueError, AttributeError, TypeError):
-        raise ConfigError(f"assign={text}: {example}", key="assign") from None
-    if not pairs or not all(type(p) is int and p >= 0 for _, p in pairs):
-        raise ConfigError(f"assign={text}: {example}", key="assign")
-    return tuple(pairs)
-
-
-def _bound(found: Mapping[str, str], name: str) -> Bound | None:
-    text = found.get(name)
-    if text is None:
-        return None
-    if (word := text.strip().lower()) in {"earliest", "latest"}:
-        return "earliest" if word == "earliest" else "latest"
-    try:
-        offsets = flat(json.loads(text))
-    except (ValueError, AttributeError, TypeError):
-        raise ConfigError(
-            f'{name}={text}: use earliest, latest or JSON like {{"orders": {{"0": 23, "1": -2}}}} (-2 earliest, -1 latest)',
-            key=name,
-        ) from None
-    if bad := [o for o in offsets.values() if o < EARLIEST]:
-        raise ConfigError(f"{name}: {bad[0]} is no offset: 0 and above, -2 earliest, -1 latest", key=name)
-    return offsets
-
-
-def _number(found: Mapping[str, str], name: str, least: int) -> int | None:
-    text = found.get(name)
-    if text is None:
-        return None
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise ConfigError(f"{name}={text}: use a number, at least {least}", key=name)
-    return value
-
-
-def _flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = found.get(name, str(default)).strip().lower()
-    if text not in {"true", "false"}:
-        raise ConfigError(f"{name}={found[name]}: use true or false", key=name)
-    return text == "true"

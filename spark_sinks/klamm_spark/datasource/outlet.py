@@ -60,7 +60,7 @@ class Outlet:
             ):
                 self.produce(to, key, value, partition, headers)
         else:
-            self._produce_all(zip(topics, columns["value"], keys, strict=False))  # some repeat for ever
+            self._produce_all(zip(topics, columns["value"], keys, strict=False))
         self._poll(0)
         if self._error is not None:
             raise KafkaException(self._error)

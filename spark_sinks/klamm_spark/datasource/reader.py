@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +22,17 @@ from pyspark.sql.types import StructType
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.cluster import Cluster, missing
 from klamm_spark.datasource.fetch import RangePartition, read_range
-from klamm_spark.datasource.offsets import Offsets, Partition, Position, Range, advance, ranges, split, up_to
+from klamm_spark.datasource.offsets import (
+    Offsets,
+    Partition,
+    Position,
+    Range,
+    advance,
+    ranges,
+    split,
+    up_to,
+    waiting,
+)
 from klamm_spark.datasource.options import ReadOptions
 
 log = logging.getLogger(__name__)
@@ -56,10 +68,10 @@ class KlammBatchReader(_Reading, DataSourceReader):
         ends = (
             cluster.resolve(options.ending, wanted, "endingOffsets")
             if options.ending_timestamp is None
-            else cluster.at_time(wanted, options.ending_timestamp)
+            else cluster.at_time(wanted, options.ending_timestamp, "endingTimestamp", strict=False)
         )
         whole = [Range(*p, begins[p], ends[p]) for p in wanted if begins[p] < ends[p]]
-        return [RangePartition(r) for r in split(whole, options.min_partitions)]
+        return [RangePartition(r) for r in split(whole, options.min_partitions, options.max_per_partition)]
 
 
 class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -71,6 +83,7 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._first: dict[str, Any] | None = None
+        self._last_batch = time.monotonic()
 
     @property
     def cluster(self) -> Cluster:
@@ -102,6 +115,8 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         if self._target is not None:
             latest = up_to(latest, self._target)
             earliest = {p: earliest[p] for p in latest}
+        if self._too_few(before, earliest, latest):
+            return start
         there = {(t, p) for t, numbers in existing.items() for p in numbers}
         after = advance(
             before,
@@ -113,14 +128,31 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         )
         if after.lost > before.lost:
             log.warning("%d records were gone before they were read", after.lost - before.lost)
-        return after.to_json()
+        if after is before:
+            return start
+        o = self._options
+        return replace(after, parts=(o.min_partitions, o.max_per_partition)).to_json()
+
+    def _too_few(
+        self, before: Position, earliest: dict[Partition, int], latest: dict[Partition, int]
+    ) -> bool:
+        """Whether to wait for more (minOffsetsPerTrigger), but no longer than maxTriggerDelay since the last batch."""
+        least, now = self._options.min_records, time.monotonic()
+        if (
+            least is None or self._target is not None or before.first
+        ):  # the first batch keeps where the query began
+            return False
+        if now - self._last_batch < self._options.max_delay_s and waiting(before, earliest, latest) < least:
+            return True
+        self._last_batch = now
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._latest is None else Position(self._latest).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        whole = ranges(Position.from_json(start), Position.from_json(end))
-        return [RangePartition(r) for r in split(whole, self._options.min_partitions)]
+        until = Position.from_json(end)
+        return [RangePartition(r) for r in split(ranges(Position.from_json(start), until), *until.parts)]
 
     def _look(self) -> tuple[dict[str, list[int]], dict[Partition, int], dict[Partition, int]]:
         existing = self.cluster.topics()
@@ -139,5 +171,6 @@ def _start(
     cluster: Cluster, options: ReadOptions, wanted: list[Partition], default: Any
 ) -> dict[Partition, int]:
     if options.starting_timestamp is not None:
-        return cluster.at_time(wanted, options.starting_timestamp)
+        at, strict = options.starting_timestamp, options.strict_timestamp
+        return cluster.at_time(wanted, at, "startingTimestamp", strict=strict)
     return cluster.resolve(options.starting or default, wanted, "startingOffsets")
