@@ -32,6 +32,15 @@ class Archives:
     ) -> None:
         self._files, self._gap, self._restart = files, gap, restart
 
+    def remember(self, file: Tracked, now: float) -> None:
+        """The content of `file` is replaced by another; an archive may still bring it."""
+        inode = (-1, -file.inode[1])  # no file has it
+        self._files[inode] = Tracked(
+            inode=inode, path=file.path, source=file.source, head_print=file.head_print, position=file.acked,
+            acked=file.acked, acked_tail=file.acked_tail, inside=file.acked_inside, acked_inside=file.acked_inside,
+            size=file.acked, seen=False, gone_at=now,
+        )  # fmt: skip
+
     def opened(self, file: Tracked, head: bytes, tail: bytes, size: int, modified: float) -> bool:
         """`file` begins and ends with these packed bytes; whether it can be read now."""
         known = file.archive
@@ -69,6 +78,18 @@ class Archives:
         ]
         return sorted(found, key=lambda f: f.modified)
 
+    def unknown(self, source: int) -> Iterator[Tracked]:
+        """Archives of an input that may have something to read, once they are looked through."""
+        for file in self._files.values():
+            archive = file.archive
+            if (
+                archive is not None
+                and file.source == source
+                and file.seen
+                and archive.state in {"look", "recheck"}
+            ):
+                yield file
+
     def candidates(self, head: bytes) -> Iterator[Candidate]:
         """Files whose beginning is `head`, as far as they are known."""
         for file in self._files.values():
@@ -83,19 +104,24 @@ class Archives:
         archive.matches, archive.total, archive.problem = looked.matches, looked.total, looked.problem
         archive.since = now
         archive.state = "partial" if looked.problem == "incomplete" else "decide"
-        self._settle(file, now)
+        self._settle(file)
 
-    def settle(self, now: float) -> None:
-        """Decide what can be decided, after a scan."""
+    def settle(self) -> None:
+        """Decide what can be decided."""
         for file in list(self._files.values()):
             if file.archive is not None:
-                self._settle(file, now)
+                self._settle(file)
 
-    def _settle(self, file: Tracked, now: float) -> None:
+    def age(self, now: float) -> None:
+        """After a scan: archives that did not get their end for long will not get it."""
+        for file in self._files.values():
+            archive = file.archive
+            if archive is not None and archive.state == "partial" and now - archive.since >= BROKEN_AFTER_S:
+                archive.state = "decide"
+
+    def _settle(self, file: Tracked) -> None:
         archive = file.archive
         assert archive is not None, "the callers asked"
-        if archive.state == "partial" and now - archive.since >= BROKEN_AFTER_S:
-            archive.state = "decide"
         if archive.state != "decide":
             return
         for inode, offset in archive.matches.items():
@@ -127,10 +153,20 @@ class Archives:
 
     def wants(self, file: Tracked) -> bool:
         """Whether `file` must be remembered because an archive may be its content."""
+        return any(self._undecided(a, file) or file.inode in a.matches for a in self._others(file))
+
+    def holds(self, file: Tracked) -> bool:
+        """Whether a file without a name must stay open: as long as it is, no other file is given its inode."""
+        return any(
+            self._undecided(a, file) or (file.inode in a.matches and file.position != file.acked)
+            for a in self._others(file)
+        )
+
+    @staticmethod
+    def _undecided(archive: Archive, file: Tracked) -> bool:
+        return file.position > 0 and archive.state in {"look", "partial", "recheck"}
+
+    def _others(self, file: Tracked) -> Iterator[Archive]:
         for other in self._files.values():
-            archive = other.archive
-            if archive is None or other is file or other.gone_at is not None:
-                continue
-            if archive.state in {"look", "partial", "recheck"} or file.inode in archive.matches:
-                return True
-        return False
+            if other.archive is not None and other is not file and other.gone_at is None:
+                yield other.archive

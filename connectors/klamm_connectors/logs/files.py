@@ -30,6 +30,7 @@ class OpenFiles:
         self._open: dict[Inode, tuple[int, Tracked]] = {}
         self._packed: dict[Inode, GzipReader] = {}
         self._looking: tuple[int, Tracked, Inspection] | None = None
+        self._fruitless: set[Inode] = set()  # files whose last read gave nothing
         self.busy = False
         """There is more to unpack: the next turn should come at once."""
 
@@ -141,10 +142,38 @@ class OpenFiles:
                 found.append(file)  # its last line has no end, or its last event may have grown
             elif self._tracker.may_close(file, now):
                 self._close(file, now)
-        return found
+        return self._in_order(found) if len(found) > 1 else found
+
+    def _in_order(self, found: list[Tracked]) -> list[Tracked]:
+        """Of inputs that are read one file after another, only the file whose turn it is."""
+        chosen: list[Tracked] = []
+        first: dict[int, Tracked] = {}
+        for file in found:
+            if self._tracker.limits(file).order == "parallel":
+                chosen.append(file)
+                continue
+            best = first.get(file.source)
+            if best is None or self._turn(file) < self._turn(best):
+                first[file.source] = file
+        for source, file in first.items():
+            oldest = self._tracker.limits(file).order == "oldest_first"
+            if not oldest or all(a.modified >= file.modified for a in self._tracker.archives.unknown(source)):
+                chosen.append(file)
+        return chosen
+
+    def _turn(self, file: Tracked) -> tuple[bool, float, str]:
+        return file.inode in self._fruitless, self._tracker.turn(file), file.path
 
     def read(self, file: Tracked, now: float) -> Block | None:
         """The next block of `file`; None when there is no whole line, or it was truncated."""
+        block = self._read(file, now)
+        if block is None:
+            self._fruitless.add(file.inode)
+        else:
+            self._fruitless.discard(file.inode)
+        return block
+
+    def _read(self, file: Tracked, now: float) -> Block | None:
         fd, _ = self._open[file.inode]
         start, count = self._tracker.range(file, self._block)
         final = self._tracker.is_final(file, now)
@@ -167,6 +196,7 @@ class OpenFiles:
     def _close(self, file: Tracked, now: float) -> None:
         fd, _ = self._open.pop(file.inode)
         self._packed.pop(file.inode, None)
+        self._fruitless.discard(file.inode)
         os.close(fd)
         self._tracker.closed(file, now)
 

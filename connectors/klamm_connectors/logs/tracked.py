@@ -98,6 +98,7 @@ class Limits:
     ignore_older: float | None = None
     close_inactive: float = 300.0
     rotate_wait: float = 5.0  # how long a rotated file must be quiet before its last line needs no end
+    order: str = "parallel"  # of files with something to read: parallel, oldest_first, newest_first
     compression: str = "auto"  # whether files may be packed: auto, gzip, none
     close_rotated: float = 60.0  # how long a file without a name that matches must be quiet to be closed
 

@@ -62,6 +62,7 @@ class Tracker:
         self._files: dict[Inode, Tracked] = {}
         self._ignored: set[Inode] = set()
         self._observed = False
+        self._now = now  # of the last scan
         self._generations = 0  # of all files: what is still in flight of one never counts for another
         self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
         self.cuts = 0  # of lines longer than allowed
@@ -89,6 +90,8 @@ class Tracker:
 
     def observe(self, scan: Iterable[Observed], now: float, wall: float) -> None:
         """Take in one look at all paths. A path that names another file than before rotated that file."""
+        self._now = now
+        self.archives.settle()  # before another file is seen under the inode of one that is gone
         by_inode: dict[Inode, Observed] = {}
         for found in scan:
             known = self._files.get(found.inode)
@@ -110,7 +113,8 @@ class Tracker:
                 self._add(found, now, wall)
         self._ignored &= by_inode.keys()
         self._first = False
-        self.archives.settle(now)
+        self.archives.age(now)
+        self.archives.settle()
 
     def _renumber(self, by_inode: dict[Inode, Observed]) -> None:
         """Devices may have other numbers since the machine was started: path and inode tell the files of the registry
@@ -151,9 +155,13 @@ class Tracker:
         self._files[found.inode] = file
 
     def to_open(self) -> list[Tracked]:
-        """Closed files with something new, oldest first."""
+        """Closed files with something new, oldest first (newest, if the input asks for that)."""
         found = [f for f in self._files.values() if f.seen and not f.is_open and self._wants_opening(f)]
-        return sorted(found, key=lambda f: f.modified)
+        return sorted(found, key=self.turn)
+
+    def turn(self, file: Tracked) -> float:
+        """Files with a smaller number come first."""
+        return -file.modified if self._limits[file.source].order == "newest_first" else file.modified
 
     def _wants_opening(self, file: Tracked) -> bool:
         if file.archive is not None:
@@ -326,7 +334,9 @@ class Tracker:
             return file.archive.state != "ready" or not file.unread
         limits, quiet = self._limits[file.source], now - file.grew_at
         nameless = file.removed or not file.seen
-        return not file.unread and quiet >= (limits.close_rotated if nameless else limits.close_inactive)
+        if file.unread or quiet < (limits.close_rotated if nameless else limits.close_inactive):
+            return False
+        return not (file.removed and self.archives.holds(file))
 
     def closed(self, file: Tracked, now: float) -> None:
         file.is_open = False
@@ -354,6 +364,8 @@ class Tracker:
         known = max(file.before, file.lost)
         if known > file.position:
             self._gap(file.path, file.inode, file.position, known, reason)
+        if file.archive is None and file.acked:
+            self.archives.remember(file, self._now)
         file.generation = self._next_generation()
         file.position = file.acked = 0
         file.tail, file.acked_tail = b"", Print()
