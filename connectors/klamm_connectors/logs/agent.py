@@ -71,7 +71,7 @@ class Agent:
             time.monotonic(),
             [lane.cutter.framer for lane in self._lanes],
         )
-        self._files = OpenFiles(self._tracker, self._trouble, block)
+        self._files = OpenFiles(self._tracker, self._trouble, block, config.max_open_files)
         self._streams = Streams(self._lanes, self._state.streams)
         self._sender = Sender(
             config.bootstrap_servers,
@@ -336,4 +336,5 @@ def _limits(config: AgentConfig, index: int) -> Limits:
         rotate_wait=i.rotate_wait,
         close_rotated=i.close_rotated,
         compression=i.compression,
+        order=i.order,
     )

@@ -30,6 +30,7 @@ class AgentConfig:
     scan_interval: float = 1.0
     host_metadata: bool = False
     bandwidth: int | None = None
+    max_open_files: int = 512
     ignored: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -52,7 +53,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         raise v.error("", "inputs", "is missing: at least one [[inputs]] table with paths and topic")
     producer = v.table(document, "producer")
     agent = v.table(document, "agent")
-    v.known(agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth"))
+    v.known(agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth", "max_open_files"))
     config, ignored = _producer(v, producer)
     return AgentConfig(
         bootstrap_servers=_servers(v, document),
@@ -63,6 +64,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         ignored=ignored,
         host_metadata=v.flag(agent, "agent", "host_metadata", default=False),
         agent_id=v.text(agent, "agent", "id", socket.gethostname()),
+        max_open_files=v.number(agent, "agent", "max_open_files", 512, least=1, most=1_000_000),
         scan_interval=v.number(agent, "agent", "scan_interval_ms", 1000, least=10) / 1000,
         bandwidth=v.number(agent, "agent", "bandwidth", 0, least=1024) if "bandwidth" in agent else None,
     )

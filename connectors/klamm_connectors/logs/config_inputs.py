@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_connectors.logs import containers, encodings
+from klamm_connectors.logs.braces import braces
 from klamm_connectors.logs.config_multiline import read_multiline
 from klamm_connectors.logs.config_readers import KEYS, Settings, read_settings
 from klamm_connectors.logs.config_stages import KEYS as STAGE_KEYS
@@ -20,7 +21,7 @@ from klamm_connectors.logs.multiline import Multiline
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _OF_FILES: Final = frozenset((
     "paths", "exclude", "start_position", "encoding", "max_line_bytes", "ignore_older", "close_inactive", "rotate_wait",
-    "close_rotated", "long_lines", "multiline", "container", "compression",
+    "close_rotated", "long_lines", "multiline", "container", "compression", "order",
 ))  # fmt: skip
 """Keys that other types of inputs do not have."""
 _TAKEN_FIELDS: Final = ("@timestamp", "message", "log")
@@ -43,6 +44,7 @@ class Input:
     multiline: Multiline | None = None
     container: str = "off"
     compression: str = "auto"
+    order: str = "parallel"
     ignore_older: float | None = None
     close_inactive: float = 300.0
     rotate_wait: float = 5.0
@@ -94,6 +96,7 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
         long_lines=v.choice(table, at, "long_lines", "split", ("split", "truncate")),
         multiline=read_multiline(v, table, at),
         container=v.choice(table, at, "container", "off", ("off", *containers.FORMATS)),
+        order=v.choice(table, at, "order", "parallel", ("parallel", "oldest_first", "newest_first")),
         compression=v.choice(table, at, "compression", "auto", ("auto", "gzip", "none")),
         ignore_older=v.duration(table, at, "ignore_older", None),
         close_inactive=v.duration(table, at, "close_inactive", 300.0) or 0.0,
@@ -144,7 +147,7 @@ def _patterns(v: Values, at: str, key: str, paths: tuple[str, ...]) -> tuple[str
         if "\0" in path:
             raise v.error(at, key, f"= {path!r}: a path cannot hold NUL")
         try:
-            found.append(os.path.normpath(base / Path(path).expanduser()))
+            found += [os.path.normpath(base / Path(each).expanduser()) for each in braces(path)]
         except RuntimeError:
             raise v.error(at, key, f"= {path!r}: the home folder cannot be found") from None
     return tuple(found)
