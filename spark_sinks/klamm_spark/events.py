@@ -5,6 +5,8 @@
  "rows_per_s": 812.5, "duration_ms": 1230, "phases_ms": {"addBatch": 1100}, "lag": {"orders": 12}, "offsets": {"orders": {"0": 512}},
  "lost": 0, "state_rows": 0, "state_bytes": 0, "late": 0, "watermark": null}   observed, position: where there are some
 {"event": "changes", "outputs": [{"output": "parquet", "batch": 3, "unfinished": null, "changes": [{"level": "safe", "what": "…"}]}]}
+{"event": "waiting", "for": "records"}   before "started": the schema is inferred from what arrives
+{"event": "drift", "topics": {"orders": {"found": [{"kind": "new", "field": "x", "now": "BIGINT"}]}}, "records": {"orders": 3}, "corrupt": 0}
 {"event": "failed", "error": "ConfigError", "message": "one sentence", "retriable": false}
 {"event": "stopped", "rows": 5120}
 """

@@ -19,12 +19,16 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from klamm_spark import events, figures, upgrade
+from klamm_spark import events, figures, schema_watch, upgrade
 from klamm_spark import job as jobs
+from klamm_spark.beside import files_of
 from klamm_spark.java import need_java
+from klamm_spark.outputs import base_of
 from klamm_spark.pipeline import Job
 from klamm_spark.polled import Polled
+from klamm_spark.schema_watch import SchemaWatch
 from klamm_spark.session import close_session, open_session, prepare_environment
+from klamm_spark.sources import read_source
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +60,14 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         if job.source.read == "batch":
             _poll(job, spark, reporter, stop)
             return
-        frames = jobs.frames(job, spark)
+        job, watch = schema_watch.resolve(job, spark, files_of(base_of(job), spark), reporter, stop)
+        if job.source.infers:  # told to stop before there was anything to infer it from
+            return
+        given = read_source(job.source, spark, None if watch is None else schema_watch.observed)
+        frames = jobs.frames(job, spark, given)
         found = upgrade.examine(job, frames, spark)
         upgrade.allow(job, found)
-        _run_queries(job, frames, _Kept(job, found, spark), reporter, stop)
+        _run_queries(job, frames, _Kept(job, found, spark, watch), reporter, stop)
 
 
 def check(job: Job, reporter: Reports) -> None:
@@ -69,6 +77,9 @@ def check(job: Job, reporter: Reports) -> None:
             Polled(job, spark, reporter).check()
             reporter.send({"event": "changes", "outputs": []})
             return
+        files = files_of(base_of(job), spark)
+        if job.source.infers:
+            job = schema_watch.as_kept(job, files)
         found = upgrade.examine(job, jobs.frames(job, spark), spark)
         reporter.send({"event": "changes", "outputs": [one.to_json() for one in found]})
 
@@ -127,8 +138,10 @@ def _run_queries(
 class _Kept:
     """Notes how a query looks: at its first batch ever before it starts, later once a batch shows that Spark took it."""
 
-    def __init__(self, job: Job, found: list[upgrade.Examined], spark: SparkSession) -> None:
-        self._job, self.spark = job, spark
+    def __init__(
+        self, job: Job, found: list[upgrade.Examined], spark: SparkSession, watch: SchemaWatch | None
+    ) -> None:
+        self._job, self.spark, self._watch = job, spark, watch
         self._left = {one.output.name: one for one in found}
         self._lock = threading.Lock()
 
@@ -136,6 +149,15 @@ class _Kept:
         for one in list(self._left.values()):
             if one.standing.fresh:
                 self.works(one.output.name)
+
+    def look(self, said: dict[str, Any]) -> None:
+        """What a batch says of the values' schema; all outputs read the same, one of them tells."""
+        if self._watch is None:
+            return
+        if said["query"] == self._job.outputs[0].name:
+            self._watch.take(said)
+        else:
+            said.get("observed", {}).pop(schema_watch.NAME, None)
 
     def works(self, name: str) -> None:
         with self._lock:
@@ -156,6 +178,7 @@ class _Listener(StreamingQueryListener):
         said = events.progress(json.loads(event.progress.json))
         if (did := figures.take(said["query"], said["batch"])) is not None:
             said["sink"] = did
+        self._kept.look(said)
         self._reporter.send(said)
         self._kept.works(said["query"])
 

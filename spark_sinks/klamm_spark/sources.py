@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from klamm_base.errors import ConfigError
@@ -13,10 +14,14 @@ from klamm_spark.pipeline import Source
 CORRUPT: Final = "_corrupt"
 
 
-def read_source(source: Source, spark: SparkSession) -> DataFrame:
+Watching = Callable[[DataFrame, Column], DataFrame]
+"""Gets Kafka's columns with the value as text, and the column of what could not be read; `schema_watch.observed`."""
+
+
+def read_source(source: Source, spark: SparkSession, watching: Watching | None = None) -> DataFrame:
     """The input as columns, see `value_columns`, with its watermark."""
     if source.format is None:
-        frame = value_columns(topics(source, spark), source)
+        frame = value_columns(topics(source, spark), source, watching)
     elif source.read == "batch":
         return read_batch(source, spark)
     else:
@@ -40,7 +45,7 @@ def topics(source: Source, spark: SparkSession) -> DataFrame:
     return spark.readStream.format(kind).options(**source.reader_options()).load()
 
 
-def value_columns(frame: DataFrame, source: Source) -> DataFrame:
+def value_columns(frame: DataFrame, source: Source, watching: Watching | None = None) -> DataFrame:
     """Values by `value_format`: bytes as they are, text, or the fields of JSON documents as columns.
 
     With JSON, Kafka's columns (key as text, topic, partition, offset, timestamp, headers) stand behind the fields; one
@@ -57,6 +62,8 @@ def value_columns(frame: DataFrame, source: Source) -> DataFrame:
         "value", f"{source.schema}, {CORRUPT} STRING", {"columnNameOfCorruptRecord": CORRUPT}
     )
     whole = text.withColumn("_parsed", parsed)
+    if watching is not None:
+        whole = watching(whole, F.col(f"_parsed.{CORRUPT}"))
     schema: Any = whole.schema["_parsed"].dataType
     taken = {f.name.lower() for f in schema.fields}
     kafkas = [

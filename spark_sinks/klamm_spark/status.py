@@ -135,6 +135,9 @@ def samples(status: JobStatus) -> Iterator[tuple[str, str, dict[str, str], Numbe
         for key in _SINK:
             if key in query["sink"]:
                 yield f"klamm_spark_sink_{key}_total", f"Of the writer: {key}.", labels, query["sink"][key]
+    if status.drift:
+        about = "JSON values that could not be read in full by the schema."
+        yield "klamm_spark_unreadable_values_total", about, {}, status.drift.get("corrupt", 0)
     for topic, count in sorted(status.drift.get("records", {}).items()):
         about = "Records found to be otherwise than the schema says; samples where a batch is large."
         yield "klamm_spark_schema_drift_total", about, {"topic": topic}, count

@@ -96,7 +96,7 @@ def test_offsets_of_batch_reads_can_be_changed() -> None:
     assert alter(PROPS, [({"spark": "x"}, {"value": "3"}), ({"spark": "x"}, None)])
     with pytest.raises(ConnectError, match="its checkpoint"):
         alter(PROPS | {"source.read": "stream"}, [({"spark": "x"}, None)])
-    with pytest.raises(ConnectError, match="not {'value': 3}"):
+    with pytest.raises(ConnectError, match=r"not \{'value': 3\}"):
         alter(PROPS, [({"spark": "x"}, {"value": 3})])
     with pytest.raises(ConnectError, match="partitions such as"):
         alter(PROPS, [({"file": "x"}, None)])
