@@ -32,6 +32,8 @@ class Input:
     """One [[inputs]] table; times in seconds."""
 
     type: str = "file"
+    id: str = ""
+    """What status and metrics call it; empty: its first pattern or address."""
     paths: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     topic: str
@@ -75,6 +77,7 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
         options = read_settings(v, table, at, kind)
         return Input(
             type=kind,
+            id=v.text(table, at, "id") if "id" in table else "",
             topic=topic,
             format=form,
             fields=_fields(v, table, at, form),
@@ -85,6 +88,7 @@ def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
         )
     return Input(
         type=kind,
+        id=v.text(table, at, "id") if "id" in table else "",
         paths=_patterns(v, at, "paths", v.texts(table, at, "paths")),
         exclude=_patterns(v, at, "exclude", v.texts(table, at, "exclude", default=())),
         topic=topic,
