@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_topic
-from support.elasticsearch import call, documents, unique_index
+from support.elasticsearch import call, documents, require, unique_index
 from support.spark import produce
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
+from klamm_spark.pipeline import Job, Output, Query, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,3 +78,91 @@ def test_columns_are_fields(spark: SparkSession, elasticsearch_server: Elasticse
     }
     with pytest.raises(Exception, match="no id for documents: there is no column topic"):
         frame.write.format("klamm-elasticsearch").mode("append").options(**options | {"id": ""}).save()
+
+
+def log_lines(count: int) -> list[tuple[str, bytes]]:
+    filler = "x" * 200
+    return [
+        (str(n), f'{{"ts":"2026-01-01T00:00:00Z","id":"n{n}","service":"pay","level":"info","msg":"{filler}"}}'.encode())
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def log_job(broker: EmbeddedBroker, server: ElasticsearchServer, topic: str, place: Path, **more: str) -> Job:
+    """The log job into a data stream; only what Elasticsearch is told differs between tests."""
+    options = {
+        "hosts": server.url, "op": "create", "id": "doc_id", "document": "document", "template": f"klamm-{topic}",
+        "template.patterns": f"logs-*-{topic}",
+    }  # fmt: skip
+    query = "SELECT doc_id, data_stream AS _index, document FROM documents"
+    return Job(
+        name="logs",
+        checkpoint=str(place / "checkpoint"),
+        source=Source(bootstrap_servers=broker.bootstrap, topics=(topic,), starting_offsets="earliest"),
+        query=Query(
+            function="klamm_spark.jobs.ecs:logs",
+            options={"envelope": False, "namespace": topic, "formats": [{"name": "app", "type": "json"}]},
+        ),
+        outputs=(Output("documents", "elasticsearch", query=query, options=options | more),),
+        available_now=True,
+    )
+
+
+def run_job(job: Job, spark: SparkSession) -> list[dict[str, Any]]:
+    """What the writer said of each batch."""
+    from klamm_spark import figures
+    from klamm_spark import job as jobs
+
+    (query,) = jobs.start(job, jobs.frames(job, spark))
+    assert query.awaitTermination(200)
+    if (error := query.exception()) is not None:
+        raise error
+    batches = {p["batchId"] for p in query.recentProgress}
+    return [found for b in sorted(batches) if (found := figures.take("documents", b)) is not None]
+
+
+def test_logs_are_in_data_streams_once_and_the_template_is_there(
+    broker: EmbeddedBroker, spark: SparkSession, elasticsearch_server: ElasticsearchServer, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    stream = f"logs-app-{topic}"
+    send(broker, topic, [*log_lines(30), log_lines(1)[0], ("x", b"no JSON")])
+    job = log_job(broker, elasticsearch_server, topic, tmp_path)
+    (did,) = run_job(job, spark)
+    assert (did["documents"], did["refused"], did["throttled"]) == (32, 0, 0), (
+        "a repetition is one that is there already"
+    )
+    found = documents(elasticsearch_server, stream)
+    assert sorted(found) == sorted(f"n{n}" for n in range(30))
+    assert found["n3"]["@timestamp"] == "2026-01-01T00:00:00.000Z"
+    (lost,) = documents(elasticsearch_server, f"logs-unparsed-{topic}").values()
+    assert lost["message"] == "no JSON"
+    status, template = call(elasticsearch_server, "GET", f"_index_template/klamm-{topic}")
+    assert (status, "data_stream" in template["index_templates"][0]["index_template"]) == (200, True)
+    commits = Path(job.checkpoint, "documents", "commits")
+    for path in list(commits.glob("*")):
+        path.unlink()
+    run_job(job, spark)
+    assert documents(elasticsearch_server, stream) == found, "a batch that runs again writes nothing anew"
+
+
+@pytest.mark.timeout(400)
+def test_an_overloaded_server_slows_the_stream_and_loses_nothing(
+    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    send(broker, topic, log_lines(3000))
+    # A node that takes no more than this at a time: it answers 429 to what is above
+    with ElasticsearchServer(require(), settings={"indexing_pressure.memory.limit": "200kb"}) as server:
+        said = run_job(log_job(broker, server, topic, tmp_path), spark)
+        assert sum(d["throttled"] for d in said) > 0
+        assert sum(d["documents"] for d in said) == 3000
+        assert len(documents(server, f"logs-app-{topic}")) == 3000
+
+
+def send(broker: EmbeddedBroker, topic: str, rows: list[tuple[str, bytes]]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key, value in rows:
+        producer.produce(topic, value, key)
+        producer.poll(0)
+    assert producer.flush(60) == 0

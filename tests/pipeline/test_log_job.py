@@ -1,0 +1,258 @@
+"""The log job for any format: what becomes of lines, and settings that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm_base.errors import ConfigError
+from klamm_spark.java import find_java, missing_packages
+from klamm_spark.jobs.log_options import read_options
+
+RECORD = "value binary, topic string, partition int, offset long, timestamp timestamp"
+NOW = datetime(2026, 1, 1, 10, 0, 5, tzinfo=UTC)
+
+spark_tests = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(
+        find_java() is None or bool(missing_packages()), reason="no Java for Spark (klamm spark setup)"
+    ),
+]
+JSON = {"name": "app", "type": "json"}
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"envelope": False, "formats": [JSON]} | more
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "name at least one"),
+        (options(window="ten"), r"\[query.options\] window = 'ten': write a time"),
+        (options(identity="x"), "identity = 'x': use line or record"),
+        (options(id_pattern="(a)(b)"), "into one group"),
+        (options(id_pattern="("), "is no regular expression"),
+        (options(percentiles=[50, 100]), r"percentiles = \[50, 100\]: use numbers between"),
+        (options(percentiles="x"), "use numbers between"),
+        (options(namespace="A-b"), "namespace = 'A-b': use small letters"),
+        (options(colour=1), "unknown key colour"),
+        (options(formats=[JSON, JSON]), "the name app is given twice"),
+        (options(formats=[{"name": "a", "type": "xml"}]), "type = 'xml': use grok or regex"),
+        (options(formats=[{"name": "a", "type": "grok"}]), "pattern is missing"),
+        (options(formats=[{"name": "a", "type": "grok", "pattern": "%{NOPE:x}"}]), "no pattern 'NOPE' is known"),
+        (options(formats=[{"name": "a", "type": "grok", "pattern": "abc"}]), "captures nothing"),
+        (options(formats=[{"name": "a", "type": "regex", "pattern": "(a)"}]), r"captures nothing: name what is to be kept, such as \(\?<status>"),
+        (options(formats=[{"name": "a", "type": "regex", "pattern": "(?P<a>.)(?P=a)"}]), r"\(\?P=name\) is Python's"),
+        (options(formats=[{"name": "a", "type": "regex", "pattern": "(?P<a>.)", "types": {"a": "date"}}]), "a = 'date': use string"),
+        (options(formats=[{"name": "a", "type": "python", "function": "x"}]), "write module:function"),
+        (options(formats=[JSON | {"rename": {"a": "b c"}}]), "'b c' is not a field"),
+        (options(formats=[JSON | {"duration": {"unit": "h"}}]), "unit = 'h': use ns"),
+        (options(formats=[JSON | {"pattern": "x"}]), "unknown key pattern"),
+        (
+            options(formats=[{"name": n, "type": "grok", "pattern": p} for n, p in (("a", "%{INT:x:int}"), ("b", "%{INT:x}"))]),
+            "x is int in a and string in b",
+        ),
+        (options(lookups=[{"on": "a"}]), "set file or topic"),
+        (options(lookups=[{"on": "a", "file": "t.xls"}]), "use .csv, .json"),
+        (options(lookups=[{"on": "a", "file": "t.csv", "fields": {"x": "y"}}]), "key is missing"),
+        (options(lookups=[{"on": "a", "file": "t.csv", "key": "k"}]), "fields is missing"),
+        (options(lookups=[{"on": "a", "topic": "t", "fields": {"x": "y"}}]), "topic needs options"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_used_are_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_options(given)
+
+
+def test_defaults_and_patterns_of_python_are_taken() -> None:
+    found = read_options(
+        {
+            "formats": [
+                {"name": "a", "type": "regex", "pattern": r"(?P<user>\w+) (?<n>\d+)", "types": {"n": "int"}}
+            ]
+        }
+    )
+    assert (found.identity, found.window, found.late_after, found.percentiles) == (
+        "line",
+        "10 seconds",
+        None,
+        (50.0, 95.0, 99.0),
+    )
+    assert found.formats[0].expanded is not None
+    assert [(f.name, f.type) for f in found.formats[0].expanded.fields] == [("user", "string"), ("n", "int")]
+
+
+@pytest.fixture(scope="module")
+def spark():
+    from klamm_spark.session import open_session
+
+    session = open_session("log-job-test", "local[2]", {"spark.sql.shuffle.partitions": "1"})
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def records(spark: Any, values: list[bytes | str], at: datetime = NOW) -> Any:
+    rows = [(v.encode() if isinstance(v, str) else v, "logs", 0, n, at) for n, v in enumerate(values)]
+    return spark.createDataFrame(rows, RECORD)
+
+
+def run(spark: Any, values: list[bytes | str], at: datetime = NOW, **more: Any) -> dict[str, dict[str, Any]]:
+    """Documents by id, with their kind and data stream."""
+    from klamm_spark.jobs import ecs
+
+    frames = ecs.logs(records(spark, values, at), spark, options(**more))
+    return {
+        row.doc_id: {"kind": row.kind, "stream": row.data_stream, **json.loads(row.document)}
+        for row in frames["documents"].collect()
+    }
+
+
+FORMATS = [
+    {"name": "access", "type": "grok", "pattern": "^%{COMBINEDAPACHELOG}", "set": {"service.name": "web"}},
+    {"name": "app", "type": "json", "duration": {"field": "ms"}, "rename": {"sev": "log.level"}},
+    {"name": "kv", "type": "logfmt", "when": r"^\w+=", "target": "labels", "duration": {"field": "took", "unit": "s"}},
+    {"name": "old", "type": "regex", "pattern": r"^(?P<timestamp>\d+) \[(?P<level>\w+)\] (?P<message>.*)$",
+     "rename": {"level": "log.level"}, "time": {"format": "UNIX"}},
+    {"name": "sys", "type": "grok", "pattern": "^%{SYSLOGLINE}", "time": {"format": "SYSLOG", "zone": "Europe/Berlin"}},
+]  # fmt: skip
+LINES: list[bytes | str] = [
+    (
+        '10.0.0.1 - bob [01/Jan/2026:10:00:00 +0000] "GET /a?b=c HTTP/1.1" 502 12 "-" "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) '
+        'AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Mobile/15E148 Safari/604.1"'
+    ),
+    '{"ts":"2026-01-01T10:00:01Z","sev":"error","service":"pay","msg":"x\\"y","order":{"id":7},"ms":12.5,"ok":true}',
+    'ts=2026-01-01T11:00:02+01:00 level=warn service=edge msg="a \\"b\\" c" k=1 k=2 took=0.5',
+    "1767261603.5 [info] Grüße",
+    "Dec 31 23:59:58 web1 sshd[77]: Failed password",
+    b"\x01\x02 garbage",
+    '{"a":',
+    '{"ts":"yesterday","msg":"m"}',
+]
+
+
+class TestJob:
+    pytestmark = spark_tests
+
+    def test_every_line_is_a_document_of_its_format(self, spark: Any) -> None:
+        found = run(spark, LINES, formats=FORMATS)
+        assert len(found) == len(LINES)
+        access, app, kv, old, sys_, garbage, half, undated = (found[f"logs-0-{n}"] for n in range(len(LINES)))
+        assert access["stream"] == "logs-access-default"
+        assert access["@timestamp"] == "2026-01-01T10:00:00.000Z"
+        assert access["http.response.status_code"] == 502
+        assert (access["service.name"], access["log.level"], access["user.name"]) == ("web", "ERROR", "bob")
+        assert (access["user_agent.name"], access["user_agent.version"], access["user_agent.os.name"]) == (
+            "Safari",
+            "18.0",
+            "iOS",
+        )
+        assert app["app"] == {"order": {"id": 7}, "ok": True}
+        assert (app["message"], app["event.duration"], app["log.level"]) == ('x"y', 12_500_000, "error")
+        assert kv["labels"] == {"k": "2"}
+        assert (kv["message"], kv["@timestamp"], kv["event.duration"]) == (
+            'a "b" c',
+            "2026-01-01T10:00:02.000Z",
+            500_000_000,
+        )
+        assert (old["message"], old["@timestamp"]) == ("Grüße", "2026-01-01T10:00:03.500Z")
+        assert (sys_["@timestamp"], sys_["process.pid"]) == ("2025-12-31T22:59:58.000Z", 77), (
+            "of the year before, and an hour ahead"
+        )
+        assert undated["tags"] == ["_dateparsefailure"]
+        assert (undated["kind"], undated["@timestamp"]) == ("events", "2026-01-01T10:00:05.000Z")
+        for lost, text in ((garbage, "\x01\x02 garbage"), (half, '{"a":')):
+            assert (lost["kind"], lost["message"], lost["tags"]) == ("unparsed", text, ["_parsefailure"])
+            assert lost["stream"] == "logs-unparsed-default"
+        assert all(d["kafka"]["offset"] == n for n, d in ((0, access), (5, garbage)))
+
+    def test_typed_json_and_a_function_of_the_users(
+        self, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "my_lines.py").write_text(
+            "def parse(lines):\n"
+            "    return [dict(p.split('=', 1) for p in x[1:].split(';')) if x.startswith('!') else None for x in lines]\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        spark.sparkContext.addPyFile(str(tmp_path / "my_lines.py"))
+        schema = "ts string, log struct<level: string>, n int, tags array<string>"
+        formats = [
+            {"name": "typed", "type": "json", "schema": schema},
+            {"name": "mine", "type": "python", "function": "my_lines:parse", "rename": {"what": "message"}},
+        ]
+        found = run(
+            spark,
+            ['{"ts":"2026-01-01T09:00:00","log":{"level":"WARN"},"n":3}', '{"n":"x"}', "!what=hi;who=me"],
+            formats=formats,
+        )
+        assert (found["logs-0-0"]["log.level"], found["logs-0-0"]["n"]) == ("WARN", 3)
+        assert found["logs-0-1"]["kind"] == "unparsed", "a field of another type than the schema says"
+        assert (found["logs-0-2"]["message"], found["logs-0-2"]["mine"]) == ("hi", {"who": "me"})
+        with pytest.raises(ConfigError, match="my_lines has no function nope"):
+            run(spark, [], formats=[{"name": "mine", "type": "python", "function": "my_lines:nope"}])
+
+    def test_lookups_identities_late_lines_and_repetitions(self, spark: Any, tmp_path: Path) -> None:
+        (tmp_path / "services.csv").write_text("service,owner\npay,orders\npay,second\n")
+        lookup = {
+            "file": str(tmp_path / "services.csv"),
+            "on": "service.name",
+            "key": "service",
+            "fields": {"owner": "service.owner"},
+        }
+        line = '{"ts":"2026-01-01T09:58:00Z","service":"pay","msg":"id=%s","old":1}'
+        found = run(
+            spark, [line % "a1", line % "a1", line % "b2", line.replace("09:58", "08:00") % "c3"], id_pattern="id=(\\w+)",
+            deduplicate=True, late_after="10 minutes", lookups=[lookup], original=True, namespace="x",
+        )  # fmt: skip
+        assert {i: d["kind"] for i, d in found.items()} == {"a1": "events", "b2": "events", "c3": "late"}
+        assert found["c3"]["stream"] == "logs-late-x"
+        assert all(d["service.owner"] == "orders" for d in found.values()), "the first row of a key counts"
+        assert found["b2"]["event.original"] == line % "b2"
+        for changed, said in (
+            ({"on": "nope"}, "on = 'nope': events have"),
+            ({"key": "nope"}, "there is no column nope; there are service, owner"),
+            ({"file": str(tmp_path / "no.csv")}, "cannot be read: No such file"),
+        ):
+            with pytest.raises(ConfigError, match=said):
+                run(spark, [], lookups=[lookup | changed])
+
+    def test_windows_count_lines_once_and_leave_late_ones_out(self, spark: Any) -> None:
+        from klamm_spark.jobs import ecs
+
+        def line(second: int, level: str, ms: int, number: int) -> str:
+            time = (NOW - timedelta(seconds=60) + timedelta(seconds=second)).isoformat()
+            return json.dumps({"ts": time, "level": level, "service": "pay", "ms": ms, "id": f"n{number}"})
+
+        lines: list[bytes | str] = [line(s, "error" if s % 4 == 0 else "info", s, s) for s in range(20)]
+        lines += [lines[0], line(-3600, "error", 1, 99)]
+        formats = [JSON | {"duration": {"field": "ms"}}]
+        frames = ecs.logs(
+            records(spark, lines),
+            spark,
+            options(formats=formats, late_after="10 minutes", window="1 minute", percentiles=[50, 99.9]),
+        )
+        (rate,) = frames["rates"].collect()
+        assert (rate.lines, rate.errors, rate["error_rate"], rate["service.name"]) == (20, 5, 0.25, "pay")
+        levels = {r["log.level"]: r for r in frames["statistics"].collect()}
+        assert {k: r.lines for k, r in levels.items()} == {"ERROR": 5, "INFO": 15}
+        assert (levels["INFO"]["p99_9_ms"], levels["INFO"]["p50_ms"]) == (19.0, 10.0)
+        assert {r.doc_id for r in frames["late"].select("doc_id").collect()} == {"n99"}
+
+    def test_whatever_comes_is_one_document(self, spark: Any) -> None:
+        hostile: list[bytes | str] = [
+            b"", b"{", b"{}", b"[]", b"null", b"\xff\xfe\x00", b"\x01" * 20, b"\x02" + b"\x01" * 12, b'"', "ß".encode() * 5000,
+            b'{"message": null}', b'{"message": "inner", "log": 5}', b'{"msg":{"deep":[1]},"service":7,"status":"many"}',
+            b'{"a":1,"a":2,"app":{"a":1},"kafka":"x","@timestamp":17}', b"a=1 b", b'k="unclosed', b"=", b"a=" * 300,
+            b'{"x":"\\ud800"}', b'{"n":1e999,"m":12345678901234567890123}', "Jan  1 10:00:00 h p: \n second line",
+        ]  # fmt: skip
+        for envelope in (False, True):
+            found = run(spark, hostile, formats=FORMATS, envelope=envelope, identity="record")
+            assert sorted(found) == sorted(f"logs-0-{n}" for n in range(len(hostile)))
+            assert all(d["@timestamp"] and d["message"] is not None for d in found.values())
