@@ -236,7 +236,9 @@ class Round:
 
     def _ask(self) -> None:
         """`klamm reconcile` while everything runs."""
-        self.pipeline.wait_for_spark()
+        while not self.pipeline.spark.started:
+            self._mend()
+            time.sleep(0.2)
         result = klamm(
             "reconcile", "--source", f"{self.pipeline.files}/**/*.log*", "--id-regex", ID_PATTERN,
             "--elasticsearch", self.server.url, "--index", "soak-logs-events,soak-logs-unparsed",

@@ -46,10 +46,12 @@ def table(result: Result, plan: Plan) -> str:
         f"| {stage} | {used.most_mb:,.0f} | {used.last_mb:,.0f} | {used.cpu_s:,.0f} |"
         for stage, used in result.usage.items()
     ]
+    asked = f"Asked while it ran, `klamm reconcile` {'did not agree' if result.said else 'agreed'}."
     lines.append(
         f"\nSeed {plan.seed}, {plan.rate:,} lines a second, Elasticsearch away for {plan.outage_s:.0f} s; "
         f"{result.seconds / 60:.0f} minutes. {result.caught_up_s:.0f} s after the last line was written all were "
-        f"there. Asked while it ran, `klamm reconcile` {'agreed' if not result.said else 'did not agree'}."
+        f"there. Spark's driver was started again {result.restarts} times because it gave up. "
+        f"{asked if result.asked else ''}\nMemory is the sum over a stage's processes; what they share counts in each."
     )
     return "\n".join(lines)
 
