@@ -242,6 +242,17 @@ def test_what_inputs_know_goes_into_documents(lane):
     assert shared == {"stream": "stderr", "container": {"id": "c"}}
 
 
+def test_who_sent_it_is_not_for_the_event_to_say(lane):
+    it = lane('format = "json"\nparse = "json"')
+    found = [
+        json.loads(v)
+        for v in run(it, '{"agent":{"id":"x","v":1},"log":{"offset":9}}\n{"agent":"Mozilla"}\n').values
+    ]
+    assert [d["agent"] for d in found] == [{"type": "klamm", "id": "a", "v": 1}, {"type": "klamm", "id": "a"}]
+    assert found[0]["log"] == {"offset": 100, "file": {"path": "/x"}}
+    assert found[1]["labels"] == {"agent": "Mozilla"}
+
+
 def test_masked_fields(lane):
     (found,) = documents(
         lane('format = "json"\nparse = "json"\n[[inputs.mask]]\nfields = ["user.email", "user", "no"]'),

@@ -67,6 +67,8 @@ class Documents:
         full: Document = {n: copy.deepcopy(self._base[n]) for n in common}
         tags = full.pop("tags", None)
         merge(full, {n: found.pop(n) for n in common if n != "tags"})
+        if "agent" in full:  # who sends it is not for the event to say
+            merge(full, {"agent": self._base["agent"]})
         if isinstance(tags, list) and isinstance(found.get("tags"), list):
             found["tags"] = [*tags, *(t for t in found["tags"] if t not in tags)]
         if isinstance(labels := found.get("labels"), dict) and isinstance(full.get("labels"), dict):
