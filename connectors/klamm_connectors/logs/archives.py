@@ -78,17 +78,16 @@ class Archives:
         ]
         return sorted(found, key=lambda f: f.modified)
 
-    def unknown(self, source: int) -> Iterator[Tracked]:
-        """Archives of an input that may have something to read, once they are looked through."""
-        for file in self._files.values():
-            archive = file.archive
-            if (
-                archive is not None
-                and file.source == source
-                and file.seen
-                and archive.state in {"look", "recheck"}
-            ):
-                yield file
+    def older(self, file: Tracked) -> bool:
+        """Whether an older archive of the same input has, or may have, something to read and is not open."""
+        for other in self._files.values():
+            archive = other.archive
+            if archive is None or other.source != file.source or other.is_open or not other.seen:
+                continue
+            waits = archive.state in {"look", "recheck"} or (archive.state == "ready" and other.unread)
+            if waits and other.modified < file.modified:
+                return True
+        return False
 
     def candidates(self, head: bytes) -> Iterator[Candidate]:
         """Files whose beginning is `head`, as far as they are known."""

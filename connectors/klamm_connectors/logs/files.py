@@ -41,6 +41,8 @@ class OpenFiles:
         for file in waiting:
             if len(self._open) >= self._most:
                 break
+            if self._waits_for_older(file):
+                continue
             self._open_one(file, now)  # those that cannot be opened take no room from the others
 
     def _open_one(self, file: Tracked, now: float) -> None:
@@ -142,7 +144,7 @@ class OpenFiles:
                 found.append(file)  # its last line has no end, or its last event may have grown
             elif self._tracker.may_close(file, now):
                 self._close(file, now)
-        return self._in_order(found) if len(found) > 1 else found
+        return self._in_order(found)
 
     def _in_order(self, found: list[Tracked]) -> list[Tracked]:
         """Of inputs that are read one file after another, only the file whose turn it is."""
@@ -155,11 +157,12 @@ class OpenFiles:
             best = first.get(file.source)
             if best is None or self._turn(file) < self._turn(best):
                 first[file.source] = file
-        for source, file in first.items():
-            oldest = self._tracker.limits(file).order == "oldest_first"
-            if not oldest or all(a.modified >= file.modified for a in self._tracker.archives.unknown(source)):
-                chosen.append(file)
+        full = len(self._open) >= self._most  # then an archive could not be opened
+        chosen += [file for file in first.values() if full or not self._waits_for_older(file)]
         return chosen
+
+    def _waits_for_older(self, file: Tracked) -> bool:
+        return self._tracker.limits(file).order == "oldest_first" and self._tracker.archives.older(file)
 
     def _turn(self, file: Tracked) -> tuple[bool, float, str]:
         return file.inode in self._fruitless, self._tracker.turn(file), file.path
