@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,6 +20,7 @@ SCHEMA: Final = "klamm-schema.json"
 """What arrives, by topic: `schema = "infer"`, and drift."""
 POSITION: Final = "klamm-position.json"
 """Where batch reads go on."""
+_FILE: Final = re.compile(r"file:(?://)?(/.*)")
 OURS: Final = (PLAN, STATUS, SCHEMA, POSITION)
 
 
@@ -96,10 +98,8 @@ class HadoopFiles:
 
 def local_place(checkpoint: str) -> Path | None:
     """The directory of a checkpoint of this machine; None for another file system's."""
-    if checkpoint.startswith("file:"):
-        return Path(
-            checkpoint.removeprefix("file:").replace("//", "/", 1) if "//" in checkpoint else checkpoint[5:]
-        )
+    if (found := _FILE.fullmatch(checkpoint)) is not None:
+        return Path(found[1])
     return None if "://" in checkpoint else Path(checkpoint).expanduser().resolve()
 
 

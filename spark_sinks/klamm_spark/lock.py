@@ -51,6 +51,18 @@ def locked(checkpoint: Path, stop: threading.Event, wait_s: float = WAIT_S) -> I
         os.close(held)
 
 
+def in_use(checkpoint: Path) -> bool:
+    """Whether a process holds the checkpoint now."""
+    try:
+        held = os.open(checkpoint / _NAME, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _taken(held)
+    finally:
+        os.close(held)
+
+
 def _taken(held: int) -> bool:
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

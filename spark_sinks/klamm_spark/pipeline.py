@@ -159,6 +159,8 @@ class Job:
     spark: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
     available_now: bool = False
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
     accept_changes: bool = False
     """Start although the query does not fit what its checkpoint was written by."""
     position: str | None = None
@@ -187,7 +189,7 @@ def job_from_toml(data: Mapping[str, Any]) -> Job:
     """The job of a parsed TOML document. Raises ConfigError, naming section and key."""
     top = Section("", data)
     job, source = top.section("job", required=True), top.section("source", required=True)
-    query, spark = top.section("query"), top.section("spark")
+    query, spark, metrics = top.section("query"), top.section("spark"), top.section("metrics")
     outputs = tuple(_output(s) for s in top.sections("outputs"))
     top.done()
     answer = Job(
@@ -204,8 +206,10 @@ def job_from_toml(data: Mapping[str, Any]) -> Job:
         ),
         outputs=outputs,
         spark=_spark_settings(spark),
+        metrics_host=metrics.text("host", "127.0.0.1"),
+        metrics_port=metrics.number("port"),
     )
-    for section in (job, query):
+    for section in (job, query, metrics):
         section.done()
     check(answer)
     return answer

@@ -117,6 +117,7 @@ class Difference:
     path: str
     was: str | None
     now: str
+    seen: Type = NULL
 
 
 def differences(schema: Type, seen: Type, path: str = "") -> Iterator[Difference]:
@@ -131,7 +132,7 @@ def differences(schema: Type, seen: Type, path: str = "") -> Iterator[Difference
                 place = f"{path}.{name}" if path else name
                 if known is None:
                     if kind != NULL:  # a name without a value says nothing yet
-                        yield Difference("new", place, None, ddl(kind))
+                        yield Difference("new", place, None, ddl(kind), kind)
                 else:
                     yield from differences(schema["struct"][known], kind, place)
             return
@@ -142,7 +143,7 @@ def differences(schema: Type, seen: Type, path: str = "") -> Iterator[Difference
             for kind in seen["struct"].values():
                 yield from differences(schema["map"], kind, f"{path}.*")
             return
-    yield Difference("changed", path or "(the document)", ddl(schema), ddl(seen))
+    yield Difference("changed", path or "(the document)", ddl(schema), ddl(seen), seen)
 
 
 def _holds(schema: Type, seen: Type) -> bool:
@@ -192,12 +193,15 @@ class TopicDrift:
             self.found[key] = {
                 "kind": one.kind, "field": one.path, "was": one.was, "now": one.now, "count": 1, "first": now, "last": now,
             }  # fmt: skip
+            if one.seen != NULL and "*" not in one.path and not one.path.startswith("("):
+                self.found[key]["seen"] = one.seen
             return True
         entry["count"] += 1
         entry["last"] = now
-        if entry["now"] == one.now:
+        if entry["now"] == one.now or "seen" not in entry:
             return False
-        before, entry["now"] = entry["now"], _wider(entry["now"], one.now)
+        entry["seen"] = merged(entry["seen"], one.seen)
+        before, entry["now"] = entry["now"], ddl(entry["seen"])
         return bool(before != entry["now"])
 
     def unreadable(self, now: float) -> bool:
@@ -221,11 +225,6 @@ class TopicDrift:
 
     def to_json(self) -> dict[str, Any]:
         return {"found": list(self.found.values()), "records": self.records, "more": self.more}
-
-
-def _wider(a: str, b: str) -> str:
-    """Of two types as text; what is more than a name stays as it was found first."""
-    return str(merged(a, b)) if "<" not in a + b else a
 
 
 def sentence(topic: str, entry: Mapping[str, Any]) -> str:
