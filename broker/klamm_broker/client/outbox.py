@@ -88,6 +88,11 @@ class Outbox(Generic[P]):
         """Batches that are not acknowledged."""
         return len(self._unsent) + len(self._unacked)
 
+    @property
+    def pending(self) -> list[P]:
+        """Batches that are not acknowledged, in order."""
+        return [p for p in (*self._unacked, *self._unsent) if not p.acked]
+
     def put(self, parcels: Sequence[P]) -> None:
         self._unsent.extend(parcels)
 
@@ -156,7 +161,7 @@ class Outbox(Generic[P]):
     def give_back(self) -> list[P]:
         """Everything that is not acknowledged, in order, for another partition. Nothing may be under way."""
         assert not self._under_way, "answers are due"
-        parcels = [p for p in (*self._unacked, *self._unsent) if not p.acked]
+        parcels = self.pending
         for parcel in parcels:
             parcel.sequence = -1
         self._unacked.clear()

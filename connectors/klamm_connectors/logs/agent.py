@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from klamm_connectors.logs.config import AgentConfig
 from klamm_connectors.logs.events import Dropped, Records
+from klamm_connectors.logs.figures import labels, of_inputs
 from klamm_connectors.logs.files import OpenFiles
 from klamm_connectors.logs.host import host_fields
 from klamm_connectors.logs.lanes import Lane
@@ -50,11 +51,22 @@ class Sent:
 
 
 class Agent:
-    """Runs until `stop` is called. Owns its state directory from construction on. Raises KlammError."""
+    """Runs until `stop` is called. Owns its state directory from construction on, unless it is lent one. Raises KlammError.
 
-    def __init__(self, config: AgentConfig, stats_interval: float = 30.0) -> None:
-        self._config = config
-        self._state = StateDir(config.state_dir)
+    `about` gives what the status document says of the process.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        stats_interval: float = 30.0,
+        *,
+        state: StateDir | None = None,
+        about: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        self._config, self._about = config, about
+        self._lent = state is not None
+        self._state = state if state is not None else StateDir(config.state_dir)
         checkpoints = self._state.load()
         self._first_run = checkpoints is None
         self._scanner = Scanner(config.inputs, self._trouble)
@@ -72,7 +84,6 @@ class Agent:
             [lane.cutter.framer for lane in self._lanes],
         )
         self._files = OpenFiles(self._tracker, self._trouble, block, config.max_open_files)
-        self._streams = Streams(self._lanes, self._state.streams)
         self._sender = Sender(
             config.bootstrap_servers,
             config.producer,
@@ -81,14 +92,22 @@ class Agent:
             topics=topics,
             refused=self._refused,
             bandwidth=config.bandwidth,
+            spool=config.spool,
+            dropped=self._given_up,
         )
+        self._streams = Streams(self._lanes, self._state.streams)
         self._sent: dict[Inode, deque[Sent]] = {}
         self._policy = PolicyLedger(self._state.policy)
-        self._dropped: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
+        self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
         self._said: dict[str, float] = {}
         self._stats_interval = stats_interval
         self.lost_ranges = 0
+        self.replaced = False
+        self.status: dict[str, Any] = {}
+        """As `status.json` has it; replaced as a whole, so that another thread may read it."""
+        self._names = labels(config.inputs)
+        self._last_ack, self._acked = 0.0, 0
         self._full = False  # something waits because there is no room
         self._saved: tuple[list[Checkpoint], dict[str, Any], list[dict[str, Any]]] | None = None
 
@@ -96,8 +115,11 @@ class Agent:
         """May be called from a signal handler."""
         self._stop = True
 
-    def run(self, ready: Callable[[int], None]) -> bool:
-        """Follow the files until stopped; `ready` is told their number once. Whether all was delivered at the end."""
+    def run(self, ready: Callable[[int], None], replace: Callable[[], bool] = lambda: False) -> bool:
+        """Follow the files until stopped; `ready` is told their number once. Whether all was delivered at the end.
+
+        `replace` is asked in every turn whether another agent is to take over: then `replaced` is true at the end.
+        """
         for name, why in self._config.ignored:
             log.warning("[producer] %s has no effect: %s", name, why)
         try:
@@ -106,7 +128,7 @@ class Agent:
                 # Where `start_position` put the files counts from now on, also if the agent is killed at once
                 self._state.save(self._tracker.checkpoints(), self._streams.checkpoints())
             ready(len(self._tracker))
-            self._loop()
+            self._loop(replace)
             self._streams.finish(time.monotonic(), self._deliver_stream)
             delivered = self._sender.drain(_DRAIN_S)
             if not delivered:
@@ -116,19 +138,23 @@ class Agent:
             self._acknowledge()
             self._tracker.gaps += self._streams.abandoned()
             self._save()
-            self._write_status("stopped")
+            self._write_status("reloading" if self.replaced else "stopped")
             return delivered
         finally:
             self._sender.close()
             self._streams.close()
             self._files.close_all()
-            self._state.close()
+            if not self._lent:
+                self._state.close()
 
-    def _loop(self) -> None:
+    def _loop(self, replace: Callable[[], bool]) -> None:
         now = time.monotonic()
         scan_at, save_at, stats_at = now + self._config.scan_interval, now, now + self._stats_interval
         said = (now, 0, 0)
         while not (self._stop or self._streams.ended):
+            if replace():
+                self.replaced = True
+                break
             busy = self._turn()
             self._sender.poll(0 if busy else _IDLE_S)
             self._acknowledge()
@@ -181,7 +207,7 @@ class Agent:
     def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Delivery]:
         batches = self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
         if records.dropped:
-            self._dropped.append((batches, numbers, records.dropped))
+            self._stream_drops.append((batches, numbers, records.dropped))
         return batches
 
     def _has_room(self, source: int) -> bool:
@@ -222,8 +248,8 @@ class Agent:
             if not sent:
                 del self._sent[inode]
         self._streams.acknowledge()
-        while self._dropped and _done(self._dropped[0][0]):
-            _, numbers, dropped = self._dropped.popleft()
+        while self._stream_drops and _done(self._stream_drops[0][0]):
+            _, numbers, dropped = self._stream_drops.popleft()
             self._policy.add(numbers.path, (0, 0), 0, dropped, numbers.end)
 
     def _save(self) -> None:
@@ -247,6 +273,16 @@ class Agent:
     def _refused(self, batch: Batch, size: int) -> None:
         reason = f"a record of {size} bytes is too large for topic {batch.topic}"
         self._tracker.gaps.append(Gap(**batch.origin._asdict(), reason=reason))
+
+    def _given_up(self, ranges: list[tuple[Origin, int]], why: str, policy: bool) -> bool:
+        """What the spool drops; it waits until that is in the ledger."""
+        gaps = [Gap(**origin._asdict(), reason=why, lines=lines, policy=policy) for origin, lines in ranges]
+        self._tracker.gaps += gaps
+        self._note_gaps()
+        if not self._tracker.gaps:
+            return True
+        self._tracker.gaps = [gap for gap in self._tracker.gaps if gap not in gaps]
+        return False
 
     def _note_gaps(self) -> None:
         gaps, self._tracker.gaps = self._tracker.gaps, []
@@ -283,23 +319,30 @@ class Agent:
 
     def _write_status(self, state: str) -> None:
         files = list(self._tracker)
-        status = {
+        now = time.time()
+        if self._sender.acked != self._acked:
+            self._acked, self._last_ack = self._sender.acked, now
+        self.status = {
             "state": state,
             "pid": os.getpid(),
-            "at": time.time(),
+            "at": now,
+            **self._about(),
             "files": len(self._tracker),
             "open_files": sum(f.is_open for f in files),
             "lines": self.lines,
             "bytes": self.bytes,
             "acked": self._sender.acked,
+            "last_ack": self._last_ack,
             "lag_bytes": self._lag(),
             "split_lines": sum(lane.cutter.splits for lane in self._lanes) + self._tracker.cuts,
+            "inputs": of_inputs(self._names, self._lanes),
             "streams": self._streams.status(),
             "gaps": self.lost_ranges,
             "waiting_for": self._waiting_for(),
+            **self._sender.figures(),
         }
         try:
-            self._state.write_status(status)
+            self._state.write_status(self.status)
         except StateError as e:
             self._say_sparingly("status", str(e))
 

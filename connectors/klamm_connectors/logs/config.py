@@ -14,7 +14,9 @@ from typing import Any
 from klamm_base.errors import ConfigError
 from klamm_connectors.logs.config_inputs import Input, read_input
 from klamm_connectors.logs.config_producer import OURS, ProducerSettings, producer_settings
+from klamm_connectors.logs.config_spool import SpoolSettings, read_spool
 from klamm_connectors.logs.config_values import Values, dotted
+from klamm_connectors.logs.metrics import MetricsSettings, read_metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,10 @@ class AgentConfig:
     scan_interval: float = 1.0
     host_metadata: bool = False
     bandwidth: int | None = None
+    nice: int | None = None
     max_open_files: int = 512
+    metrics: MetricsSettings | None = None
+    spool: SpoolSettings | None = None
     ignored: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -47,24 +52,34 @@ class AgentConfig:
 
 
 def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
-    v.known(document, "", ("bootstrap_servers", "state_dir", "queue_bytes", "inputs", "producer", "agent"))
+    v.known(
+        document,
+        "",
+        ("bootstrap_servers", "state_dir", "queue_bytes", "inputs", "producer", "agent", "spool", "metrics"),
+    )
     tables = document.get("inputs")
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise v.error("", "inputs", "is missing: at least one [[inputs]] table with paths and topic")
     producer = v.table(document, "producer")
     agent = v.table(document, "agent")
-    v.known(agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth", "max_open_files"))
+    v.known(
+        agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth", "nice", "max_open_files")
+    )
     config, ignored = _producer(v, producer)
+    state_dir = v.base / v.text(document, "", "state_dir")
     return AgentConfig(
         bootstrap_servers=_servers(v, document),
-        state_dir=v.base / v.text(document, "", "state_dir"),
+        state_dir=state_dir,
+        spool=read_spool(v, document, state_dir),
         queue_bytes=v.number(document, "", "queue_bytes", 64 * 1024 * 1024, least=1024 * 1024),
         inputs=tuple(read_input(v, t, f"inputs[{i}]") for i, t in enumerate(tables)),
         producer=config,
         ignored=ignored,
         host_metadata=v.flag(agent, "agent", "host_metadata", default=False),
         agent_id=v.text(agent, "agent", "id", socket.gethostname()),
+        nice=v.number(agent, "agent", "nice", 0, least=-20, most=19) if "nice" in agent else None,
         max_open_files=v.number(agent, "agent", "max_open_files", 512, least=1, most=1_000_000),
+        metrics=read_metrics(v, document),
         scan_interval=v.number(agent, "agent", "scan_interval_ms", 1000, least=10) / 1000,
         bandwidth=v.number(agent, "agent", "bandwidth", 0, least=1024) if "bandwidth" in agent else None,
     )

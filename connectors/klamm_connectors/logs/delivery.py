@@ -54,8 +54,12 @@ class Parcel:
     key: bytes | None = None
     sequence: int = -1
     acked: bool = False
+    safe: bool = False
+    """It counts as delivered: a broker or the disk has it."""
     spooled: int = -1
     """The offset behind it in the spool; -1: it is not there."""
+    number: int = 0
+    """In the order of encoding."""
     cost: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +72,7 @@ class Parcel:
         for data in halves(self.data, read_header(self.data), level):
             count = read_header(data).record_count
             parcel = Parcel(self.topic, data, count, _cut(rest, count), self.key)
-            parcel.spooled = self.spooled
+            parcel.spooled, parcel.safe, parcel.number = self.spooled, self.safe, self.number
             found.append(parcel)
         return found
 

@@ -114,6 +114,12 @@ class Outgoing(IdempotentSender[Box, Parcel]):
         boxes = self.topic(topic).boxes
         return partition_of(key, len(boxes)) if boxes else None
 
+    def parcels(self, name: str) -> list[Parcel]:
+        """What of a topic is in memory and not acknowledged, in the order of encoding."""
+        topic = self.topic(name)
+        found = [p for box in topic.boxes for p in box.pending] + list(topic.unplaced)
+        return sorted(found, key=lambda p: p.number)
+
     def _place(self, topic: Topic) -> None:
         while topic.unplaced and topic.boxes:
             parcel = topic.unplaced.popleft()

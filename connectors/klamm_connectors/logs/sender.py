@@ -18,9 +18,11 @@ from typing import Final
 from klamm_broker.client import Cluster
 from klamm_broker.wire.batch import decode_records
 from klamm_connectors.logs.config_producer import ProducerSettings
+from klamm_connectors.logs.config_spool import SpoolSettings
 from klamm_connectors.logs.delivery import Batch, Origin, Parcel, Part
 from klamm_connectors.logs.encode import Segment, encode_batch
 from klamm_connectors.logs.outgoing import Limit, Outgoing
+from klamm_connectors.logs.spooling import Dropped, Spooling
 
 __all__ = ["Batch", "Origin", "Sender"]
 
@@ -49,7 +51,7 @@ class _Open:
 class Sender:
     """`queue_bytes` bounds what is in memory; each topic has an equal share, which it may exceed by one block.
 
-    `name`: client id, unless the settings have one. `refused(batch, size)`: a record of `batch` is too large for its topic. `bandwidth` in bytes per second.
+    `dropped`: what the spool gives up, as `spooling.Dropped`. `name`: client id, unless the settings have one. `refused(batch, size)`: a record of `batch` is too large for its topic. `bandwidth` in bytes per second.
     """
 
     def __init__(
@@ -62,12 +64,16 @@ class Sender:
         topics: int,
         refused: Callable[[Batch, int], None],
         bandwidth: int | None = None,
+        spool: SpoolSettings | None = None,
+        dropped: Dropped = lambda ranges, why, policy: False,
     ) -> None:
         self._settings, self._refused = settings, refused
         self._share = max(1, queue_bytes // max(1, topics))
         self._most = 2 * queue_bytes
         self._flying: dict[str, int] = {}
         self._total = 0
+        self._owed = 0  # records that are not safe
+        self._parcels = 0
         self._open: dict[tuple[str, bytes | int | None], _Open] = {}
         self._said: dict[str, float] = {}
         self._away = False
@@ -84,18 +90,21 @@ class Sender:
         )
         self._cluster = cluster
         self._outgoing = Outgoing(cluster, settings, Limit(bandwidth), self)
+        self._spooling = None if spool is None else Spooling(spool, self._outgoing, self, dropped)
 
     # ---- for the agent
 
     def has_room(self, topic: str) -> bool:
+        if self._spooling is not None and (by_disk := self._spooling.has_room(topic)) is not None:
+            return by_disk
         if self._total >= self._most or self._flying.get(topic, 0) >= self._share:
             return False
         return self._outgoing.topic(topic).has_room
 
     @property
     def waits(self) -> bool:
-        """Something is not acknowledged yet."""
-        return self._total > 0
+        """Something is not acknowledged yet, nor in the spool."""
+        return self._owed > 0
 
     @property
     def brokers_away(self) -> bool:
@@ -109,6 +118,7 @@ class Sender:
     def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Batch:
         """Take `values` of `size` bytes together on their way."""
         batch = Batch(topic, origin, len(values))
+        self._owed += len(values)
         pieces = max(1, round(size / self._settings.batch_bytes))
         if pieces == 1 or len(values) < 2:
             self._gather(batch, values, size, key)
@@ -143,6 +153,17 @@ class Sender:
         if opened.size >= full - full // 8:
             self._seal((batch.topic, place))
 
+    def figures(self) -> dict[str, int]:
+        """For status and metrics: what is in memory and in the spool, and what was done."""
+        spooling = self._spooling
+        return {
+            "queued_bytes": self._total,
+            "batches": self._parcels,
+            "spool_bytes": spooling.size if spooling else 0,
+            "spool_records": spooling.records if spooling else 0,
+            "spool_dropped": spooling.dropped_records if spooling else 0,
+        }
+
     def _count(self, topic: str, cost: int) -> None:
         self._flying[topic] = self._flying.get(topic, 0) + cost
         self._total += cost
@@ -153,12 +174,20 @@ class Sender:
         now_ms = time.time_ns() // 1_000_000
         data = encode_batch(opened.segments, now_ms, settings.codec, settings.level)
         parcel = Parcel(opened.topic, data, opened.count, opened.parts, opened.key)
+        self._parcels += 1
+        parcel.number = self._parcels
         self._count(opened.topic, parcel.cost - opened.cost)
-        self._outgoing.put(parcel)
+        if self._spooling is None:
+            self._outgoing.put(parcel)
+        else:
+            self._spooling.put(parcel)
 
     def poll(self, timeout_s: float) -> None:
         """Send and receive, waiting up to `timeout_s` for an answer."""
-        due = self._seal_due(time.monotonic())
+        now = time.monotonic()
+        due = self._seal_due(now)
+        if self._spooling is not None:
+            self._spooling.tick(now)
         if due is not None:
             timeout_s = min(timeout_s, due)
         self._turn(timeout_s)
@@ -201,6 +230,8 @@ class Sender:
 
     def close(self) -> None:
         """Connections are closed; what is not acknowledged stays so."""
+        if self._spooling is not None:
+            self._spooling.close()
         if self._loop is None or self._running is None:
             return
         self._running.cancel()
@@ -214,22 +245,40 @@ class Sender:
 
     # ---- told by Outgoing
 
+    def settled(self, parcel: Parcel) -> None:
+        if not parcel.safe:
+            parcel.safe = True
+            for part in parcel.parts:
+                part.batch.left -= part.count
+                self._owed -= part.count
+
+    def let_go(self, parcel: Parcel) -> None:
+        self._count(parcel.topic, -parcel.cost)
+
+    def taken_back(self, parcel: Parcel) -> None:
+        self._count(parcel.topic, parcel.cost)
+
     def delivered(self, parcel: Parcel) -> None:
-        for part in parcel.parts:
-            part.batch.left -= part.count
+        self.settled(parcel)
         self.acked += parcel.count
         self._count(parcel.topic, -parcel.cost)
+        if self._spooling is not None:
+            self._spooling.delivered(parcel)
         if self._away:
             self._away = False
             log.info("the broker answers again")
 
     def given_up(self, parcel: Parcel) -> None:
-        batch = parcel.parts[0].batch
-        batch.left -= 1
+        self.settled(parcel)
         self._count(parcel.topic, -parcel.cost)
-        self._refused(batch, len(decode_records(parcel.data)[0].value or b""))
+        if self._spooling is not None:
+            self._spooling.delivered(parcel)
+        if parcel.parts:
+            self._refused(parcel.parts[0].batch, len(decode_records(parcel.data)[0].value or b""))
 
     def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+        if self._spooling is not None:
+            self._spooling.split(parcel, parts)
         self._count(parcel.topic, sum(p.cost for p in parts) - parcel.cost)
 
     def say(self, what: str) -> None:

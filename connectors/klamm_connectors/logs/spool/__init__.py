@@ -1,0 +1,1 @@
+"""The disk spool: record batches that wait for a broker, in Kafka's segment format with checksums."""

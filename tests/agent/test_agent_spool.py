@@ -1,0 +1,301 @@
+"""The disk spool: a queue that survives kills, in Kafka's format, and what the agent does with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+import pytest
+from agent.harness import KLAMM, AgentProcess, Writer, arrived
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.broker import new_topic, wait_until
+
+from klamm.testing import EmbeddedBroker
+from klamm_broker.wire.batch import decode_records, stamp
+from klamm_broker.wire.compression import Compression
+from klamm_connectors.logs.config_spool import SpoolSettings
+from klamm_connectors.logs.delivery import Origin
+from klamm_connectors.logs.encode import encode_batch
+from klamm_connectors.logs.spool.segment import Damaged, Share
+from klamm_connectors.logs.spool.spool import Spool, SpoolError
+from klamm_connectors.logs.spooling import ranges
+
+
+def origin(i, path="/x.log"):
+    return Origin(path, (1, 2), i * 10, i * 10 + 10)
+
+
+def batch(i, count=2, size=10):
+    data = encode_batch([(None, [b"%06d" % i + b"x" * size] * count)], 7, Compression.NONE)
+    stamp(data, -1, -1, -1)
+    return data
+
+
+def put(spool, i, topic="t", **options):
+    return spool.append(topic, batch(i, **options), options.get("count", 2), [Share(origin(i), 2)], None)
+
+
+def number(found):
+    return int(decode_records(found.data)[0].value[:6])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_it_is_a_queue_whatever_happens(tmp_path_factory, data):
+    """Against a list: written, read and acknowledged in any order of steps, closed and killed between."""
+    path = tmp_path_factory.mktemp("spool")
+    spool = Spool(path, 1 << 20, fsync=False)
+    spool._segment = 300
+    model, cursor, acked, ends = [], 0, 0, []
+    for step in data.draw(st.lists(st.sampled_from("wwwrrraskt"), max_size=40)):
+        if step == "w":
+            ends.append(put(spool, len(model)))
+            model.append(len(model))
+        elif step == "r" and spool.is_unread("t"):
+            found = spool.read("t")
+            assert number(found) == model[cursor]
+            assert found.shares == [Share(origin(model[cursor]), 2)]
+            assert found.end == ends[cursor]
+            cursor += 1
+        elif step == "a" and acked < cursor:
+            acked += 1
+            spool.acknowledged("t", ends[acked - 1])
+        elif step == "s":
+            spool.save()
+        elif step in "kt" and model:
+            if step == "k":
+                spool.save()
+            for queue in spool._topics.values():  # as the system does it for a process that is killed
+                for segment in queue._segments:
+                    segment.close()
+            spool._topics.clear()
+            spool.close()
+            logs = sorted((path / "t-0").glob("*.log"))
+            if step == "t" and logs:
+                with logs[-1].open("ab") as file:
+                    file.write(batch(999_999)[: data.draw(st.integers(1, 80))])
+            spool = Spool(path, 1 << 20, fsync=False)
+            spool._segment = 300
+            if not spool.is_unread("t"):
+                cursor = acked = len(model)
+                continue
+            again = number(spool.read("t"))
+            assert again <= acked, "what is not acknowledged comes again"
+            cursor = again + 1
+            acked = again
+    while spool.is_unread("t"):
+        assert number(spool.read("t")) == model[cursor]
+        cursor += 1
+    assert cursor == len(model)
+    spool.close()
+
+
+def test_one_spool_for_one_agent(tmp_path):
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    with pytest.raises(SpoolError, match="is used by another agent"):
+        Spool(tmp_path, 1 << 20, fsync=True)
+    spool.close()
+
+
+def test_damage_is_told_with_what_is_lost(tmp_path):
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    for i in range(5):
+        put(spool, i)
+    assert spool.sync()
+    log = tmp_path / "t-0/00000000000000000000.log"
+    content = bytearray(log.read_bytes())
+    at = len(batch(0)) * 2 + 70
+    content[at] ^= 1
+    log.write_bytes(content)
+    assert [number(spool.read("t")) for _ in range(2)] == [0, 1]
+    found = spool.read("t")
+    assert isinstance(found, Damaged)
+    assert found.shares == [Share(origin(i), 2) for i in (2, 3, 4)]
+    assert not spool.is_unread("t")
+    assert number_after(spool) == 5
+    spool.close()
+
+
+def number_after(spool):
+    put(spool, 5)
+    return number(spool.read("t"))
+
+
+def test_the_oldest_unread_segments_give_way(tmp_path):
+    spool = Spool(tmp_path, 1 << 20, fsync=False)
+    spool._segment = 3 * len(batch(0))
+    for i in range(9):
+        put(spool, i)
+    assert number(spool.read("t")) == 0
+    given_up = []
+    assert not spool.drop_oldest(lambda topic, shares: False), "nothing goes that is not in the ledger"
+    for _ in range(3):
+        assert spool.drop_oldest(lambda topic, shares: given_up.append((topic, ranges(shares))) or True)
+    assert given_up == [
+        ("t", [(Origin("/x.log", (1, 2), 10, 30), 4)]),
+        ("t", [(Origin("/x.log", (1, 2), 30, 60), 6)]),
+        ("t", [(Origin("/x.log", (1, 2), 60, 90), 6)]),
+    ]
+    assert not spool.drop_oldest(lambda topic, shares: True)
+    assert number_after(spool) == 5
+    spool.close()
+
+
+def test_klamm_log_dump_reads_it(tmp_path):
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    for i in range(3):
+        put(spool, i)
+    spool.sync()
+    spool.close()
+    log = tmp_path / "t-0/00000000000000000000.log"
+    shown = subprocess.run(
+        [KLAMM, "log", "dump", str(log), "--print-data-log"], check=True, capture_output=True, text=True
+    ).stdout
+    assert "baseOffset: 4 lastOffset: 5 count: 2" in shown
+    assert shown.count("isvalid: true") >= 3
+    assert "payload: 000002" in shown
+
+
+def spooling_agent(tmp_path, bootstrap, topic, spool):
+    return AgentProcess(tmp_path / "agent", bootstrap, topic, more=f"[spool]\n{spool}")
+
+
+def spool_log(agent, topic):
+    return agent.state / f"spool/{topic}-0"
+
+
+def test_lines_are_safe_on_disk_while_the_broker_is_away(tmp_path):
+    """Their file may be deleted and the agent killed: they come when the broker does, once and in order."""
+    broker = EmbeddedBroker(tmp_path / "data").start()
+    topic = new_topic(broker)
+    agent = spooling_agent(tmp_path, broker.bootstrap, topic, "")
+    log = tmp_path / "agent/logs/app.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"a-{i:05d} first\n" for i in range(100)))
+    agent.start()
+    try:
+        agent.caught_up()
+        broker.stop()
+        with log.open("a") as file:
+            file.writelines(f"b-{i:05d} {'x' * 60}\n" for i in range(50_000))
+        agent.has_acknowledged(log)
+        agent.kill()
+        log.unlink()
+        assert sum(f.stat().st_size for f in spool_log(agent, topic).glob("*.log")) > 100_000
+        broker.start()
+        agent.start()
+        wait_until(lambda: agent.status().get("acked", 0) >= 50_000, "the spool to be sent", timeout_s=60)
+        assert agent.stop() == 0
+        found = arrived(broker.bootstrap, topic)
+        assert set(found) == {f"a-{i:05d}" for i in range(100)} | {f"b-{i:05d}" for i in range(50_000)}
+        assert set(found.values()) == {1}
+        assert list(found) == sorted(found), "in order"
+        assert not list(spool_log(agent, topic).glob("*.log"))
+    finally:
+        agent.close()
+        broker.stop()
+
+
+def test_a_full_spool_drops_the_oldest_by_file_and_range(tmp_path):
+    broker = EmbeddedBroker(tmp_path / "data").start()
+    topic = new_topic(broker)
+    broker.stop()
+    agent = spooling_agent(tmp_path, broker.bootstrap, topic, 'max_bytes = 1_048_576\ndrop = "oldest"')
+    agent.config.write_text(agent.config.read_text() + '[producer]\ncompression.type = "none"\n')
+    log = tmp_path / "agent/logs/app.log"
+    log.parent.mkdir(parents=True)
+    lines = [f"{i:07d} {'x' * 91}\n" for i in range(60_000)]
+    log.write_text("".join(lines))
+    try:
+        agent.start()
+        agent.has_acknowledged(log)
+        gaps = [json.loads(line) for line in (agent.state / "gaps.jsonl").read_text().splitlines()]
+        assert {(g["reason"], g["policy"], g["path"]) for g in gaps} == {
+            ("spool full: oldest dropped", True, str(log))
+        }
+        broker.start()
+        expected = len(lines) - sum(g["lines"] for g in gaps)
+        wait_until(lambda: agent.status().get("acked", 0) >= expected, "the rest", timeout_s=60)
+        assert agent.stop() == 0
+        missing = {line.split()[0] for line in lines} - set(arrived(broker.bootstrap, topic))
+        told = {lines[at // 100].split()[0] for g in gaps for at in range(g["from"], g["to"], 100)}
+        assert missing == told
+        assert len(missing) == sum(g["lines"] for g in gaps) > 10_000
+    finally:
+        agent.close()
+        broker.stop()
+
+
+def test_a_full_spool_stops_reading_by_default(tmp_path):
+    agent = spooling_agent(tmp_path, "127.0.0.1:1", "t", "max_bytes = 1_048_576")
+    agent.config.write_text(agent.config.read_text() + '[producer]\ncompression.type = "none"\n')
+    log = tmp_path / "agent/logs/app.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"".join(b"%07d %s\n" % (i, b"x" * 91) for i in range(60_000)))
+    try:
+        agent.start()
+        wait_until(lambda: agent.status().get("waiting_for") == "broker", "the agent to notice", timeout_s=60)
+        logs = spool_log(agent, "t")
+        wait_until(
+            lambda: sum(f.stat().st_size for f in logs.glob("*.log")) >= 1 << 20, "a full spool", timeout_s=60
+        )
+        time.sleep(0.5)
+        assert sum(f.stat().st_size for f in logs.glob("*.log")) < 9 << 19, "what is in memory is there as well"
+        assert agent.status()["lag_bytes"] > 1_000_000
+        assert not (agent.state / "gaps.jsonl").exists()
+    finally:
+        agent.close()
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("when", ["broker_away", "always"])
+def test_kills_of_agent_and_broker_with_a_spool_lose_nothing(tmp_path, when):
+    broker = EmbeddedBroker(tmp_path / "data").start()
+    topic = new_topic(broker, 2)
+    agent = spooling_agent(tmp_path, broker.bootstrap, topic, f'when = "{when}"')
+    writer = Writer(tmp_path / "agent/logs/x.log", "w", rate=8000)
+    writer.start()
+    try:
+        for i in range(4):
+            agent.start()
+            wait_until(lambda: agent.status().get("lines", 0) > 1000, "lines", timeout_s=60)
+            broker.kill()
+            wait_until(lambda: spool_log(agent, topic).exists(), "the spool", timeout_s=60)
+            before = agent.status().get("lines", 0)
+            wait_until(
+                lambda before=before: agent.status().get("lines", 0) > before + 5_000, "lines", timeout_s=60
+            )
+            if i % 2:
+                agent.kill()
+                broker.start()
+            else:
+                broker.start()
+                acked = agent.status().get("acked", 0)
+                wait_until(
+                    lambda acked=acked: agent.status().get("acked", 0) > acked, "answers", timeout_s=60
+                )
+                agent.kill()
+        agent.start()
+        writer.finish()
+        agent.caught_up()
+        wait_until(lambda: not list(spool_log(agent, topic).glob("*.log")), "an empty spool", timeout_s=60)
+        assert agent.stop() == 0
+        assert writer.ids() == set(arrived(broker.bootstrap, topic))
+        assert not (agent.state / "gaps.jsonl").exists()
+    finally:
+        writer.finish()
+        agent.close()
+        broker.stop()
+
+
+def test_settings_of_the_spool(tmp_path):
+    from klamm_connectors.logs.config import AgentConfig
+
+    config = tmp_path / "agent.toml"
+    config.write_text(
+        'bootstrap_servers = "h:1"\nstate_dir = "s"\n[spool]\nfsync = false\n[[inputs]]\npaths = ["x"]\ntopic = "t"\n'
+    )
+    assert AgentConfig.load(config).spool == SpoolSettings(path=tmp_path / "s/spool", fsync=False)
