@@ -281,6 +281,42 @@ def test_what_the_agent_has_not_sent_or_left_out_is_not_missing(tmp_path, agent)
         AgentState(tmp_path).load()
 
 
+def test_of_a_rules_range_only_so_many_lines_as_it_left_out_are_excused(tmp_path, agent):
+    (tmp_path / "logs").mkdir()
+    logs = Logs(tmp_path / "logs")
+    logs.write(10)  # 11 bytes each
+    about = logs.path.stat()
+    inode = (about.st_dev, about.st_ino)
+    head = Print.of(logs.path.read_bytes())
+    known = Checkpoint(path=str(logs.path), inode=inode, head=head, offset=110, tail=Print())
+    where = {"path": str(logs.path), "dev": inode[0], "inode": inode[1]}
+    rules = [
+        {**where, "from": 0, "to": 88, "reason": "debug", "lines": 2},
+        {**where, "from": 22, "to": 99, "reason": "health", "lines": 1},
+    ]
+    agent.save([known], policy=rules)
+    # What the file was before it began again says nothing of its lines now
+    old = Gap(path=str(logs.path), inode=inode, start=0, end=110, reason="debug", lines=9, policy=True)
+    agent.add_gaps([old], "2026-01-01T00:00:00Z")
+
+    def reconciled(there: str):
+        with Sources([f"{tmp_path}/logs/*"]) as sources:
+            return reconcile_running(
+                Question(
+                    sources=sources, pattern=PATTERN, agent=AgentState(tmp_path / "state"),
+                    target=lambda: [Document(i, i, True) for i in there],
+                )
+            )  # fmt: skip
+
+    result = reconciled("0135679")
+    assert dict(result.excused) == {"left out by the agent: debug, health": 3}
+    assert result.missing.count == 0
+    assert reconciled("135679").missing.count == 1  # one more than the rules left out
+    assert [line.id for line in reconciled("01234567").missing.items] == ["9"]  # behind all ranges
+    agent.save([], policy=[])  # the agent has forgotten the file: the ledger has the last word
+    assert dict(reconciled("0").excused) == {"left out by the agent: debug": 9}
+
+
 def test_the_agents_progress_is_waited_for(tmp_path, agent):
     (tmp_path / "logs").mkdir()
     logs = Logs(tmp_path / "logs")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,23 +23,34 @@ GONE: Final = frozenset({"truncated", "replaced", "gone"})
 """Gaps of what was in a file once: no excuse for a line that is there."""
 
 
+@dataclass(slots=True)
+class Left:
+    """A range of a file that was left out; of a rule's only `lines` lines in it, otherwise all (None)."""
+
+    start: int
+    end: int
+    reason: str
+    lines: int | None = None
+
+
 class AgentState:
     """One agent's files; `load` reads them anew. Raises KlammError when they cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._acked: dict[Inode, tuple[int, int, str]] = {}
-        self._gaps: dict[Inode, list[tuple[int, int, str]]] = {}
+        self._left: dict[Inode, list[Left]] = {}
 
     def load(self) -> None:
         """Positions and gaps as they are on the disk now."""
         path = self._directory / "registry.json"
         try:
-            entries = json.loads(path.read_bytes())["files"]
+            document = json.loads(path.read_bytes())
             self._acked = {
                 (e["dev"], e["inode"]): (int(e["offset"]), int(e["head"][0]), str(e["head"][1]))
-                for e in entries
+                for e in document["files"]
             }
+            rules = [_left(e, rule=True) for e in document.get("policy", ())]
         except FileNotFoundError:
             raise ConfigError(
                 f"no agent has run with state_dir {self._directory}: there is no {path}", key="agent-state"
@@ -48,7 +59,30 @@ class AgentState:
             raise KlammError(f"{path} cannot be read: {e.strerror}") from None
         except (ValueError, LookupError, TypeError) as e:
             raise KlammError(f"{path} is not what an agent writes: {e!r}") from None
-        self._gaps = _gaps(self._directory / "gaps.jsonl")
+        self._left = self._together(rules, _gaps(self._directory / "gaps.jsonl"))
+
+    def _together(
+        self, rules: list[tuple[Inode, Left]], gaps: list[tuple[Inode, Left]]
+    ) -> dict[Inode, list[Left]]:
+        """By file. What a rule left out of a file that the agent knows is in the registry; in the ledger are the counts of
+        what the file was before.
+        """
+        found: dict[Inode, list[Left]] = {}
+        counted = rules + [(i, gap) for i, gap in gaps if gap.lines is not None and i not in self._acked]
+        for inode, rule in counted:
+            # All rules of a file in one: which of two took a line that both could have taken is not written
+            one = next(iter(found.get(inode, ())), None)
+            if one is None:
+                found[inode] = [rule]
+                continue
+            one.start, one.end = min(one.start, rule.start), max(one.end, rule.end)
+            one.lines = (one.lines or 0) + (rule.lines or 0)
+            if rule.reason not in one.reason.split(", "):
+                one.reason += f", {rule.reason}"
+        for inode, gap in gaps:
+            if gap.lines is None:
+                found.setdefault(inode, []).insert(0, gap)
+        return found
 
     def behind(self, sources: Iterable[Source]) -> bool:
         """Whether some of these are not acknowledged up to their cut."""
@@ -57,20 +91,23 @@ class AgentState:
     def excuse(self, sources: Iterable[Source]) -> Callable[[SourceLine], str]:
         """Why a line of these need not be in the target, by the state of the last `load`; empty where it has to."""
         positions: dict[str, int] = {}
-        gaps: dict[str, list[tuple[int, int, str]]] = {}
+        left: dict[str, list[Left]] = {}
         for source in sources:
             at = self._position(source)
             if at is not None:
                 positions[source.path] = at
-            if source.inode in self._gaps:
-                gaps[source.path] = self._gaps[source.inode]
+            if source.inode in self._left:
+                left[source.path] = [replace(part) for part in self._left[source.inode]]
 
         def why(line: SourceLine) -> str:
-            ranges = gaps.get(line.file, ())
-            at = bisect_right(ranges, (line.offset, 1 << 62, "")) - 1
-            if at >= 0 and ranges[at][0] <= line.offset < ranges[at][1]:
-                return f"left out by the agent: {ranges[at][2]}"
-            return NOT_SENT if line.offset >= positions.get(line.file, line.offset + 1) else ""
+            if line.offset >= positions.get(line.file, line.offset + 1):
+                return NOT_SENT
+            for part in left.get(line.file, ()):
+                if part.start <= line.offset < part.end and part.lines != 0:
+                    if part.lines is not None:
+                        part.lines -= 1
+                    return f"left out by the agent: {part.reason}"
+            return ""
 
         return why
 
@@ -89,25 +126,29 @@ def _digest(head: bytes) -> str:
     return hashlib.blake2b(head, digest_size=12).hexdigest()
 
 
-def _gaps(path: Path) -> dict[Inode, list[tuple[int, int, str]]]:
-    """Ranges that were left out, by file, in order."""
+def _left(entry: Mapping[str, Any], *, rule: bool) -> tuple[Inode, Left]:
+    return (entry["dev"], entry["inode"]), Left(
+        int(entry["from"]), int(entry["to"]), str(entry["reason"]), int(entry["lines"]) if rule else None
+    )
+
+
+def _gaps(path: Path) -> list[tuple[Inode, Left]]:
+    """The ledger, without what was in files once and is no more."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        return {}
+        return []
     except OSError as e:
         raise KlammError(f"{path} cannot be read: {e.strerror}") from None
-    found: dict[Inode, list[tuple[int, int, str]]] = {}
+    found = []
     for number, line in enumerate(lines):
         try:
-            gap: Mapping[str, Any] = json.loads(line)
-            inode, part = (gap["dev"], gap["inode"]), (int(gap["from"]), int(gap["to"]), str(gap["reason"]))
-        except (ValueError, LookupError, TypeError) as e:
+            entry = json.loads(line)
+            inode, gap = _left(entry, rule=bool(entry.get("policy")))
+        except (ValueError, LookupError, TypeError, AttributeError) as e:
             if number == len(lines) - 1:
                 break  # being written
             raise KlammError(f"{path}, line {number + 1}, is not what an agent writes: {e!r}") from None
-        if part[2] not in GONE:
-            found.setdefault(inode, []).append(part)
-    for ranges in found.values():
-        ranges.sort()
+        if gap.reason not in GONE:
+            found.append((inode, gap))
     return found
