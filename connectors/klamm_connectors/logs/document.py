@@ -64,6 +64,8 @@ class Documents:
     def _merged(self, found: Document) -> Document:
         """With the base where an event has names of it; lists of tags are put together."""
         common = [n for n in self._names if n in found]
+        if all(self._joins(n, found) for n in common):
+            return {**self._written, **found, **{n: {**self._base[n], **found[n]} for n in common}}
         full: Document = {n: copy.deepcopy(self._base[n]) for n in common}
         tags = full.pop("tags", None)
         merge(full, {n: found.pop(n) for n in common if n != "tags"})
@@ -75,6 +77,11 @@ class Documents:
             merge(full["labels"], labels)
         rest = {n: value for n, value in self._written.items() if n not in found and n not in full}
         return found | full | rest
+
+    def _joins(self, name: str, found: Document) -> bool:
+        """Whether an event's object has nothing that the one of the base has too: then the two need not be gone through."""
+        ours, theirs = self._base[name], found[name]
+        return type(ours) is dict and type(theirs) is dict and ours.keys().isdisjoint(theirs)
 
     @staticmethod
     def _stamps(work: Work) -> list[str]:

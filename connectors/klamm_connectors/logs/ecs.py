@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from klamm_connectors.logs.parse.fields import Document, get, merge, nested, put
+from klamm_connectors.logs.parse.fields import Document, get, merge, nested, placer
 from klamm_connectors.logs.timestamps import Times
 from klamm_connectors.logs.work import Work
 
@@ -41,6 +41,7 @@ _TEXTS: Final = {
 }
 """Moved when they are text; objects of these names are taken as ECS's own."""
 _NUMBERS: Final = {"pid": "process.pid"}
+_PLACES: Final = {name: placer(name) for name in ("log.level", *_TEXTS.values(), *_NUMBERS.values())}
 _TIMES: Final = ("@timestamp", "timestamp", "time", "ts", "asctime", "datetime")
 _LEVELS: Final = {
     10: "trace",
@@ -101,7 +102,7 @@ class EcsNames:
 def _put_if_absent(doc: Document, to: str, value: Any, name: str) -> None:
     """What an event has under ECS's own name stays; the other one keeps its name then."""
     if get(doc, to) is None:
-        put(doc, to, value)
+        _PLACES[to](doc, value)
     elif name in to.split(".")[:1]:
         merge(doc, nested(to, value))
     else:

@@ -7,12 +7,13 @@ As Elasticsearch's and Logstash's dissect: `%{name}` up to the next delimiter, `
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from klamm_base.errors import KlammError
 from klamm_connectors.logs.parse import Parsed
-from klamm_connectors.logs.parse.fields import Document, put
+from klamm_connectors.logs.parse.fields import Document, placer, put
 
 _KEY: Final = re.compile(r"%\{([^}]*)\}")
 _FORM: Final = re.compile(r"(?P<kind>[+?*&]?)(?P<name>[^/|>+?*&{]*?)(?:/(?P<order>\d+))?(?P<repeats>->)?")
@@ -31,6 +32,7 @@ class _Key:
     order: int
     repeats: bool
     delimiter: str
+    place: Callable[[Document, Any], None] = field(compare=False)
 
 
 class DissectParser:
@@ -69,7 +71,7 @@ class DissectParser:
         if self._plain:
             for key, value in zip(self._keys, values, strict=True):
                 if not key.kind and key.name:
-                    put(document, key.name, value)
+                    key.place(document, value)
             return document
         return self._joined(values)
 
@@ -109,9 +111,8 @@ def _compile(pattern: str) -> tuple[str, list[_Key]]:
         form = _FORM.fullmatch(match[1].strip())
         if form is None or (form["kind"] in {"+", "*", "&"} and not form["name"]):
             raise DissectError(f"pattern {pattern!r}: {match[0]} is not a name")
-        keys.append(
-            _Key(form["kind"], form["name"], int(form["order"] or 0), bool(form["repeats"]), delimiter)
-        )
+        order, repeats = int(form["order"] or 0), bool(form["repeats"])
+        keys.append(_Key(form["kind"], form["name"], order, repeats, delimiter, placer(form["name"])))
     starred, referring = ({k.name for k in keys if k.kind == kind} for kind in "*&")
     if starred != referring:
         raise DissectError(f"pattern {pattern!r}: each %{{*name}} needs one %{{&name}}")

@@ -79,17 +79,40 @@ def _labels(document: Document) -> Document:
     return labels
 
 
-def expand(document: Document) -> Document:
-    """Dotted names of the top level as objects: `{"log.level": "info"}` is `{"log": {"level": "info"}}`."""
-    if not any("." in name for name in document):
-        return document
-    found: Document = {}
-    for name, value in document.items():
-        if name.startswith(".") or name.endswith(".") or ".." in name:
-            found[name] = value  # no names between the dots
+def placer(name: str) -> Callable[[Document, Any], None]:
+    """`put` for one name and a value that is no object, with the name cut once."""
+    *above, last = name.split(".")
+    if len(above) > 1:
+        return lambda document, value: put(document, name, value)
+    first = above[0] if above else ""
+
+    def place(document: Document, value: Any) -> None:
+        inner: Any = document
+        if first:
+            inner = document.get(first)
+            if inner is None:
+                document[first] = {last: value}
+                return
+        if type(inner) is dict and type(inner.get(last)) is not dict:
+            inner[last] = value
         else:
-            merge(found, nested(name, value))
-    return found
+            put(document, name, value)
+
+    return place
+
+
+def expand(document: Document) -> Document:
+    """Dotted names of the top level as objects: `{"log.level": "info"}` becomes `{"log": {"level": "info"}}`, in place."""
+    dotted = [name for name in document if "." in name]
+    for name in dotted:
+        if name.startswith(".") or name.endswith(".") or ".." in name:
+            continue  # no names between the dots
+        value = document.pop(name)
+        if isinstance(value, dict) or not isinstance(document.get(name.partition(".")[0], {}), dict):
+            merge(document, nested(name, value))  # an object wins over a plain value
+        else:
+            put(document, name, value)
+    return document
 
 
 def nested(name: str, value: Any) -> Document:
