@@ -94,6 +94,31 @@ class TestKnownContent:
         os.utime(world.folder / "a.log.9.gz")
         assert numbers(settled(world)) == list(range(1, 51))
 
+    def test_the_packed_copy_of_a_file_that_was_truncated_brings_what_was_not_read(self, world):
+        world.append("a", 60)
+        world.look()
+        world.ack(99)
+        world.append("a", 10)  # nobody looks before the truncation
+        world.copytruncate("a")
+        world.append("a", 5)
+        (copy,) = world.folder.glob("*.copy")
+        packed = world.folder / "a.log.1.gz"
+        packed.write_bytes(gzip.compress(copy.read_bytes()))
+        found = settled(world)
+        assert sorted(numbers(found)) == [*range(1, 71), *range(72, 77)]  # 71 is the name of the copy
+
+    def test_what_was_left_out_at_the_first_start_stays_so_after_a_kill(self, tmp_path):
+        world = World(tmp_path)
+        world.write(tmp_path / "x.log.gz", gzip.compress(b"000001 a\n" * 30))
+        world.tracker = Tracker([type(LIMITS)(from_end=True)])
+        world.tracker.observe(world.scanner.scan(), world.now, world.now)
+        world.save()  # before the file was opened
+        world.kill()
+        assert settled(world) == []
+        world.append("b", 1)
+        assert len(settled(world)) == 1
+        world.files.close_all()
+
 
 class TestNewContent:
     def test_one_that_was_never_seen_is_read(self, world):

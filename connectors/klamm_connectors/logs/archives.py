@@ -50,11 +50,12 @@ class Archives:
                 known.state = "ready" if known.total >= 0 else "look"
             file.size = max(file.size, known.total) if known.state == "ready" else file.size
             return known.state == "ready"
-        if known is None and file.position:  # `start_position = "end"` left it out
+        if known is None and file.left_out:
+            file.left_out = False
             file.archive = Archive(size, modified, Print.of(head), Print.of(tail), "ready", file.position)
             return True
-        if known is not None and file.position:
-            self._gap(file, file.position, max(file.position, known.total), "replaced")
+        if known is not None and known.total > file.position and known.problem != "incomplete":
+            self._gap(file, file.position, known.total, "replaced")
         self._restart(file, "replaced")
         file.size = size
         file.archive = Archive(size, modified, Print.of(head), Print.of(tail), "look")

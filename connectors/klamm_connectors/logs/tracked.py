@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm_connectors.logs.framing import Framed
+
+if TYPE_CHECKING:
+    from klamm_connectors.logs.config_inputs import Input
 
 HEAD: Final = 1024  # first bytes by which a file is known again
 TAIL: Final = 256  # bytes before the position that every read repeats
@@ -102,6 +105,20 @@ class Limits:
     compression: str = "auto"  # whether files may be packed: auto, gzip, none
     close_rotated: float = 60.0  # how long a file without a name that matches must be quiet to be closed
 
+    @classmethod
+    def of(cls, config: Input) -> Limits:
+        """What an input's configuration asks for."""
+        return cls(
+            from_end=config.start_position == "end",
+            max_line=config.max_line_bytes,
+            ignore_older=config.ignore_older,
+            close_inactive=config.close_inactive,
+            rotate_wait=config.rotate_wait,
+            order=config.order,
+            compression=config.compression,
+            close_rotated=config.close_rotated,
+        )
+
 
 @dataclass(slots=True)
 class Archive:
@@ -162,6 +179,7 @@ class Tracked:
     inside: bool = False  # the position is inside a line whose rest is left out
     acked_inside: bool = False
     archive: Archive | None = None
+    left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
 
     @property
     def unread(self) -> int:

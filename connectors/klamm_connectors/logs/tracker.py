@@ -151,6 +151,7 @@ class Tracker:
         file.size, file.modified = found.size, found.modified
         if self._first and limits.from_end and found.size:
             file.position = file.acked = found.size
+            file.left_out = True
             self._gap(found.path, found.inode, 0, found.size, "start_position")
         self._files[found.inode] = file
 
@@ -179,7 +180,7 @@ class Tracker:
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
         """`file` is open: `head` are its first HEAD bytes, `tail` those before its position (as `tail_range` says)."""
-        file.is_open, file.grew_at = True, now
+        file.is_open, file.grew_at, file.left_out = True, now, False
         if file.position and not self._is_known(file, head, tail):
             self._restart(file, "replaced")
             file.rotated = file.removed = False
@@ -399,6 +400,7 @@ def _restored(c: Checkpoint, now: float) -> Tracked:
     )  # fmt: skip
     if c.packed is None:
         file.head_print, file.acked_tail = c.head, c.tail
+        file.left_out = c.offset > 0 and not c.head.length and not c.tail.length
     else:
         file.archive = Archive(c.packed, 0.0, c.head, c.tail, "recheck", c.total)
     return file
