@@ -119,7 +119,7 @@ FORMATS = [
     {"name": "access", "type": "grok", "pattern": "^%{COMBINEDAPACHELOG}", "set": {"service.name": "web"}},
     {"name": "app", "type": "json", "duration": {"field": "ms"}, "rename": {"sev": "log.level"}},
     {"name": "kv", "type": "logfmt", "when": r"^\w+=", "target": "labels", "duration": {"field": "took", "unit": "s"}},
-    {"name": "old", "type": "regex", "pattern": r"^(?P<timestamp>\d+) \[(?P<level>\w+)\] (?P<message>.*)$",
+    {"name": "old", "type": "regex", "pattern": r"^(?P<timestamp>[\d.]+) \[(?P<level>\w+)\] (?P<message>.*)$",
      "rename": {"level": "log.level"}, "time": {"format": "UNIX"}},
     {"name": "sys", "type": "grok", "pattern": "^%{SYSLOGLINE}", "time": {"format": "SYSLOG", "zone": "Europe/Berlin"}},
 ]  # fmt: skip
@@ -244,6 +244,30 @@ class TestJob:
         assert {k: r.lines for k, r in levels.items()} == {"ERROR": 5, "INFO": 15}
         assert (levels["INFO"]["p99_9_ms"], levels["INFO"]["p50_ms"]) == (19.0, 10.0)
         assert {r.doc_id for r in frames["late"].select("doc_id").collect()} == {"n99"}
+
+    def test_documents_that_the_agent_has_parsed_stay_what_they_are(self, spark: Any) -> None:
+        done = {
+            "@timestamp": "2026-01-01T09:59:00.250Z", "message": "GET /a", "log": {"level": "warn", "offset": 7, "file": {"path": "/a.log"}},
+            "service.name": "web", "http": {"response": {"status_code": 503}}, "deep": [{"x": None}], "event": {"id": "e-1"},
+        }  # fmt: skip
+        failed = {
+            "@timestamp": "2026-01-01T09:59:00Z",
+            "message": "level=info msg=hi",
+            "tags": ["_grokparsefailure"],
+        }
+        formats = [{"name": "edge", "type": "ecs"}, {"name": "kv", "type": "logfmt"}]
+        found = run(
+            spark, [json.dumps(done) + " ", json.dumps(failed), "a=b"], formats=formats, envelope=True
+        )
+        edge = found["e-1"]
+        assert {k: edge[k] for k in done} == done
+        assert (edge["event.dataset"], edge["stream"], edge["kafka"]["offset"]) == (
+            "edge",
+            "logs-edge-default",
+            0,
+        )
+        assert (found["logs-0-1"]["stream"], found["logs-0-1"]["message"]) == ("logs-kv-default", "hi")
+        assert found["logs-0-2"]["kv"] == {"a": "b"}
 
     def test_whatever_comes_is_one_document(self, spark: Any) -> None:
         hostile: list[bytes | str] = [

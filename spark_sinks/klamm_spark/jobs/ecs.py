@@ -37,6 +37,12 @@ _ENVELOPE: Final = (
 _ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 _ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 _FROM_AGENT: Final = {"log.file.path": "string", "log.offset": "bigint", "host.name": "string"}
+_HIDDEN: Final = frozenset(
+    {
+        "line", "line_id", "doc_id", "event_time", "kind", "is_error", "rest", "whole", "recorded", "topic", "partition", "offset",
+    }
+)  # fmt: skip
+"""Columns that are no fields of a document."""
 _WRONG: Final = "ERROR|FATAL|CRITICAL|SEVERE|ALERT|EMERG|PANIC|^ERR$|^CRIT$"
 
 
@@ -64,12 +70,13 @@ def lines(df: DataFrame, options: LogOptions) -> DataFrame:
     text = F.col("value").cast("string")
     if not options.envelope:
         nothing = {n: F.lit(None).cast(t).alias(n) for n, t in {**_FROM_AGENT, "_service": "string"}.items()}
-        return df.select(*_ORIGIN, text.alias("line"), *nothing.values())
+        return df.select(*_ORIGIN, text.alias("line"), text.alias("record"), *nothing.values())
     # A record without an envelope (another producer's, or a broken one) is a line as it is
     both = df.select(*_ORIGIN, text.alias("text"), F.from_json(text, _ENVELOPE).alias("e"))
     return both.select(
         *_ORIGIN,
         F.coalesce("e.message", "text").alias("line"),
+        F.col("text").alias("record"),
         F.col("e.log.file.path").alias("log.file.path"),
         F.col("e.log.offset").alias("log.offset"),
         F.col("e.host.name").alias("host.name"),
@@ -82,7 +89,7 @@ def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
     raw = [f"_raw{n}" for n in range(len(options.formats))]
     before: Column | None = None
     for name, format_ in zip(raw, options.formats, strict=True):
-        found = log_formats.parsed(F.col("line"), format_)
+        found = log_formats.parsed(F.col("record" if format_.type == "ecs" else "line"), format_)
         df = df.withColumn(name, found if before is None else F.when(~before, found))
         mine = log_formats.understood(F.col(name), format_)
         before = mine if before is None else before | mine
@@ -105,11 +112,12 @@ class _Found:
     times: list[Column]
     rests: list[Column]
     datasets: list[Column]
+    wholes: list[Column]
 
 
 def _typed(df: DataFrame, options: LogOptions, raw: list[str]) -> DataFrame:
     """The columns of all formats beside each other: a line has those of its own."""
-    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [])
+    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [], [])
     for name, format_ in zip(raw, options.formats, strict=True):
         kind = df.schema[name].dataType
         _gather(found, F.col(name), format_, kind if isinstance(kind, StructType) else None)
@@ -132,6 +140,8 @@ def _gather(found: _Found, column: Column, format_: Format, schema: StructType |
         inside = F.substring(rest, F.lit(2), F.length(rest) - 2)
         below = F.concat(F.lit(f'"{format_.target}":'), rest) if format_.target else inside
         found.rests.append(F.when(mine, below))
+    if format_.type == "ecs":
+        found.wholes.append(F.when(mine, F.rtrim("record")))
     found.datasets.append(F.when(mine, format_.name))
 
 
@@ -152,6 +162,7 @@ def _columns(df: DataFrame, found: _Found) -> DataFrame:
         *(column.alias(name) for name, column in {**agents, "event.dataset": dataset, **own}.items()),
         (F.coalesce(*found.times) if found.times else F.lit(None).cast("timestamp")).alias("_seen"),
         (F.coalesce(*found.rests) if found.rests else F.lit(None).cast("string")).alias("rest"),
+        (F.coalesce(*found.wholes) if found.wholes else F.lit(None).cast("string")).alias("whole"),
     )
 
 
@@ -205,27 +216,30 @@ def once(df: DataFrame, options: LogOptions) -> DataFrame:
 
 
 def documents(df: DataFrame, options: LogOptions) -> DataFrame:
-    """As ECS: every field that has a value, what else the line had, and where it comes from."""
-    hidden = {
-        "line",
-        "line_id",
-        "doc_id",
-        "event_time",
-        "kind",
-        "is_error",
-        "rest",
-        "recorded",
-        "topic",
-        "partition",
-        "offset",
-    }
-    names = [n for n in df.columns if n not in hidden]
+    """As ECS: every field that has a value, what else the line had, and where it comes from.
+
+    What was a document before stays one, and gets what was added here.
+    """
     origin = F.struct("topic", "partition", "offset").alias("kafka")
     more = [F.col("line").alias("event.original")] if options.original else []
-    whole = F.to_json(F.struct(*(F.col(f"`{n}`") for n in names), origin, *more))
-    document = F.when(F.col("rest").isNull(), whole).otherwise(
-        F.concat(F.substring(whole, F.lit(1), F.length(whole) - 1), F.lit(","), "rest", F.lit("}"))
-    )
+    names = [n for n in df.columns if n not in _HIDDEN]
+    text = F.to_json(F.struct(*(F.col(f"`{n}`") for n in names), origin, *more))
+    document = F.when(F.col("rest").isNull(), text).otherwise(_merged(text, F.col("rest")))
+    if any(f.type == "ecs" for f in options.formats):
+        looked_up = {to for lookup in options.lookups for to in lookup.fields.values()}
+        added = [
+            n
+            for n in names
+            if n in {"event.dataset", *looked_up, *(log_enrich.ADDED if options.user_agent else ())}
+        ]
+        addition = F.to_json(F.struct(*(F.col(f"`{n}`") for n in added), origin))
+        inside = F.substring(addition, F.lit(2), F.length(addition) - 2)
+        document = F.when(F.col("whole").isNotNull(), _merged(F.col("whole"), inside)).otherwise(document)
     dataset = F.when(F.col("kind") == "events", F.col("`event.dataset`")).otherwise(F.col("kind"))
     stream = F.concat(F.lit("logs-"), dataset, F.lit(f"-{options.namespace}"))
     return df.select("doc_id", "kind", stream.alias("data_stream"), document.alias("document"))
+
+
+def _merged(document: Column, inside: Column) -> Column:
+    """A JSON object with more fields at its end."""
+    return F.concat(F.substring(document, F.lit(1), F.length(document) - 1), F.lit(","), inside, F.lit("}"))

@@ -35,6 +35,7 @@ _SYSTEMS: Final = (
     ("CrOS", "ChromeOS"), ("Linux", "Linux"),
 )  # fmt: skip
 AGENT: Final = "user_agent.original"
+ADDED: Final = ("user_agent.name", "user_agent.version", "user_agent.os.name", "user_agent.device.name")
 
 
 def user_agent(frame: DataFrame) -> DataFrame:

@@ -66,6 +66,11 @@ def _by_json(line: Column, format_: Format) -> Column:
     return F.when(line.startswith("{"), found)
 
 
+def _by_ecs(record: Column, format_: Format) -> Column:
+    """A record that is an ECS document already: the agent, or a logging library, has parsed it."""
+    return F.when(record.startswith("{"), F.from_json(record, "map<string, variant>"))
+
+
 def _by_logfmt(line: Column, format_: Format) -> Column:
     """At least one pair; what a key says last holds. Escaped are quotes and backslashes."""
     keys, values = (F.regexp_extract_all(line, F.lit(_LOGFMT), F.lit(n)) for n in (1, 2))
@@ -114,12 +119,13 @@ def python_function(name: str) -> Callable[[list[str]], list[Mapping[str, Any] |
 
 _PARSERS: Final = {
     "grok": _by_expression, "regex": _by_expression, "json": _by_json, "logfmt": _by_logfmt, "python": _by_python,
+    "ecs": _by_ecs,
 }  # fmt: skip
 
 
 def is_map(format_: Format) -> bool:
     """Whether its fields are known only when a line comes."""
-    return format_.type in {"logfmt", "python"} or (format_.type == "json" and format_.schema is None)
+    return format_.type in {"logfmt", "python", "ecs"} or (format_.type == "json" and format_.schema is None)
 
 
 def fields(raw: Column, format_: Format, schema: StructType | None) -> dict[str, Column]:
@@ -162,12 +168,15 @@ def understood(raw: Column, format_: Format) -> Column:
     """Whether the line is of this format."""
     if format_.type == "json" and format_.schema is not None:
         return raw.isNotNull() & raw.getField(_CORRUPT).isNull()
+    if format_.type == "ecs":
+        tags = F.coalesce(F.try_variant_get(raw["tags"], "$", "string"), F.lit(""))
+        return raw.isNotNull() & raw["@timestamp"].isNotNull() & ~tags.contains("parsefailure")
     return raw.isNotNull()
 
 
 def rest(raw: Column, format_: Format) -> Column | None:
     """Of a format whose fields are not known before: all others, as JSON text of an object; null without any."""
-    if not is_map(format_):
+    if not is_map(format_) or format_.type == "ecs":
         return None
     taken = _names(format_, [*CANONICAL, "timestamp"])
     if format_.duration_field is not None:
@@ -194,14 +203,23 @@ def duration(raw: Column, format_: Format, schema: StructType | None) -> Column 
 
 
 def _entry(raw: Column, format_: Format, name: str, kind: str) -> Column:
+    if format_.type == "ecs":
+        return _nested(raw, "@timestamp" if name == "timestamp" else name).try_cast(kind)
     texts = [_text(raw[n], format_) for n in _names(format_, [name])]
     if format_.time_field != "timestamp" and name == "timestamp":
         texts.insert(0, _text(raw[format_.time_field], format_))
     return F.coalesce(*texts).try_cast(kind)
 
 
+def _nested(raw: Column, name: str) -> Column:
+    """A field of objects in objects, or with dots in its name."""
+    head, _, tail = name.partition(".")
+    plain = F.try_variant_get(raw[name], "$", "string")
+    return F.coalesce(plain, F.try_variant_get(raw[head], f"$.{tail}", "string")) if tail else plain
+
+
 def _text(value: Column, format_: Format) -> Column:
-    return F.try_variant_get(value, "$", "string") if format_.type == "json" else value
+    return F.try_variant_get(value, "$", "string") if format_.type in {"json", "ecs"} else value
 
 
 def _names(format_: Format, wanted: Iterable[str]) -> list[str]:

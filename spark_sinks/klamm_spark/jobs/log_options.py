@@ -11,7 +11,7 @@ from klamm_base.errors import ConfigError
 from klamm_base.grok import Expanded, Field, GrokError, expand
 from klamm_spark.sections import Section, matches, one_of
 
-TYPES: Final = ("grok", "regex", "json", "logfmt", "python")
+TYPES: Final = ("grok", "regex", "json", "logfmt", "python", "ecs")
 SQL_TYPES: Final = {
     "string": "string", "int": "int", "long": "bigint", "float": "float", "double": "double", "boolean": "boolean",
 }  # fmt: skip
