@@ -136,3 +136,32 @@ def test_every_document_of_an_index_is_read_page_by_page(elasticsearch_server):
     assert list(targets.elasticsearch_documents(client, "no-such-index", ["a"])) == []
     target.remove()
     assert target.count() == 0
+
+
+@pytest.mark.elasticsearch
+def test_a_data_stream_is_read_over_all_its_indices(elasticsearch_server, tmp_path):
+    """Elasticsearch keeps an id unique within one of them only: a document that came again after a rollover is found."""
+    stream = unique_index("logs-stream")
+    client = targets.elasticsearch_client(elasticsearch_server.url)
+    template = {"index_patterns": [f"{stream}*"], "data_stream": {}, "priority": 900}
+    client.indices.put_index_template(name=stream, **template)
+    document = {"@timestamp": "2026-01-01T00:00:00Z", "message": "x"}
+
+    def create(*ids: str) -> None:
+        operations = [line for i in ids for line in ({"create": {"_index": stream, "_id": i}}, document)]
+        assert not client.bulk(operations=operations, refresh=True)["errors"]
+
+    create("1", "2")
+    client.indices.rollover(alias=stream)
+    create("3", "2")
+    (tmp_path / "a.log").write_text("id=1\nid=2\nid=3\nid=4\n")
+    result = klamm(
+        "reconcile", "--source", str(tmp_path / "a.log"), "--id-regex", "id=([0-9])", "--id-field", "_id",
+        "--elasticsearch", elasticsearch_server.url, "--index", stream, "--settle", "0", "-o", "json",
+    )  # fmt: skip
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["documents"], found["delivered"], found["unexpected"]) == (1, 4, 3, 0)
+    assert [m["id"] for m in found["listed"]["missing"]] == ["4"]
+    (twice,) = found["listed"]["duplicates"]
+    assert twice["id"] == "2"
+    assert len({key.partition("/")[0] for key in twice["keys"]}) == 2

@@ -6,12 +6,11 @@ the memory needed is that of one part; `spill.py` keeps the parts.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 PARTS: Final = 64
 LISTED: Final = 20
@@ -125,8 +124,8 @@ class Comparison:
 
 
 def part_of(id_: str) -> int:
-    """The part in which an id is compared."""
-    return crc32(id_.encode("utf-8", "surrogatepass")) % PARTS
+    """The part in which an id is compared, in this process."""
+    return hash(id_) % PARTS
 
 
 def no_excuse(line: SourceLine) -> str:
@@ -142,46 +141,52 @@ def compare(
     later: Iterable[SourceLine] = (),
     excuse: Callable[[SourceLine], str] = no_excuse,
 ) -> None:
-    """Compare one part (or everything at once) and add what is found to `into`.
+    """Compare one part (or everything at once) and add what is found to `into`. Plain tuples will do for lines and documents.
 
     `later` are lines that may have a document and need none. `excuse` says of a line without a document why it needs
     none; empty: it is missing.
     """
     lines = _by_id(source, into)
-    others = {line.id for line in later if line.id} - lines.keys()
+    others = {line[0] for line in later if line[0]} - lines.keys()
     into.later_lines += len(others)
-    documents: defaultdict[str, list[Document]] = defaultdict(list)
-    for document in target:
-        into.documents += 1
-        if not document.id:
-            into.documents_without_id.add(document)
-        elif document.id in lines or document.id in others:
-            documents[document.id].append(document)
+    documents: dict[str, list[Document]] = {}
+    count = 0
+    for document in target:  # by number, not by name: this is done for every line
+        count += 1
+        id_ = document[0]
+        if id_ in lines or id_ in others:
+            documents.setdefault(id_, []).append(document)
+        elif id_:
+            into.unexpected.add(Document(*document))
         else:
-            into.unexpected.add(document)
+            into.documents_without_id.add(Document(*document))
+    into.documents += count
     for id_, line in lines.items():
         found = documents.get(id_)
         if found:
             into.delivered += 1
-            into.unparsed += not any(d.parsed for d in found)
-        elif why := excuse(line):
+            into.unparsed += not any(d[2] for d in found)
+        elif why := excuse(SourceLine(*line)):
             into.excused[why] += 1
         else:
-            into.missing.add(line)
+            into.missing.add(SourceLine(*line))
     for id_, found in documents.items():
         into.of_later_lines += len(found) * (id_ in others)
         if len(found) > 1:
-            into.duplicates.add(Duplicate(id_, tuple(sorted(d.key for d in found))))
+            into.duplicates.add(Duplicate(id_, tuple(sorted(d[1] for d in found))))
 
 
 def _by_id(source: Iterable[SourceLine], into: Comparison) -> dict[str, SourceLine]:
     lines: dict[str, SourceLine] = {}
+    count = 0
     for line in source:
-        into.source_lines += 1
-        if not line.id:
-            into.lines_without_id.add(line)
-        elif line.id in lines:
-            into.repeated.add(line)
+        count += 1
+        id_ = line[0]
+        if not id_:
+            into.lines_without_id.add(SourceLine(*line))
+        elif id_ in lines:
+            into.repeated.add(SourceLine(*line))
         else:
-            lines[line.id] = line
+            lines[id_] = line
+    into.source_lines += count
     return lines

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final, Self, cast
 
 from klamm.reconcile.compare import (
     PARTS,
@@ -44,8 +44,9 @@ class Spill:
 
     def fill(self, entries: Iterable[tuple[Any, ...]]) -> None:
         """Add entries."""
+        parts = self._parts
         for entry in entries:
-            self._parts[part_of(entry[0])].append(tuple(entry))
+            parts[part_of(entry[0])].append(tuple(entry))
             self._held += 1
             if self._held >= self._limit:
                 self._write_out()
@@ -92,10 +93,10 @@ def compared(
     result = Comparison()
     for number in range(PARTS):
         compare(
-            (SourceLine(*entry) for entry in lines.part(number)),
-            (Document(*entry) for entry in documents.part(number)),
+            cast(Iterator[SourceLine], lines.part(number)),
+            cast(Iterator[Document], documents.part(number)),
             result,
-            later=() if later is None else (SourceLine(*entry) for entry in later.part(number)),
+            later=() if later is None else cast(Iterator[SourceLine], later.part(number)),
             excuse=excuse,
         )
     return result
