@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -98,7 +99,10 @@ def test_agent_settings_are_understood():
     from klamm_connectors.logs.config import AgentConfig
 
     config = AgentConfig.load(COMPOSE / "config/agent.toml")
-    assert [(i.topic, i.format) for i in config.inputs] == [("logs.access", "json")]
+    assert [(i.type, i.topic, i.format) for i in config.inputs] == [
+        ("file", "logs.access", "json"), ("syslog", "logs.syslog", "raw"),
+    ]  # fmt: skip
+    assert config.spool is not None
     assert not config.ignored
 
 
@@ -109,11 +113,28 @@ def test_spark_job_reads_what_the_agent_writes():
     job = pipeline.load(COMPOSE / "config/pipeline.toml")
     agent = AgentConfig.load(COMPOSE / "config/agent.toml")
     assert set(job.source.topics) == {i.topic for i in agent.inputs}
-    assert [o.name for o in job.outputs] == ["documents", "rates"]
+    assert [o.name for o in job.outputs] == ["documents", "statistics", "statistics-topic"]
+
+
+def test_what_is_scraped_is_served(model):
+    from klamm_connectors.logs.config import AgentConfig
+    from klamm_spark import pipeline
+
+    targets = {
+        job["job_name"]: {
+            int(t.rpartition(":")[2]) for each in job["static_configs"] for t in each["targets"]
+        }
+        for job in yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    }
+    agent = AgentConfig.load(COMPOSE / "config/agent.toml").metrics
+    job = pipeline.load(COMPOSE / "config/pipeline.toml")
+    assert (agent.host, {agent.port}) == ("0.0.0.0", targets["agent"])
+    assert (job.metrics_host, {job.metrics_port}) == ("0.0.0.0", targets["spark"])
 
 
 def test_the_web_servers_log_format_is_the_one_that_the_job_parses():
-    from klamm_spark.jobs.logs import ACCESS
+    from klamm_base.grok import expand
+    from klamm_spark import pipeline
 
     values = {
         "remote_addr": "10.0.0.1", "remote_user": "-", "time_local": "21/Nov/2026:10:00:00 +0000",
@@ -123,7 +144,12 @@ def test_the_web_servers_log_format_is_the_one_that_the_job_parses():
     text = (COMPOSE / "config/nginx.conf").read_text()
     line = "".join(re.findall(r"'([^']*)'", text.partition("log_format klamm")[2].partition(";")[0]))
     line = re.sub(r"\$(\w+)", lambda m: values[m[1]], line)
-    assert re.match(ACCESS, line), line
+    options = pipeline.load(COMPOSE / "config/pipeline.toml").query.options
+    (access,) = [f for f in options["formats"] if f["name"] == "access"]
+    assert re.search(expand(access["pattern"]).regex, line), line
+    assert re.findall(options["id_pattern"], line) == [values["request_id"]]
+    with (COMPOSE / "config/services.csv").open() as table:
+        assert "web" in {row["service"] for row in csv.DictReader(table)}
 
 
 def test_connectors_take_their_documents():

@@ -80,8 +80,26 @@ def test_a_request_becomes_a_document(installation):
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(f"http://127.0.0.1:8000/{name}", timeout=10)
     wait_for(
-        lambda: hits("logs-access", {"match_phrase": {"path": f"/{name}"}}) == 1, "the request's document"
+        lambda: hits("logs-access-compose", {"term": {"url.original": f"/{name}"}}) == 1,
+        "the request's document",
     )
+
+
+def test_everything_is_watched(installation):
+    def down() -> list[str]:
+        found = get("http://127.0.0.1:9090/api/v1/targets")["data"]["activeTargets"]
+        return [t["scrapeUrl"] for t in found if t["health"] != "up"] or (
+            [] if found else ["nothing is scraped"]
+        )
+
+    wait_for(lambda: not down(), "every target is scraped")
+    for name in ("broker", "connect", "mirror", "pipeline"):
+        assert get(f"http://127.0.0.1:3000/api/dashboards/uid/klamm-{name}")["dashboard"]["panels"]
+
+
+def test_kibana_has_its_dashboard(installation):
+    url = "http://127.0.0.1:5601/api/saved_objects/dashboard/klamm-logs-dashboard"
+    wait_for(lambda: get(url)["attributes"]["title"] == "Klamm logs", "the dashboard")
 
 
 def test_a_row_becomes_a_document_and_goes_with_it(installation):
