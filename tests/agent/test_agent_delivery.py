@@ -217,7 +217,7 @@ def test_one_agent_per_state_directory(agent, broker):
     assert again.process.wait(20) == 1
     again._ended()
     assert f"in use by another agent (pid {a.process.pid})" in a.log
-    assert a.stop(signal.SIGHUP) == 0
+    assert a.stop() == 0
     assert a.status()["state"] == "stopped"
 
 

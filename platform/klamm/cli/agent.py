@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.common import EXIT_FAILED, reported
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
+
+if TYPE_CHECKING:
+    from klamm_connectors.logs.trial import Tried
 
 app = typer.Typer(help="Read log files into topics.", no_args_is_help=True)
+
+_WATCH_S = 1.0
+ConfigArgument = Annotated[Path, typer.Argument(metavar="agent.toml", help="The agent's configuration.")]
 
 
 @app.callback()
@@ -19,37 +25,196 @@ def _group() -> None:
 
 @app.command()
 def start(
-    config: Annotated[Path, typer.Argument(metavar="agent.toml", help="The agent's configuration.")],
+    config: ConfigArgument,
     stats_interval: Annotated[
         float,
         typer.Option("--stats-interval", min=0.0, help="Seconds between two log lines of figures; 0: none."),
     ] = 30.0,
 ) -> None:
-    """Follow log files into topics until SIGTERM, SIGHUP or Ctrl-C, at least once, through rotation and truncation.
+    """Follow log files into topics until SIGTERM or Ctrl-C, at least once, through rotation and truncation.
 
     Prints `ready agent files=N` once it follows its inputs. Stopped, it waits up to 15 s for acknowledgements and
     writes its checkpoints; exit code 1 says that some did not come: those lines are sent again at the next start.
+    SIGHUP reads the configuration again: one with an error is said, and the old one stays.
     """
     import signal
     import sys
 
-    from klamm_connectors.logs.agent import Agent
-    from klamm_connectors.logs.config import AgentConfig
+    from klamm_connectors.logs.service import Service
 
     with reported(server=True):
-        agent = Agent(AgentConfig.load(config), stats_interval)
+        service = Service(config, stats_interval)
 
         def stop(number: int, _frame: object) -> None:
-            agent.stop()
+            service.stop()
             signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
 
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up())
 
         def ready(files: int) -> None:
             sys.stdout.write(f"ready agent files={files}\n")
             sys.stdout.flush()
 
-        if not agent.run(ready):
+        if not service.run(ready):
             raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def check(config: ConfigArgument, output: OutputOption = Output.TABLE) -> None:
+    """Read a configuration and say what its inputs find now. Exit code 2 when it has an error."""
+    from klamm.cli.common import print_rows
+    from klamm_connectors.logs.config import AgentConfig
+    from klamm_connectors.logs.trial import found_now
+
+    with reported():
+        loaded = AgentConfig.load(config)
+        rows, remarks = found_now(loaded)
+        print_rows(rows, ("input", "type", "topic", "format", "stages", "files"), output)
+        for name, why in loaded.ignored:
+            typer.echo(f"klamm: [producer] {name} has no effect: {why}", err=True)
+        for remark in remarks:
+            typer.echo(f"klamm: {remark}", err=True)
+
+
+@app.command(name="test")
+def try_(
+    config: ConfigArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A log file (`.gz` is unpacked), or - for standard input.")
+    ],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many events to show.")] = 5,
+    input_: Annotated[
+        str | None,
+        typer.Option(
+            "--input", help="Id or number (from 0) of the input; else the first whose paths name FILE."
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what a configuration would do with a file: who takes it, how events are cut, each stage, the record.
+
+    Sends nothing and keeps no state: it may run beside the agent.
+    """
+    import json
+    import sys
+
+    from klamm_connectors.logs.config import AgentConfig
+    from klamm_connectors.logs.trial import Trial, head_of, read_head
+
+    with reported():
+        path = None if file == "-" else Path(file)
+        trial = Trial(AgentConfig.load(config), path, input_)
+        data = read_head(path) if path is not None else head_of(sys.stdin.buffer)
+        tried = list(trial.run(data, lines))
+        if output is Output.JSON:
+            typer.echo(
+                json.dumps([{"input": trial.name} | t.row() for t in tried], indent=2, ensure_ascii=False)
+            )
+            return
+        typer.echo(f"input {trial.name} → topic {trial.input.topic}, format {trial.input.format}")
+        for one in tried:
+            _show(one)
+
+
+def _show(one: Tried) -> None:
+    import json
+
+    at = "" if one.offset is None else f" at byte {one.offset}"
+    typer.echo(f"\nevent {one.number}{at}{f', {one.lines} lines' if one.lines > 1 else ''}")
+    for line in one.text.split("\n"):
+        typer.echo(f"    | {line}")
+    before: Any = one.text
+    for name, result in one.stages:
+        if result is None:
+            shown = "away"
+        elif result == before:
+            shown = "unchanged"
+        else:
+            shown = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        typer.echo(f"  {name}: {shown}")
+        before = result
+    if one.topic:
+        typer.echo(f"  → {one.topic}{' (dead letter)' if one.outcome == 'dead_letter' else ''}: {one.value}")
+    else:
+        typer.echo(f"  → dropped: {one.reason}")
+
+
+@app.command()
+def status(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="agent.toml", help="The agent's configuration.")
+    ] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="The agent's state directory, instead of agent.toml.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second until Ctrl-C.")] = False,
+) -> None:
+    """Show whether an agent runs, what it reads, how far it is behind, and what it gave up. Exit code 1: it does not run."""
+    import json
+    import sys
+    import time
+
+    from klamm_connectors.logs.config import AgentConfig
+    from klamm_connectors.logs.report import report
+
+    if (config is None) == (state_dir is None):
+        raise typer.BadParameter("one of agent.toml and --state-dir is expected")
+    with reported():
+        folder = state_dir if state_dir is not None else AgentConfig.load(config).state_dir  # type: ignore[arg-type]
+        while True:
+            found = report(folder)
+            if output is Output.JSON:
+                typer.echo(json.dumps(found, indent=None if watch else 2))
+            else:
+                if watch and sys.stdout.isatty():
+                    typer.echo("\x1b[H\x1b[2J", nl=False)
+                _show_status(found)
+            if not watch:
+                break
+            time.sleep(_WATCH_S)
+        if found["state"] in {"stopped", "killed", "never ran"}:
+            raise typer.Exit(EXIT_FAILED)
+
+
+def _show_status(found: dict[str, Any]) -> None:
+    import datetime as dt
+
+    from klamm.cli.common import print_record, print_rows
+
+    at = found.get("at")
+    head = {
+        "state": found["state"],
+        "pid": found.get("pid"),
+        "at": dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="seconds") if at else None,
+        "waiting for": found.get("waiting_for") or None,
+        "lines read": found.get("lines"),
+        "acknowledged": found.get("acked"),
+        "lag, bytes": found.get("lag_bytes"),
+        "queued, bytes": found.get("queued_bytes"),
+        "spool, bytes": found.get("spool_bytes"),
+        "reload": f"failed: {found['reload_error']}" if found.get("reload_error") else None,
+    }
+    print_record({k: v for k, v in head.items() if v is not None or k in {"pid", "at"}}, Output.TABLE)
+    if inputs := found.get("inputs"):
+        typer.echo("")
+        rows = [i | {"dropped": sum(i["dropped"].values())} for i in inputs]
+        print_rows(
+            rows,
+            ("input", "topic", "lines", "bytes", "parse_failures", "dead_letters", "dropped"),
+            Output.TABLE,
+        )
+    if tracked := found["tracked"]:
+        typer.echo("")
+        print_rows(tracked, ("path", "offset", "size", "lag_bytes"), Output.TABLE)
+    if policy := found["policy"]:
+        typer.echo("")
+        print_rows(policy, ("path", "reason", "lines", "from", "to"), Output.TABLE)
+    if gaps := found["gap_reasons"]:
+        typer.echo("")
+        rows = [{"gaps": reason} | counts for reason, counts in gaps.items()]
+        print_rows(rows, ("gaps", "ranges", "bytes", "lines"), Output.TABLE)

@@ -1,0 +1,173 @@
+"""A running agent is told to reload; its metrics, its status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from agent.harness import KLAMM, AgentProcess, arrived
+from prometheus_client.parser import text_string_to_metric_families
+from support.broker import new_topic, wait_until
+
+
+@pytest.fixture
+def agent(broker, tmp_path):
+    process = AgentProcess(tmp_path, broker.bootstrap, new_topic(broker))
+    process.config.write_text(process.config.read_text() + "[metrics]\nport = 0\n")
+    (tmp_path / "logs").mkdir()
+    yield process
+    process.close()
+
+
+def write(agent: AgentProcess, name: str, first: int, count: int) -> None:
+    with (agent.folder / "logs" / name).open("a") as file:
+        file.writelines(f"{i} line\n" for i in range(first, first + count))
+
+
+def reload(agent: AgentProcess, *, fails: bool = False) -> dict:
+    before = agent.status().get("reloads", 0)
+    agent.process.send_signal(signal.SIGHUP)
+
+    def done() -> dict | None:
+        status = agent.status()
+        good = bool(status.get("reload_error")) if fails else status.get("reloads", 0) > before
+        return status if good and status.get("state") == "running" else None
+
+    return wait_until(done, f"a reload: {agent.log[-500:]}")
+
+
+def test_a_reload_keeps_positions_and_a_bad_configuration_changes_nothing(broker, agent):
+    other = new_topic(broker)
+    write(agent, "a.log", 0, 100)
+    agent.start()
+    agent.caught_up()
+    good = agent.config.read_text()
+    agent.config.write_text(good.replace("scan_interval_ms", "scan_intervall_ms"))
+    status = reload(agent, fails=True)
+    assert "scan_intervall_ms is not a setting; did you mean scan_interval_ms?" in status["reload_error"]
+    write(agent, "a.log", 100, 100)
+    agent.caught_up()
+    agent.config.write_text(
+        good.replace("[metrics]", f'[[inputs]]\npaths = ["logs/*.txt"]\ntopic = "{other}"\n[metrics]')
+    )
+    write(agent, "b.txt", 0, 50)
+    pid = agent.process.pid
+    assert reload(agent)["reload_error"] == ""
+    write(agent, "a.log", 200, 100)
+    agent.caught_up()
+    assert agent.status()["pid"] == pid
+    assert agent.stop() == 0
+    topic = good.split('topic = "')[1].split('"')[0]
+    assert arrived(broker.bootstrap, topic) == {str(i): 1 for i in range(300)}
+    assert arrived(broker.bootstrap, other) == {str(i): 1 for i in range(50)}
+
+
+def test_another_state_directory_and_a_taken_port_are_no_reload(agent):
+    agent.start()
+    good = agent.config.read_text()
+    agent.config.write_text(good.replace('"state"', '"elsewhere"'))
+    assert "state_dir cannot be changed by a reload" in reload(agent, fails=True)["reload_error"]
+    agent.config.write_text(good.replace("port = 0", "port = 1\nhost = '192.0.2.1'"))
+    agent.process.send_signal(signal.SIGHUP)
+    wait_until(
+        lambda: "cannot listen on 192.0.2.1" in agent.status()["reload_error"], "the port to be refused"
+    )
+    wait_until(lambda: agent.status()["state"] == "running", "the old configuration")
+    assert scrape(agent)["klamm_agent_reload_failed"] == {(): 1.0}
+    assert agent.stop() == 0
+
+
+def scrape(agent: AgentProcess) -> dict[str, dict[tuple, float]]:
+    """Values by sample name and labels, read by Prometheus' own parser."""
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{agent.status()['metrics_port']}/metrics", timeout=30
+    ) as answer:
+        text = answer.read().decode()
+    found: dict[str, dict[tuple, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_metrics_and_status(agent):
+    agent.config.write_text(
+        agent.config.read_text().replace("paths =", 'id = "app"\nexclude_lines = ["7"]\npaths =')
+    )
+    write(agent, "a.log", 0, 10)
+    agent.start()
+    agent.caught_up()
+    found = scrape(agent)
+    label = (("input", "app"),)
+    assert found["klamm_agent_lines_total"] == {label: 10.0}
+    assert found["klamm_agent_bytes_total"] == {label: 70.0}
+    assert found["klamm_agent_acked_lines_total"] == {(): 9.0}
+    assert found["klamm_agent_dropped_lines_total"] == {(("reason", "exclude_lines"),): 1.0}
+    assert found["klamm_agent_lag_bytes"] == {(): 0.0}
+    assert found["klamm_agent_waiting"][("for", "broker"),] == 0.0
+    assert found["klamm_agent_files"] == found["klamm_agent_open_files"] == {(): 1.0}
+    for name in (
+        "klamm_agent_gaps_total", "klamm_agent_parse_failures_total", "klamm_agent_spool_bytes",
+        "klamm_agent_in_flight_bytes", "klamm_agent_last_ack_timestamp_seconds", "process_resident_memory_bytes",
+        "process_cpu_seconds_total", "process_start_time_seconds", "klamm_build_info",
+    ):  # fmt: skip
+        assert name in found
+    shown = status(agent, 0)
+    assert shown["state"] == "running"
+    assert shown["inputs"][0]["dropped"] == {"exclude_lines": 1}
+    assert shown["tracked"][0] | {"inode": 0} == {
+        "path": str(agent.folder / "logs" / "a.log"),
+        "offset": 70,
+        "size": 70,
+        "lag_bytes": 0,
+        "inode": 0,
+    }
+    assert shown["policy"][0]["lines"] == 1
+    agent.kill()
+    assert status(agent, 1)["state"] == "killed"
+    agent.start()
+    agent.stop()
+    assert status(agent, 1)["state"] == "stopped"
+
+
+def status(agent: AgentProcess, code: int) -> dict:
+    command = [KLAMM, "agent", "status", "--state-dir", str(agent.state), "-o", "json"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == code, found.stderr
+    return json.loads(found.stdout)
+
+
+def test_the_agent_is_as_nice_as_it_is_told(agent):
+    now = os.getpriority(os.PRIO_PROCESS, 0)
+    wanted = min(19, now + 3)
+    agent.config.write_text(agent.config.read_text().replace("[agent]", f"[agent]\nnice = {wanted}"))
+    agent.start()
+    assert os.getpriority(os.PRIO_PROCESS, agent.process.pid) == wanted
+    assert agent.stop() == 0
+
+
+def test_an_agent_ends_with_the_terminal_that_it_was_started_in(agent):
+    leader, terminal = os.openpty()
+    agent.process = subprocess.Popen(
+        [sys.executable, "-c", IN_TERMINAL, os.ttyname(terminal), KLAMM, "agent", "start", str(agent.config)],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    assert agent.process.stdout.readline().startswith(b"ready agent")
+    os.close(terminal)
+    os.close(leader)  # the kernel hangs up
+    assert agent._ended() == 0
+    assert agent.status()["state"] == "stopped"
+
+
+IN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR), termios.TIOCSCTTY, 0)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
