@@ -18,8 +18,7 @@ from klamm_spark.pipeline import Job, Output
 
 VERSION: Final = 1
 _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
-_REFERENCE: Final = re.compile(r"\b[\w.]+#\d+L?(?:-T\d+ms)?")
-_ALIAS: Final = re.compile(r"(?s)(.*) AS ([\w.]+#\d+)L?(?:-T\d+ms)?")
+_REFERENCE: Final = re.compile(r"[\w.]+(?:\([^()#]*\))?#(\d+)L?(?:-T\d+ms)?")
 _OBJECT: Final = re.compile(r"@[0-9a-f]{4,}")
 _COLUMN: Final = re.compile(r"precisetimestampconversion\(([^(),]+), TimestampType")
 _SLIDE: Final = re.compile(r"% (\d+)\)")
@@ -145,7 +144,7 @@ def _options(found: Mapping[str, Any]) -> dict[str, str]:
     return {k: _bare(v) if k == "url" else v for k, v in sorted(answer.items())}
 
 
-def _stateful(node: Any, names: Mapping[str, str]) -> dict[str, Any] | None:
+def _stateful(node: Any, names: Mapping[int, str]) -> dict[str, Any] | None:
     kind = _kind(node)
     children = _sequence(node.children())
     if not children or not all(c.isStreaming() for c in children):
@@ -189,18 +188,19 @@ def _classes(expression: Any) -> str:
     return " ".join([_kind(expression), *below])
 
 
-def _column(expression: Any, names: Mapping[str, str]) -> dict[str, str]:
+def _column(expression: Any, names: Mapping[int, str]) -> dict[str, str]:
     return {"expression": _text(expression, names), "type": str(expression.dataType().simpleString())}
 
 
-def _definitions(nodes: list[Any]) -> dict[str, str]:
+def _definitions(nodes: list[Any]) -> dict[int, str]:
     """What stands behind the names that a plan gives on its way (`window#8`). The input's own columns stay names."""
     answer = {}
     for node in nodes:
         for expression in _expressions(node):
-            found = _ALIAS.fullmatch(str(expression.toString())) if _kind(expression) == "Alias" else None
-            if found and not found[1].startswith(_OF_INPUT):
-                answer[found[2]] = _window(found[1])
+            if _kind(expression) == "Alias":
+                text = str(expression.child().toString())
+                if not text.startswith(_OF_INPUT):
+                    answer[_number(expression)] = _window(text)
         if (
             _kind(node) == "Expand"
         ):  # windows that overlap: a row goes to several, of which one is enough to know them
@@ -208,7 +208,7 @@ def _definitions(nodes: list[Any]) -> dict[str, str]:
                 _sequence(node.output()), _sequence(node.projections().apply(0)), strict=True
             ):
                 if "precisetimestampconversion" in (text := str(expression.toString())):
-                    answer[_plain(str(column.toString()))] = _window(text)
+                    answer[_number(column)] = _window(text)
     return answer
 
 
@@ -221,27 +221,26 @@ def _expressions(node: Any) -> list[Any]:
     return []
 
 
-def _text(expression: Any, names: Mapping[str, str]) -> str:
+def _text(expression: Any, names: Mapping[int, str]) -> str:
     """An expression over the input's columns: names that the query gives mean what they stand for."""
-    found = _ALIAS.fullmatch(str(expression.toString()))
-    text = found[1] if found else str(expression.toString())
+    text = str((expression.child() if _kind(expression) == "Alias" else expression).toString())
     for _ in range(_DEPTH):
-        resolved = _REFERENCE.sub(lambda m: _resolved(m[0], names), text)
+        resolved = _REFERENCE.sub(lambda m: _resolved(m, names), text)
         if resolved == text:
             break
         text = resolved
     return _ID.sub("", text)
 
 
-def _resolved(name: str, names: Mapping[str, str]) -> str:
-    definition = names.get(_plain(name))
+def _resolved(reference: re.Match[str], names: Mapping[int, str]) -> str:
+    definition = names.get(int(reference[1]))
     if definition is None:
-        return name
+        return reference[0]
     return f"({definition})" if " " in definition and not definition.endswith(")") else definition
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"(#\d+).*", r"\1", name)
+def _number(attribute: Any) -> int:
+    return int(attribute.exprId().id())
 
 
 def _window(text: str) -> str:

@@ -60,9 +60,10 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         if job.source.read == "batch":
             _poll(job, spark, reporter, stop)
             return
-        job, watch = schema_watch.resolve(job, spark, files_of(base_of(job), spark), reporter, stop)
-        if job.source.infers:  # told to stop before there was anything to infer it from
+        resolved = schema_watch.resolve(job, spark, files_of(base_of(job), spark), reporter, stop)
+        if resolved is None:
             return
+        job, watch = resolved
         given = read_source(job.source, spark, None if watch is None else schema_watch.observed)
         frames = jobs.frames(job, spark, given)
         found = upgrade.examine(job, frames, spark)
@@ -78,7 +79,7 @@ def check(job: Job, reporter: Reports) -> None:
             reporter.send({"event": "changes", "outputs": []})
             return
         files = files_of(base_of(job), spark)
-        if job.source.infers:
+        if job.source.infers and job.source.format is None:
             job = schema_watch.as_kept(job, files)
         found = upgrade.examine(job, jobs.frames(job, spark), spark)
         reporter.send({"event": "changes", "outputs": [one.to_json() for one in found]})

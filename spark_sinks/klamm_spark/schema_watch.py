@@ -128,8 +128,10 @@ class SchemaWatch:
 
 def resolve(
     job: Job, spark: SparkSession, files: Files, reporter: _Reports, stop: _Stopping
-) -> tuple[Job, SchemaWatch | None]:
-    """The job with its schema, inferred where it asks for that, and what watches it. Waits for the first records."""
+) -> tuple[Job, SchemaWatch | None] | None:
+    """The job with its schema, inferred where it asks for that, and what watches it. Waits for the first records; None when
+    told to stop before there were any.
+    """
     source = job.source
     if source.value_format != "json" or source.format is not None:
         return job, None
@@ -137,7 +139,7 @@ def resolve(
     if source.infers:
         found = _inferred(source, spark, kept, reporter, stop)
         if found is None:
-            return job, None
+            return None
         kept = {"version": 1, "inferred": True, "topics": found[0]}
         source = dataclasses.replace(
             found[1], schema=columns(merged_all(t["type"] for t in found[0].values()))

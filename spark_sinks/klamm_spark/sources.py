@@ -25,8 +25,11 @@ def read_source(source: Source, spark: SparkSession, watching: Watching | None =
     elif source.read == "batch":
         return read_batch(source, spark)
     else:
+        if source.infers:
+            spark.conf.set("spark.sql.streaming.schemaInference", "true")
         reader = spark.readStream.format(source.format).options(**source.options)
-        frame = (reader if source.schema is None else reader.schema(source.schema)).load()
+        given = None if source.infers else source.schema
+        frame = (reader if given is None else reader.schema(given)).load()
     if source.watermark_column is not None and source.watermark_delay is not None:
         frame = frame.withWatermark(source.watermark_column, source.watermark_delay)
     return frame
@@ -36,7 +39,8 @@ def read_batch(source: Source, spark: SparkSession) -> DataFrame:
     """Everything that the source has now."""
     assert source.format is not None
     reader = spark.read.format(source.format).options(**source.options)
-    return (reader if source.schema is None else reader.schema(source.schema)).load()
+    given = None if source.infers else source.schema
+    return (reader if given is None else reader.schema(given)).load()
 
 
 def topics(source: Source, spark: SparkSession) -> DataFrame:

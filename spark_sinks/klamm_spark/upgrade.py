@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from klamm_base.errors import ConfigError
@@ -18,13 +19,16 @@ from klamm_spark.plan import describe, file_target, standing
 
 log = logging.getLogger(__name__)
 
+_UNREAD: Final = Change("careful", "the plan of the query could not be read: Spark alone will judge")
+
 
 @dataclass(frozen=True, slots=True)
 class Examined:
     """One output: how its query looks now, what its checkpoint holds, and what has changed."""
 
     output: Output
-    plan: Mapping[str, Any]
+    plan: Mapping[str, Any] | None
+    """None: Spark's plan could not be read."""
     standing: Standing
     changes: Sequence[Change]
 
@@ -47,12 +51,22 @@ def examine(job: Job, frames: Mapping[str, DataFrame], spark: SparkSession) -> l
     known = read_json(beside, PLAN).get("outputs", {})
     found = []
     for output in job.outputs:
-        plan = describe(job, output, frames[output.name], spark)
         path = file_target(output)
         target = None if path is None else files_of(path, spark)
         stands = standing(output, beside, target)
-        found.append(Examined(output, plan, stands, judge(known.get(output.name), plan, stands)))
+        plan = _described(job, output, frames[output.name], spark)
+        changes = [_UNREAD] if plan is None else judge(known.get(output.name), plan, stands)
+        found.append(Examined(output, plan, stands, changes))
     return found
+
+
+def _described(job: Job, output: Output, frame: DataFrame, spark: SparkSession) -> dict[str, Any] | None:
+    """A plan of a kind that we do not know is no reason not to run it."""
+    try:
+        return describe(job, output, frame, spark)
+    except (Py4JError, AttributeError, TypeError) as e:
+        log.warning("%s: the plan of the query could not be read: %s", output.name, str(e).partition("\n")[0])
+        return None
 
 
 def allow(job: Job, found: Sequence[Examined]) -> None:
@@ -75,6 +89,6 @@ def keep(job: Job, found: Sequence[Examined], spark: SparkSession) -> None:
     beside: Files = files_of(base_of(job), spark)
     known = read_json(beside, PLAN)
     outputs = known.get("outputs", {})
-    now = outputs | {one.output.name: dict(one.plan) for one in found}
+    now = outputs | {one.output.name: dict(one.plan) for one in found if one.plan is not None}
     if now != outputs:
         write_json(beside, PLAN, {"version": 1, "outputs": now})

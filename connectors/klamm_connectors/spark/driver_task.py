@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -27,10 +28,29 @@ STOP_S: Final = 3.5
 """A stop must be over, offsets committed, before the worker kills the task: after task.shutdown.graceful.timeout.ms, 5 s
 by default. Whoever takes the task over must find nobody at its checkpoint."""
 PAUSE_S: Final = 30.0
+DETAILS_MAX: Final = 15_000
+"""Bytes of JSON; a status takes 16 KiB."""
+_ENTRIES_MAX: Final = 60
+_LONG: Final = ("observed", "drift", "position", "phases_ms", "metrics", "lag", "sink")
 _SHOWN: Final = (
     "batch", "at", "input_rows_per_s", "rows_per_s", "duration_ms", "phases_ms", "state_rows", "state_bytes", "late", "watermark",
     "lost", "lag", "position", "sink", "observed",
 )  # fmt: skip
+
+
+def bounded(details: dict[str, Any]) -> dict[str, Any]:
+    """What a status can hold: what is long is shortened, then left out, the least needed first."""
+    if len(json.dumps(details)) <= DETAILS_MAX:
+        return details
+    shown = dict(details)
+    for name in _LONG:
+        if isinstance(found := shown.get(name), list):
+            shown[name] = found[:_ENTRIES_MAX]
+        elif name in shown:
+            del shown[name]
+        if len(json.dumps(shown)) <= DETAILS_MAX:
+            return shown
+    return {"left_out": "figures that are too long for a status"}
 
 
 class SparkTask(DriverTask):
@@ -103,7 +123,8 @@ class SparkTask(DriverTask):
         deadline = time.monotonic() + START_S
         while not self.context.stopping.is_set():
             event = self._driver.next_event(STEP_S)
-            self.context.progress(self._records, lag=self._lag, waiting_for="spark", details=self._details)
+            shown = bounded(self._details)
+            self.context.progress(self._records, lag=self._lag, waiting_for="spark", details=shown)
             if event is not None:
                 self._take(event)
                 if event["event"] in {"started", "waiting"}:
@@ -162,8 +183,9 @@ class SparkTask(DriverTask):
 
     def _say(self) -> None:
         waiting = "input" if self._lag == 0 or "waiting" in self._details else None
-        self._details["metrics"] = [[name, labels, value] for name, _, labels, value in samples(self._status)]
-        self.context.progress(self._records, lag=self._lag, waiting_for=waiting, details=self._details)
+        metrics = [[name, labels, value] for name, _, labels, value in samples(self._status)]
+        shown = bounded(self._details | {"metrics": metrics})
+        self.context.progress(self._records, lag=self._lag, waiting_for=waiting, details=shown)
 
     def _commit(self, *, now: bool) -> None:
         """Progress comes after a batch is written: what it says is behind it."""

@@ -18,6 +18,7 @@ from support.spark import QUICK, all_gone, produce, require_spark
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_connectors.spark import SparkSinkConnector, config, keys
+from klamm_connectors.spark.driver_task import bounded
 from klamm_plugins.testing import ConnectorConformance
 
 CLIENT = {
@@ -80,6 +81,25 @@ def test_what_is_wrong_is_said_at_its_key(change: dict[str, Any], key: str, said
 def test_checkpoints_of_clusters_do_not_mix() -> None:
     env = {"KLAMM_SPARK_DIR": "/data"}
     assert keys.default_checkpoint("a/b", "id1", env) == "/data/a%2fb-id1"
+
+
+def test_a_status_is_not_too_long() -> None:
+    few = {"rows": 1, "lag": {"t": 1}, "metrics": [["a", {}, 1]]}
+    assert bounded(few) == few
+    topics = {f"topic-{n}": n for n in range(300)}
+    many = few | {
+        "drift": {t: {"found": ["x" * 100]} for t in topics},
+        "metrics": [["m", {"topic": t}, 1] for t in topics],
+    }
+    assert "drift" not in bounded(many), "what is needed least goes first"
+    assert bounded(many)["lag"] == {"t": 1}
+    for size in (10, 300, 3000):
+        long = {
+            "lag": {f"topic-{n}": n for n in range(size)},
+            "metrics": [["x" * 99, {"a": "b" * 99}, 1]] * size,
+            "rows": 1,
+        }
+        assert len(json.dumps(bounded(long))) <= 15_000
 
 
 def documents(directory: Path) -> list[int]:
