@@ -334,9 +334,11 @@ class TestRotation:
         world.append("a", 50)
         world.look()
         world.ack(1)
-        assert world.tracker.checkpoints() == []
+        assert [c for c in world.tracker.checkpoints() if c.inode[0] >= 0] == []
         world.ack(9)
-        assert [c.offset for c in world.tracker.checkpoints()] == [world.path("a").stat().st_size]
+        assert [c.offset for c in world.tracker.checkpoints() if c.inode[0] >= 0] == [
+            world.path("a").stat().st_size
+        ]
 
     def test_hard_links_are_one_file(self, tmp_path):
         world = self.world(tmp_path)

@@ -78,7 +78,7 @@ class Agent:
         described = host_fields(full=config.host_metadata)
         self._lanes = [Lane(i, host=described, agent_id=config.agent_id) for i in config.inputs]
         self._tracker = Tracker(
-            [_limits(config, i) for i in range(len(config.inputs))],
+            [Limits.of(i) for i in config.inputs],
             checkpoints,
             time.monotonic(),
             [lane.cutter.framer for lane in self._lanes],
@@ -243,6 +243,8 @@ class Agent:
                 last = sent.popleft()
                 if last.dropped and file is not None:
                     self._policy.add(file.path, inode, last.generation, last.dropped, last.end)
+                if sent and sent[0].generation != last.generation and file is not None:
+                    self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
             if last is not None and file is not None:
                 self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
             if not sent:
@@ -367,17 +369,3 @@ class Agent:
 
 def _done(batches: list[Batch]) -> bool:
     return all(batch.done for batch in batches)
-
-
-def _limits(config: AgentConfig, index: int) -> Limits:
-    i = config.inputs[index]
-    return Limits(
-        from_end=i.start_position == "end",
-        max_line=i.max_line_bytes,
-        ignore_older=i.ignore_older,
-        close_inactive=i.close_inactive,
-        rotate_wait=i.rotate_wait,
-        close_rotated=i.close_rotated,
-        compression=i.compression,
-        order=i.order,
-    )

@@ -1,4 +1,4 @@
-"""Rotated files that were packed: is an archive what was read already, or partly, or something new? Pure.
+"""Rotated files that were packed or copied: is one what was read already, or partly, or something new? Pure.
 
 An archive is looked through once, and then is one of:
 
@@ -16,30 +16,72 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from klamm_connectors.logs.gzip_files import Candidate, Inspection
-from klamm_connectors.logs.tracked import Archive, Inode, Print, Tracked
+from klamm_connectors.logs.tracked import HEAD, Archive, Inode, Print, Tracked
 
 BROKEN_AFTER_S: Final = 60.0  # without growth; until then an archive without end is one that is being written
 
+COPY_WAIT_S: Final = 10.0  # how long a copy of a file that goes on waits for that to be truncated
+
 
 class Archives:
-    """Of one tracker. `gap` takes a file, a range and a reason; `restart` begins a file anew."""
+    """Of one tracker. `gap` takes a file, a range and a reason; `restart` begins a file anew; `topic` is empty when it is not
+    known where a file's lines went.
+    """
 
     def __init__(
         self,
         files: dict[Inode, Tracked],
         gap: Callable[[Tracked, int, int, str], None],
         restart: Callable[[Tracked, str], None],
+        topic: Callable[[Tracked], str],
     ) -> None:
-        self._files, self._gap, self._restart = files, gap, restart
+        self._files, self._gap, self._restart, self._topic = files, gap, restart, topic
+        self._replaced: dict[int, Tracked] = {}  # by generation, as long as something of it is in flight
 
     def remember(self, file: Tracked, now: float) -> None:
-        """The content of `file` is replaced by another; an archive may still bring it."""
-        inode = (-1, -file.inode[1])  # no file has it
-        self._files[inode] = Tracked(
-            inode=inode, path=file.path, source=file.source, head_print=file.head_print, position=file.acked,
-            acked=file.acked, acked_tail=file.acked_tail, inside=file.acked_inside, acked_inside=file.acked_inside,
-            size=file.acked, seen=False, gone_at=now,
+        """The content of `file` is replaced by another; a copy or an archive may still bring it."""
+        number = -1
+        while (-1, number) in self._files:  # no file has such a device
+            number -= 1
+        inode = (-1, number)
+        self._files[inode] = self._replaced[file.generation] = Tracked(
+            inode=inode, path=file.path, source=file.source, head_print=file.head_print, position=file.position,
+            tail=file.tail, acked=file.acked, acked_tail=file.acked_tail, inside=file.inside,
+            acked_inside=file.acked_inside, size=file.position, seen=False, gone_at=now,
         )  # fmt: skip
+
+    def acknowledged(self, generation: int, offset: int, tail: bytes, *, inside: bool) -> None:
+        """Everything before `offset` of content that was replaced is delivered."""
+        file = self._replaced.get(generation)
+        if file is not None:
+            file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
+            if file.acked == file.position:
+                del self._replaced[generation]
+
+    def copied(self, file: Tracked, head: bytes, size: int) -> list[Candidate]:
+        """Files of which a new one with this beginning and `size` may be a copy, if its bytes before their positions are the same.
+
+        Short beginnings are no reason to think so.
+        """
+        if len(head) < HEAD or file.position:
+            return []
+        found = [c for c in self.candidates(file, head) if HEAD <= c.offset <= size and c.inode != file.inode]
+        return sorted(found, key=lambda c: self._files[c.inode].seen)  # those that are gone first
+
+    def is_copy(self, file: Tracked, candidate: Candidate, now: float) -> bool:
+        """`file` is what `candidate` says, up to its offset; whether it can be read now.
+
+        As a copy it goes on where the original ended, once that is gone or truncated. If it stays, it is no copytruncate.
+        """
+        source = self._files[candidate.inode]
+        if not source.seen and not source.is_open and source.position == source.acked:
+            file.position = file.acked = source.position
+            file.acked_tail, file.inside, file.acked_inside = source.acked_tail, source.inside, source.inside
+            del self._files[source.inode]
+            return True
+        if file.copy_since is None:
+            file.copy_since = now
+        return now - file.copy_since >= COPY_WAIT_S
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, size: int, modified: float) -> bool:
         """`file` begins and ends with these packed bytes; whether it can be read now."""
@@ -90,10 +132,13 @@ class Archives:
                 return True
         return False
 
-    def candidates(self, head: bytes) -> Iterator[Candidate]:
-        """Files whose beginning is `head`, as far as they are known."""
+    def candidates(self, like: Tracked, head: bytes) -> Iterator[Candidate]:
+        """Files whose beginning is `head`, as far as they are known, and that go where `like` goes."""
+        topic = self._topic(like)
         for file in self._files.values():
-            if file.archive is None and file.head_print.length and file.head_print.fits(head):
+            if file.archive is not None or self._topic(file) not in {topic, ""}:
+                continue
+            if file.head_print.length and file.head_print.fits(head):
                 tail = Print.of(file.tail) if file.tail else file.acked_tail
                 yield Candidate(file.inode, file.position, tail if file.position else Print())
 

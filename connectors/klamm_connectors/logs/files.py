@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from klamm_connectors.logs.gzip_files import MAGIC, GzipReader, Inspection
-from klamm_connectors.logs.tracker import HEAD, TAIL, Block, Inode, Tracked, Tracker
+from klamm_connectors.logs.tracker import HEAD, TAIL, Block, Inode, Print, Tracked, Tracker
 
 OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
 _UNPACK: Final = 2 * 1024 * 1024  # bytes a turn, of archives that are looked through or skipped
@@ -82,6 +83,11 @@ class OpenFiles:
             self._tracker.not_packed(file)
         if compression == "gzip":
             raise OSError(errno.EINVAL, 'it is not packed by gzip, as compression = "gzip" says')
+        for c in self._tracker.archives.copied(file, head, there.st_size):
+            if Print.of(os.pread(fd, c.tail.length, c.offset - c.tail.length)) == c.tail:
+                if not self._tracker.archives.is_copy(file, c, now):
+                    return False
+                break
         start, count = self._tracker.tail_range(file)
         self._tracker.opened(file, head, os.pread(fd, count, start), now)
         return True
@@ -117,7 +123,7 @@ class OpenFiles:
         if (there.st_dev, there.st_ino) != file.inode:
             os.close(fd)
             return False
-        self._looking = (fd, file, Inspection(_reader(fd), self._tracker.archives.candidates))
+        self._looking = (fd, file, Inspection(_reader(fd), partial(self._tracker.archives.candidates, file)))
         return True
 
     def _make_room(self, wanted: int, now: float) -> None:

@@ -96,6 +96,7 @@ class Block:
 class Limits:
     """Times in seconds; None switches the rule off."""
 
+    topic: str = ""
     from_end: bool = False  # files that are there at the very first scan are read from their end
     max_line: int = 500_000  # bytes; longer lines are split
     ignore_older: float | None = None
@@ -109,6 +110,7 @@ class Limits:
     def of(cls, config: Input) -> Limits:
         """What an input's configuration asks for."""
         return cls(
+            topic=config.topic,
             from_end=config.start_position == "end",
             max_line=config.max_line_bytes,
             ignore_older=config.ignore_older,
@@ -179,6 +181,7 @@ class Tracked:
     inside: bool = False  # the position is inside a line whose rest is left out
     acked_inside: bool = False
     archive: Archive | None = None
+    copy_since: float | None = None  # when it was first taken for a copy of a file that is there, too
     left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
 
     @property

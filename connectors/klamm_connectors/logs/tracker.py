@@ -71,6 +71,7 @@ class Tracker:
             self._files,
             lambda f, start, end, why: self._gap(f.path, f.inode, start, end, why),
             self._restart,
+            lambda f: self._limits[f.source].topic if f.source >= 0 else "",
         )
         for c in checkpoints or ():
             self._files[c.inode] = _restored(c, now)
@@ -311,6 +312,8 @@ class Tracker:
         """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one."""
         if generation == file.generation:
             file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
+        else:
+            self.archives.acknowledged(generation, offset, tail, inside=inside)
 
     def is_final(self, file: Tracked, now: float) -> bool:
         """Whether a file that is read to its last line end has its end: no more of the last line will come."""
@@ -365,7 +368,7 @@ class Tracker:
         known = max(file.before, file.lost)
         if known > file.position:
             self._gap(file.path, file.inode, file.position, known, reason)
-        if file.archive is None and file.acked:
+        if file.archive is None and file.position and file.head_print.length:
             self.archives.remember(file, self._now)
         file.generation = self._next_generation()
         file.position = file.acked = 0

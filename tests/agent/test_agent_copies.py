@@ -1,0 +1,133 @@
+"""Copies that patterns match, as copytruncate leaves them: lines come once, also those that nobody read before the truncation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from agent.test_agent_tracker import LIMITS, World
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from klamm_connectors.logs.archives import COPY_WAIT_S
+
+
+class Copies(World):
+    """A world in which copies are followed, too."""
+
+    def copy(self, *, look: bool) -> None:
+        """As logrotate does: copy, then truncate; the agent may look between them."""
+        path = self.path("a")
+        if not path.exists() or path.stat().st_size == 0:
+            return
+        self.counter += 1
+        target = self.folder / f"a.log.{self.counter}"
+        shutil.copy(path, target)
+        self.touch(target)
+        if look:
+            self.look_around()
+        os.truncate(path, 0)
+        self.touch(path)
+
+    def look_around(self) -> None:
+        """As `look`, without asking that all is read: a copy may have to wait."""
+        self.tracker.observe(self.scanner.scan(), self.now, self.now)
+        self.files.open_new(self.now)
+        self.read_all()
+        self.tracker.expire(self.now)
+
+    def settle(self) -> list[int]:
+        for _ in range(3):
+            self.look_around()
+            self.ack(len(self.flying))
+            self.now += COPY_WAIT_S
+        return [int(line[:6]) for line in self.delivered]
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = Copies(tmp_path)
+    yield world
+    world.files.close_all()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(30, 90)),
+        st.tuples(st.just("copy"), st.booleans()),
+        st.tuples(st.just("look")),
+        st.tuples(st.just("ack"), st.integers(1, 3)),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_copytruncate_with_copies_that_are_followed_delivers_every_line_once(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        world = Copies(Path(folder))
+        lines = []
+        for name, *arguments in steps:
+            match name:
+                case "append":
+                    before = world.counter
+                    world.append("a", arguments[0])
+                    lines += range(before + 1, world.counter + 1)
+                    # Who is looked at at least once between two truncations is known again
+                    world.look_around()
+                    before = world.counter
+                    world.append("a", 5)  # unread at the truncation, if that comes next
+                    lines += range(before + 1, world.counter + 1)
+                case "copy":
+                    world.copy(look=arguments[0])
+                case "look":
+                    world.look_around()
+                case "ack":
+                    world.ack(arguments[0])
+                case "restart":
+                    world.look_around()
+                    world.ack(len(world.flying))
+                    world.save()
+                    world.kill()
+        found = world.settle()
+        world.files.close_all()
+        assert sorted(found) == lines
+
+
+def test_a_file_with_the_same_beginning_that_stays_is_read_after_a_while(world):
+    world.append("a", 60)
+    world.look_around()
+    world.ack(9)
+    shutil.copy(world.path("a"), world.path("b"))
+    world.append("b", 3)
+    world.look_around()
+    assert world.flying == []
+    assert len(world.settle()) == 60 + 60 + 3
+
+
+def test_a_short_file_is_never_taken_for_a_copy(world):
+    world.append("a", 3)
+    world.look_around()
+    world.copy(look=False)
+    world.append("a", 1)
+    assert sorted(world.settle()) == [1, 1, 2, 2, 3, 3, 5]
+
+
+def test_a_file_that_was_moved_from_another_file_system_goes_on_where_it_was(world):
+    world.append("a", 60)
+    world.look_around()
+    world.ack(9)
+    world.save()
+    moved = world.folder / "a.log.1"
+    shutil.copy(world.path("a"), moved)
+    world.path("a").unlink()
+    world.append("a", 2)
+    world.write(moved, b"000700 late\n")
+    world.kill()
+    assert sorted(world.settle()) == [*range(1, 63), 700]
+    assert LIMITS.order == "parallel"
