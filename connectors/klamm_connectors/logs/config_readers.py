@@ -44,6 +44,7 @@ class JournaldSettings:
     """Of `type = "journald"`. Relative folders start at the folder of agent.toml."""
 
     directory: Path | None = None
+    namespace: str = ""
     units: tuple[str, ...] = ()
     matches: tuple[str, ...] = ()
     start_position: str = "beginning"
@@ -52,7 +53,8 @@ class JournaldSettings:
 
     @property
     def name(self) -> str:
-        return " ".join(["journald", str(self.directory or ""), *self.units, *self.matches]).rstrip()
+        of = (str(self.directory or ""), self.namespace, *self.units, *self.matches)
+        return " ".join(["journald", *filter(None, of)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ KEYS: Final = {
         "listen", "framing", "timezone", "max_message_bytes", "max_connections", "idle_timeout", "receive_buffer_bytes",
         "receive_queue_bytes", "tls_certificate", "tls_key", "tls_client_ca",
     ),
-    "journald": ("directory", "units", "matches", "start_position", "journalctl"),
+    "journald": ("directory", "namespace", "units", "matches", "start_position", "journalctl"),
     "stdin": ("max_message_bytes",),
 }  # fmt: skip
 """Keys that an input of this type has besides those that all have."""
@@ -148,6 +150,7 @@ def _journald(v: Values, table: dict[str, Any], at: str) -> JournaldSettings:
     directory = table.get("directory")
     return JournaldSettings(
         directory=None if directory is None else v.base / v.text(table, at, "directory"),
+        namespace=v.text(table, at, "namespace") if "namespace" in table else "",
         units=v.texts(table, at, "units", default=()),
         matches=matches,
         start_position=v.choice(table, at, "start_position", "beginning", ("beginning", "end")),

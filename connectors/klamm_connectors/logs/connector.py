@@ -44,6 +44,7 @@ _KEYS: Final[tuple[tuple[str, Type, Any, Importance, str], ...]] = (
     ("long.lines", Type.STRING, "split", Importance.LOW, "What becomes of longer lines: split or truncate."),
     ("multiline", Type.STRING, None, Importance.MEDIUM, "How lines make an event: a preset (python, java, go, ruby), several by commas, or a JSON object with the keys of the agent's multiline table."),
     ("container", Type.STRING, "off", Importance.MEDIUM, "Logs of containers: off, auto, cri or docker."),
+    ("order", Type.STRING, "parallel", Importance.LOW, "Which files are read first when there is much to read: parallel, oldest_first or newest_first."),
     ("compression", Type.STRING, "auto", Importance.LOW, "Files that are packed: auto (by content), gzip, or none."),
     ("ignore.older", Type.STRING, None, Importance.LOW, "Files that did not change for this long (24h) are not read until they change."),
     ("close.inactive", Type.STRING, "5m", Importance.LOW, "How long a file is kept open without growth."),

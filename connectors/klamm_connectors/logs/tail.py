@@ -205,16 +205,8 @@ class _FileSource:
                 checkpoints.append(_checkpoint(found, {POSITION: found.size}))
         now = time.monotonic()
         first = not any(offset is not None for offset in offsets)
-        limits = Limits(
-            from_end=self._config.start_position == "end",
-            max_line=self._config.max_line_bytes,
-            ignore_older=self._config.ignore_older,
-            close_inactive=self._config.close_inactive,
-            rotate_wait=self._config.rotate_wait,
-            close_rotated=self._config.close_rotated,
-        )
         framers = [self._writer.lane.cutter.framer]
-        self._tracker = Tracker([limits], None if first else checkpoints, now, framers)
+        self._tracker = Tracker([Limits.of(self._config)], None if first else checkpoints, now, framers)
         self._files = OpenFiles(self._tracker, self._trouble, _BLOCK)
 
     def next(self, now: float) -> Batch | None:

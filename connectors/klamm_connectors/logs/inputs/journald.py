@@ -169,25 +169,16 @@ class JournaldReader:
 
     def _check_cursor(self, cursor: str) -> None:
         """Say when the entry that was acknowledged last is there no more: those behind it may be gone, too."""
-        found = self._ask("--lines=1", f"--cursor={cursor}", last=False)
+        found = self._ask("--no-tail", "--lines=1", f"--cursor={cursor}")
         if found is not None and found != cursor:
             reason = (
                 "the journal has been vacuumed beyond the last acknowledged entry: entries may be missing"
             )
             self._lost.append((self.path, Dropped(reason, 0, 0, 0)))
 
-    def _ask(self, *options: str, last: bool = True) -> str | None:
+    def _ask(self, *options: str) -> str | None:
         """The cursor of one entry, None when there is none."""
         command = [*self._command, "--output=export", "--no-pager", *options]
-        if not last:
-            command = [
-                *self._command,
-                "--output=export",
-                "--no-pager",
-                *options[1:],
-                "--lines=1",
-                "--no-tail",
-            ]
         try:
             done = subprocess.run(
                 command, capture_output=True, timeout=_ASK_S, check=False, env=_environment()
@@ -202,6 +193,8 @@ def _selection(settings: JournaldSettings) -> list[str]:
     options = ["--quiet"]
     if settings.directory is not None:
         options.append(f"--directory={settings.directory}")
+    if settings.namespace:
+        options.append(f"--namespace={settings.namespace}")
     options += [f"--unit={unit}" for unit in settings.units]
     return options + list(settings.matches)
 
