@@ -223,6 +223,11 @@ class TopicDrift:
                     told |= self._note(Difference("missing", name, ddl(kind), "nothing"), now)
         return told
 
+    @classmethod
+    def from_json(cls, schema: Type, data: Mapping[str, Any]) -> TopicDrift:
+        """What an earlier run found; counts of records begin anew."""
+        return cls(schema, {f"{e['kind']} {e['field']}": dict(e) for e in data.get("found", ())})
+
     def to_json(self) -> dict[str, Any]:
         return {"found": list(self.found.values()), "records": self.records, "more": self.more}
 

@@ -77,7 +77,7 @@ class SchemaWatch:
     def __init__(self, files: Files, reporter: _Reports, schema: Type, kept: dict[str, Any]) -> None:
         self._files, self._reporter, self._schema = files, reporter, schema
         self._kept = kept
-        self._topics: dict[str, TopicDrift] = {}
+        self._topics = {t: TopicDrift.from_json(schema, d) for t, d in kept.get("drift", {}).items()}
         self._corrupt = 0
         self._told_at = 0.0
         self._told = 0
@@ -140,14 +140,15 @@ def resolve(
         found = _inferred(source, spark, kept, reporter, stop)
         if found is None:
             return None
-        kept = {"version": 1, "inferred": True, "topics": found[0]}
+        kept = {"version": 1, "inferred": True, "topics": found[0], "drift": kept.get("drift", {})}
         source = dataclasses.replace(
             found[1], schema=columns(merged_all(t["type"] for t in found[0].values()))
         )
         schema = merged_all(t["type"] for t in found[0].values())
         write_json(files, SCHEMA, kept | {"schema": source.schema})
     else:
-        kept = {"version": 1, "inferred": False, "topics": {}}
+        same = kept.get("schema") == source.schema and not kept.get("inferred")
+        kept = {"version": 1, "inferred": False, "topics": {}, "drift": kept.get("drift", {}) if same else {}}
         schema = of_spark(StructType.fromDDL(str(source.schema)).jsonValue())
     watch = SchemaWatch(files, reporter, schema, kept | {"schema": source.schema}) if source.drift else None
     return dataclasses.replace(job, source=source), watch

@@ -22,6 +22,7 @@ from klamm_spark.schema_drift import (
     sentence,
     type_of,
 )
+from klamm_spark.schema_kept import adopted, rows
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text("ab", max_size=3),
@@ -162,3 +163,35 @@ def test_a_watch_takes_its_observation_out_of_the_progress_and_keeps_what_it_fou
     assert len(reports) == 1, "counts that grow are told now and then"
     watch.take({"observed": {NAME: {"rows": 9, "corrupt": 0, "sample": sample, "unread": []}}}, 60.0)
     assert reports[1]["records"] == {"t": 5}
+    again = SchemaWatch(
+        LocalFiles(tmp_path), reports, {"struct": {"id": "BIGINT"}}, json.loads((tmp_path / FILE).read_text())
+    )
+    again.take({"observed": {NAME: {"rows": 1, "corrupt": 0, "sample": sample, "unread": None}}}, 99.0)
+    found = reports[-1]["topics"]["t"]["found"]
+    assert [(e["kind"], e["first"]) for e in found] == [
+        ("new", 5.0),
+        ("changed", 5.0),
+        ("unreadable", 5.0),
+    ], "it is remembered"
+
+
+def test_what_came_since_is_taken_into_the_schema() -> None:
+    drift = TopicDrift(type_of({"id": 1, "in": [{"a": 1}], "old": 1}))
+    for document in ({"id": "x", "in": [{"a": 1, "b": 2.5}]}, {"new": {"y": True}}, [1]):
+        drift.take(document, 1.0)
+    kept = {
+        "version": 1,
+        "inferred": True,
+        "topics": {"t": {"type": drift.schema}},
+        "drift": {"t": drift.to_json()},
+    }
+    taken = adopted(kept)
+    assert (
+        taken["schema"]
+        == "`id` STRING, `in` ARRAY<STRUCT<`a`: BIGINT, `b`: DOUBLE>>, `old` BIGINT, `new` STRUCT<`y`: BOOLEAN>"
+    )
+    assert "drift" not in taken
+    assert {(r["field"], r["drift"]) for r in rows(kept) if r["drift"]} == {
+        ("id", "changed (was BIGINT)"), ("in[].b", "new"), ("new", "new"), ("(the document)", f"changed (was {ddl(drift.schema)})"),
+    }  # fmt: skip
+    assert [r["field"] for r in rows(kept) if not r["drift"]] == ["id", "in", "old"]

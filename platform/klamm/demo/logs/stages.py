@@ -127,7 +127,7 @@ class SparkStage:
                 self.progress[event["query"]] = event
             case "failed":
                 self._failure = event
-            case "stopped":
+            case "stopped" | "waiting" | "drift":
                 pass
             case other:
                 raise KlammError(f"the Spark driver said {other!r}, which is no event that we know")
