@@ -7,7 +7,9 @@ import json
 import pytest
 from agent.harness import AgentProcess
 from confluent_kafka import Consumer, TopicPartition
-from support.broker import new_topic, wait_until
+from support.broker import new_name, new_topic, wait_until
+
+from klamm.testing import EmbeddedBroker
 
 _PARSE = """
 format = "json"
@@ -119,3 +121,28 @@ def test_counts_of_dropped_lines_are_exact_after_kills(broker, agent):
     assert gap["lines"] == dropped
     assert agent.stop() == 0
     assert "policy" not in registry(agent)
+
+
+def test_nothing_is_acknowledged_before_its_dead_letter_is(tmp_path):
+    """The dead letter topic is not there at first: the position stays before what could not be sent to it."""
+    with EmbeddedBroker(tmp_path / "b" / "data", config={"auto.create.topics.enable": "false"}) as broker:
+        topic, dead = new_topic(broker), new_name()
+        more = f'format = "json"\ndead_letter_topic = "{dead}"\n[[inputs.parse]]\ntype = "json"\non_error = "dead_letter"\n'
+        agent = AgentProcess(tmp_path, broker.bootstrap, topic, more=more)
+        log = tmp_path / "logs" / "a.log"
+        log.parent.mkdir()
+        log.write_text('{"message":"first"}\nno json\n')
+        try:
+            agent.start()
+            assert values(broker.bootstrap, topic, 1)[0]["message"] == "first"
+            wait_until(lambda: dead in agent.status().get("waiting_for", ""), "the missing topic to be said")
+            agent.kill()
+            assert registry(agent)["files"] == []
+            new_topic(broker, name=dead)
+            agent.start()
+            assert values(broker.bootstrap, dead, 1)[0]["message"] == "no json"
+            agent.caught_up()
+            assert agent.stop() == 0
+            assert [f["offset"] for f in registry(agent)["files"]] == [log.stat().st_size]
+        finally:
+            agent.close()

@@ -10,8 +10,9 @@ from klamm_connectors.logs.work import Work
 
 _BY_PLACE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\^|\$|\\[AZzGX]|\(\?|[*+?}]\+)")
 """What can match in an event by itself and not in the same event inside a block: anchors, groups that look around or are
-atomic, possessive repetitions. `(?` is more than needed; `(?:` is put aside before.
+atomic, possessive repetitions. `(?` is more than needed; groups that only group or have a name are put aside before.
 """
+_HARMLESS: Final = re.compile(r"\(\?(?::|P<\w+>)")
 _IN_BLOCK: Final = "\n"
 
 
@@ -22,7 +23,7 @@ def anywhere(patterns: Sequence[str]) -> Callable[[list[str]], list[bool]]:
     for in the whole block first.
     """
     search = _any(patterns)
-    whole = not any(_BY_PLACE.search(p.replace("(?:", "(")) for p in patterns)
+    whole = not any(_BY_PLACE.search(_HARMLESS.sub("(", p)) for p in patterns)
 
     def found(texts: list[str]) -> list[bool]:
         if whole and search(_IN_BLOCK.join(texts)) is None:
