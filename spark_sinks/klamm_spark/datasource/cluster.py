@@ -59,7 +59,11 @@ class Cluster:
     def bounds(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """First offset and end of each log; the end is that of committed records when only these are read."""
         wanted = list(partitions)
-        return self._offsets(wanted, _SPEC.earliest()), self._offsets(wanted, _SPEC.latest())
+        return self._offsets(wanted, _SPEC.earliest()), self.ends(wanted)
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Ends of logs, as in `bounds`."""
+        return self._offsets(list(partitions), _SPEC.latest())
 
     def at_time(
         self, partitions: Iterable[Partition], at: Times, name: str, *, strict: bool

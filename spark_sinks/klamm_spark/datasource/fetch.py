@@ -52,12 +52,14 @@ class OneConsumer:
         self._consumer = Consumer(config)
         self._at: tuple[str, int, int] | None = None
         self._kept: list[Message] = []
+        self._ended_at = -1
 
     def go_to(self, topic: str, partition: int, offset: int) -> None:
         """Deliver from `offset` on; free where the last range ended just there."""
         if self._at == (topic, partition, offset):
             return
         self._kept = []
+        self._ended_at = -1
         self._at = (topic, partition, offset)
         self._consumer.assign([TopicPartition(topic, partition, offset)])
 
@@ -67,6 +69,14 @@ class OneConsumer:
             taken, self._kept = self._kept[:most], self._kept[most:]
             return taken
         return list(self._consumer.consume(most, POLL_S))
+
+    def nothing_before(self, offset: int) -> bool:
+        """Whether no record is left up to here. The end of a log is told once: a later range of holes hears no more of it."""
+        return not self._kept and offset <= self._ended_at
+
+    def ended(self, offset: int) -> None:
+        """The log's end was met: what is before it was delivered."""
+        self._ended_at = offset
 
     def stands_at(self, topic: str, partition: int, offset: int, unused: list[Message]) -> None:
         """A range is read: what was taken too far is given out by the next one."""
@@ -86,9 +96,10 @@ def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator
     consumer = _consumer(options)
     position = what.start
     consumer.go_to(what.topic, what.partition, position)
+    unused: list[Message] = []
     try:
         deadline = time.monotonic() + options.poll_timeout_s
-        while position < what.end:
+        while position < what.end and not consumer.nothing_before(what.end):
             messages, position, unused = _step(consumer, what, position, options)
             if messages:
                 deadline = time.monotonic() + options.poll_timeout_s
@@ -134,8 +145,9 @@ def _step(
             messages.append(m)
             position = m.offset() + 1
         elif error.code() == _ENDED:
+            consumer.ended(m.offset())
             if m.offset() >= what.end:
-                return messages, what.end, []
+                return messages, what.end, taken[i + 1 :]
         else:
             position = _after(error, consumer, what, position, options)
     return messages, position, []

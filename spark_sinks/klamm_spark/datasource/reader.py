@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from klamm_base.errors import ConfigError
-from klamm_spark.datasource.cluster import Cluster, missing
+from klamm_spark.datasource.cluster import Cluster, ClusterError, missing
 from klamm_spark.datasource.fetch import RangePartition, read_range
 from klamm_spark.datasource.offsets import (
     Offsets,
@@ -36,6 +36,20 @@ from klamm_spark.datasource.offsets import (
 from klamm_spark.datasource.options import ReadOptions
 
 log = logging.getLogger(__name__)
+
+
+KNOWN_S: Final = 2.0
+"""How long new topics and partitions, and records that were deleted, may stay unseen by a planner that asks all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Topics with their partitions, and the bounds of the logs of those that are read; `at` is a monotonic time."""
+
+    at: float
+    existing: dict[str, list[int]]
+    earliest: dict[Partition, int]
+    latest: dict[Partition, int]
 
 
 class _Reading:
@@ -84,6 +98,7 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._latest: Offsets | None = None
         self._first: dict[str, Any] | None = None
         self._last_batch = time.monotonic()
+        self._seen: Look | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -106,11 +121,13 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        _, _, self._target = self._look()
+        self._seen = None
+        self._target = self._look().latest
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = Position.from_json(start)
-        existing, earliest, latest = self._look()
+        look = self._look()
+        existing, earliest, latest = look.existing, look.earliest, look.latest
         self._latest = latest
         if self._target is not None:
             latest = up_to(latest, self._target)
@@ -154,10 +171,23 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         until = Position.from_json(end)
         return [RangePartition(r) for r in split(ranges(Position.from_json(start), until), *until.parts)]
 
-    def _look(self) -> tuple[dict[str, list[int]], dict[Partition, int], dict[Partition, int]]:
-        existing = self.cluster.topics()
-        earliest, latest = self.cluster.bounds(self.cluster.subscribed(existing))
-        return existing, earliest, latest
+    def _look(self) -> Look:
+        """What there is: ends of logs as of now; topics and beginnings, which change seldom, as of a moment ago."""
+        known, now = self._seen, time.monotonic()
+        if known is None or now - known.at > KNOWN_S:
+            existing = self.cluster.topics()
+            partitions = self.cluster.subscribed(existing)
+            self._seen = known = Look(now, existing, *self.cluster.bounds(partitions))
+            return known
+        try:
+            latest = self.cluster.ends(known.latest)
+        except ClusterError:  # a topic is gone, perhaps: ask for everything
+            self._seen = None
+            return self._look()
+        if all(known.earliest[p] <= end for p, end in latest.items()):
+            return replace(known, latest=latest)
+        self._seen = None  # a log that is shorter than it was begins somewhere else, too
+        return self._look()
 
 
 def _all_there(options: ReadOptions, existing: dict[str, list[int]]) -> None:
