@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from klamm_connectors.logs.containers import assemble
 from klamm_connectors.logs.encodings import encoding
 from klamm_connectors.logs.framing import Framed, Framer, Place
 from klamm_connectors.logs.multiline import Multiline, expression
@@ -340,6 +341,34 @@ def test_what_a_container_s_line_and_path_tell():
         pod = fields["kubernetes"]
         assert (pod["namespace"], pod["pod"]["name"], pod["container"]["name"]) == ("shop", "web-5d9", "app")
         assert fields["container"] == container
+
+
+@pytest.mark.parametrize("kind", ["cri", "docker"])
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 10**10),
+            st.sampled_from(["stdout", "stderr"]),
+            st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=9),
+        ),
+        min_size=1,
+        max_size=9,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_a_block_of_whole_lines_is_the_same_as_line_by_line(kind, rows):
+    def line(at: int, stream: str, text: str) -> bytes:
+        time = f"2026-01-01T00:{at // 10**9:02d}:00.{at % 10**9:09d}Z"
+        if kind == "cri":
+            return f"{time} {stream} F {text}".encode()
+        return json.dumps({"log": text + "\n", "stream": stream, "time": time}).encode()
+
+    lines = [line(*row) for row in rows]
+    fast, _ = assemble(lines, kind, 500)
+    slow, _ = assemble([*lines, b"no such format"], kind, 500)
+    assert fast.texts == [text.encode() for _, _, text in rows] == slow.texts[:-1]
+    assert (fast.streams, fast.first, fast.last) == (slow.streams[:-1], slow.first[:-1], slow.last[:-1])
+    assert fast.times == pytest.approx(slow.times[:-1], abs=1e-6)
 
 
 def test_go_s_classes_and_text_that_is_not_ascii():

@@ -18,6 +18,9 @@ FORMATS: Final = ("auto", "cri", "docker")
 _CRI: Final = re.compile(
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [PF](?:[: ]|$)"
 )
+_SECOND: Final = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)Z"  # as both formats usually have it
+_ROW: Final = re.compile(rb"(?m)^" + _SECOND + rb" (stdout|stderr) F(?::\S*)?(?: (.*))?$")
+_TIMES: Final = re.compile(rb"(?m)^" + _SECOND + rb"$")
 _POD: Final = re.compile(
     r"/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<container>[^/]+)/[^/]+$"
 )
@@ -54,26 +57,64 @@ def assemble(lines: Sequence[bytes], kind: str, max_bytes: int) -> tuple[Lines, 
 
     A line that is not of this format is taken as it is, as one of its own stream "".
     """
+    whole = _docker_whole(lines) if kind == "docker" else _cri_whole(lines)
+    if whole is not None:
+        return whole, 0
     found, cuts = Lines(), 0
     open_parts: dict[str, list[int]] = {}
     rows = _docker(lines) if kind == "docker" else _cri(lines)
-    for i, (text, stream, time, whole) in enumerate(rows):
+    for i, (text, stream, time, ends) in enumerate(rows):
         parts = open_parts.get(stream)
-        if parts is None and whole:
+        if parts is None and ends:
             _add(found, (text, stream, time, True), i, i)
             continue
         if parts is None:
             parts = open_parts[stream] = []
         parts.append(i)
         size = sum(len(rows[p][0]) for p in parts)
-        if whole or size >= max_bytes:
-            cuts += not whole
+        if ends or size >= max_bytes:
+            cuts += not ends
             _join(found, rows, parts)
             del open_parts[stream]
     for stream, parts in open_parts.items():
         found.parts[stream] = len(found.texts)
         _join(found, rows, parts)
     return found, cuts
+
+
+def _cri_whole(lines: Sequence[bytes]) -> Lines | None:
+    """The usual block, all of whose lines are whole, without a step per line in Python."""
+    rows = _ROW.findall(b"\n".join(lines))
+    if len(rows) != len(lines) or not rows:
+        return None
+    seconds, fractions, streams, texts = zip(*rows, strict=True)
+    times = _times(seconds, fractions)
+    if times is None:
+        return None
+    return _whole(list(texts), times, [_STREAMS[s] for s in streams])
+
+
+def _docker_whole(lines: Sequence[bytes]) -> Lines | None:
+    try:
+        documents = orjson.loads(b"[" + b",".join(lines) + b"]")
+        texts = "".join([d["log"] for d in documents]).encode().split(b"\n")
+        moments = _TIMES.findall("\n".join([d["time"] for d in documents]).encode())
+        streams = [d["stream"] for d in documents]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None  # some line is not of the format, or no text: line by line
+    texts.pop()
+    if not len(texts) == len(moments) == len(documents) == len(lines):
+        return None
+    times = _times(*zip(*moments, strict=True)) if moments else []
+    # As many line ends as lines, and none but at their ends
+    if times is None or not all(d["log"][-1:] == "\n" for d in documents):
+        return None
+    return _whole([text.removesuffix(b"\r") for text in texts], times, streams)
+
+
+def _whole(texts: list[bytes], times: list[float], streams: list[str]) -> Lines:
+    numbers = list(range(len(texts)))
+    return Lines(texts, numbers, numbers, times, streams)
 
 
 _Row = tuple[bytes, str, float, bool]  # text, stream, time, whether the line ends here
@@ -139,6 +180,14 @@ def _document(line: bytes) -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
+
+
+def _times(seconds: Sequence[bytes], fractions: Sequence[bytes]) -> list[float] | None:
+    """Seconds since the epoch; None when there is no such time. Whole seconds are worked out once."""
+    known = {second: _time(second + b"Z", {}) for second in set(seconds)}
+    if 0.0 in known.values():
+        return None
+    return [known[second] + float(fraction) for second, fraction in zip(seconds, fractions, strict=True)]
 
 
 def _time(text: bytes, known: dict[bytes, float]) -> float:

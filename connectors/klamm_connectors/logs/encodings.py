@@ -36,7 +36,7 @@ class Encoding:
         if self.width == 1:
             raw = data.split(b"\n")
             raw.pop()
-            ends = list(accumulate(map(len, raw), lambda at, length: at + length + 1, initial=0))[1:]
+            ends = [length + n for n, length in enumerate(accumulate(map(len, raw)), 1)]
             return self._narrow(raw), ends, ends[-1] if ends else 0
         end_mark = "\n".encode(self.codec)
         ends = [m.end() for m in re.finditer(re.escape(end_mark), data) if m.start() % self.width == 0]

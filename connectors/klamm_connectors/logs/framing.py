@@ -135,20 +135,20 @@ class Framer:
         self.splits += 1
         if self._truncate:
             framed.consumed, framed.inside = self._aligned(data, at), True
-            framed.dropped.append(Dropped(_TOO_LONG, 0, at.start + cut, at.start + framed.consumed))
+            framed.dropped.append(Dropped(_TOO_LONG, 1, at.start + cut, at.start + framed.consumed))
         return framed
 
     def _aligned(self, data: bytes, at: Place) -> int:
         """All of `data`, without a part of a character's bytes."""
         return len(data) if at.final else len(data) - len(data) % self._encoding.width
 
-    def _plain(self, framed: Framed, lines: list[bytes], starts: list[int], at: Place) -> None:
-        """`starts`: where each line begins in the block, and where the last one ends."""
+    def _plain(self, framed: Framed, lines: list[bytes], starts: list[int], at: Place) -> list[int]:
+        """`starts`: where each line begins in the block, and where the last one ends. Gives the lines that begin events."""
         count, base = len(lines), at.start
         framed.consumed = starts[-1]
         if self._grouping is None:
             framed.values, framed.offsets = lines, [base + s for s in starts[:-1]]
-            return
+            return list(range(count))
         begins, grows = self._grouping.starts(lines)
         begins, cuts = limit(begins, lines, self._multiline.max_lines, self._max_line)
         self.splits += cuts
@@ -158,10 +158,22 @@ class Framer:
             framed.held, framed.consumed = True, starts[bounds[-1]]
         framed.values = [lines[s] if e == s + 1 else b"\n".join(lines[s:e]) for s, e in pairwise(bounds)]
         framed.offsets = [base + starts[s] for s in bounds[:-1]]
+        return bounds[:-1]
 
     def _contained(self, framed: Framed, lines: list[bytes], starts: list[int], at: Place) -> None:
         kind = containers.kind_of(lines) if self._container == "auto" else self._container
         whole, cuts = containers.assemble(lines, kind, self._max_line)
+        streams = set(whole.streams)
+        if (
+            len(whole.texts) == len(lines)
+            and not whole.parts
+            and (self._grouping is None or len(streams) == 1)
+        ):
+            begins = self._plain(framed, whole.texts, starts, at)  # lines as they stand in the file
+            framed.times = [whole.times[i] for i in begins]
+            fields = {stream: self._field(at.path, stream) for stream in streams}
+            framed.fields = [fields[whole.streams[i]] for i in begins]
+            return
         groups = sorted(self._groups(whole, at), key=lambda g: g[0])
         end = min((g[0] for g in groups if g[3]), default=len(lines))
         if end == 0 and at.full:
@@ -233,7 +245,7 @@ class Framer:
                 self.splits += 1
                 if self._truncate:
                     begin = min(offset + cut, follow[row])
-                    framed.dropped.append(Dropped(_TOO_LONG, 0, begin, follow[row]))
+                    framed.dropped.append(Dropped(_TOO_LONG, 1, begin, follow[row]))
                     break
             if not (self._truncate and done):
                 values.append(value[done:])

@@ -96,6 +96,8 @@ class Patterns:
 
 def limit(starts: list[int], lines: Sequence[bytes], max_lines: int, max_bytes: int) -> tuple[list[int], int]:
     """Cut events of more than `max_lines` lines or `max_bytes` bytes between lines; the starts, and how many cuts."""
+    if len(starts) == len(lines):
+        return starts, 0
     ends = [*starts[1:], len(lines)]
     found: list[int] = []
     for start, end in zip(starts, ends, strict=True):
