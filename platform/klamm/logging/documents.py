@@ -10,35 +10,99 @@ from typing import Any, Final
 import orjson
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_USUAL: Final = len(vars(logging.makeLogRecord({})))  # attributes of a record without extra
+_OURS: Final = frozenset({"@timestamp", "message", "log", "process", "host", "error", "labels"})
+_PLACES: Final = 4096
 _OPTIONS: Final = orjson.OPT_NON_STR_KEYS
 
 
-def document(record: logging.LogRecord, host: str, fields: Mapping[str, Any]) -> bytes:
-    """A record of the standard library's logging; `fields` are added, `extra` goes to `labels`."""
-    found: dict[str, Any] = {
-        "@timestamp": stamp(record.created),
-        "message": record.getMessage(),
+class Documents:
+    """Makes documents of one application's records; `fields` are added to each. For any thread.
+
+    What is the same for all records of a line of source code is encoded once.
+    """
+
+    def __init__(self, host: str, fields: Mapping[str, Any]) -> None:
+        self._host, self._fields = host, dict(fields)
+        self._is_plain = not _OURS & self._fields.keys()
+        rest = encode({"host": {"name": host}} | self._fields) if self._is_plain else b"{}"
+        self._rest = rest[1:-1]
+        self._places: dict[tuple[Any, ...], bytes] = {}
+        self._second: tuple[int, str] = (0, "")
+
+    def of(self, record: logging.LogRecord) -> bytes:
+        """A record of the standard library's logging; `extra` goes to `labels`."""
+        if not self._is_plain:
+            return self._whole(record)
+        try:
+            message = orjson.dumps(record.getMessage())
+        except TypeError:  # lone surrogates
+            return self._whole(record)
+        more = b""
+        if len(record.__dict__) != _USUAL or record.exc_info or record.stack_info:
+            found = _more(record)
+            more = b"," + encode(found)[1:-1] if found else b""
+        created = record.created
+        second, shown = self._second
+        if second != int(created):
+            second = int(created)
+            shown = stamp(second)[:-4]
+            self._second = second, shown
+        where = (record.levelname, record.name, record.pathname, record.lineno, record.funcName,
+                 record.process, record.threadName)  # fmt: skip
+        place = self._places.get(where) or self._remember(where)
+        ms = int((created - second) * 1000)
+        return b'{"@timestamp":"%b%03dZ","message":%b,%b%b%b}' % (
+            shown.encode(),
+            ms,
+            message,
+            place,
+            self._rest,
+            more,
+        )
+
+    def _remember(self, where: tuple[Any, ...]) -> bytes:
+        """What a document says of its origin, up to the host."""
+        if len(self._places) >= _PLACES:
+            self._places.clear()
+        found = self._places[where] = encode(_origin(*where))[1:-1] + b","
+        return found
+
+    def _whole(self, record: logging.LogRecord) -> bytes:
+        found: dict[str, Any] = {"@timestamp": stamp(record.created), "message": record.getMessage()}
+        found |= _origin(
+            record.levelname, record.name, record.pathname, record.lineno, record.funcName,
+            record.process, record.threadName,
+        )  # fmt: skip
+        more = _more(record)
+        labels = more.pop("labels", None)
+        found |= {"host": {"name": self._host}} | more | self._fields
+        return encode(found if labels is None else found | {"labels": labels})
+
+
+def _origin(*where: Any) -> dict[str, Any]:
+    level, logger, path, line, function, pid, thread = where
+    return {
         "log": {
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "origin": {
-                "file": {"name": record.pathname, "line": record.lineno},
-                "function": record.funcName,
-            },
+            "level": level.lower(),
+            "logger": logger,
+            "origin": {"file": {"name": path, "line": line}, "function": function},
         },
-        "process": {"pid": record.process, "thread": {"name": record.threadName}},
-        "host": {"name": host},
+        "process": {"pid": pid, "thread": {"name": thread}},
     }
+
+
+def _more(record: logging.LogRecord) -> dict[str, Any]:
+    """What only some records have."""
+    found: dict[str, Any] = {}
     if record.exc_info and record.exc_info[0] is not None:
         found["error"] = error(record.exc_info)
     elif record.stack_info:
         found["error"] = {"stack_trace": record.stack_info}
-    if fields:
-        found |= fields
     extra = record.__dict__.keys() - _STANDARD
     if extra:
         found["labels"] = {name: record.__dict__[name] for name in extra}
-    return encode(found)
+    return found
 
 
 def stamp(at: float) -> str:

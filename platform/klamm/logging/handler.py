@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from klamm.logging.documents import document
+from klamm.logging.documents import Documents
 from klamm.logging.shipper import Shipper
 
 
@@ -41,8 +41,7 @@ class KafkaHandler(logging.Handler):
     ) -> None:
         super().__init__(level)
         self.topic = topic
-        self._fields = dict(fields or {})
-        self._host = socket.gethostname()
+        self._documents = Documents(socket.gethostname(), fields or {})
         self._shipper = Shipper(
             bootstrap_servers,
             topic,
@@ -69,7 +68,7 @@ class KafkaHandler(logging.Handler):
         """Queue one record. Never blocks, never raises."""
         try:
             if self.formatter is None:
-                value = document(record, self._host, self._fields)
+                value = self._documents.of(record)
             else:
                 value = self.format(record).encode(errors="backslashreplace")
             self._shipper.put(value)
