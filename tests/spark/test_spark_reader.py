@@ -131,6 +131,7 @@ def test_new_partitions_are_seen_while_a_query_runs(
 def test_what_was_deleted_is_noticed_behind_what_is_known(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("klamm_spark.datasource.reader.KNOWN_S", 600.0)
     topic = new_topic(broker, 1)
     produce(broker.bootstrap, topic, numbers(*range(4)))
     query = Query(stream(broker, topic))

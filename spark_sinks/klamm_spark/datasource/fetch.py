@@ -21,9 +21,11 @@ from klamm_spark.datasource.options import ReadOptions, client_config
 log = logging.getLogger(__name__)
 
 BATCH_RECORDS: Final = 20_000
-POLL_S: Final = 0.05
+POLL_S: Final = 0.02
 _ENDED: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+_DEFAULTS: Final = {"fetch.wait.max.ms": "50"}
+"""A range that ends in holes (every transaction ends with a marker) is over when a fetch at the log's end is answered."""
 _TUNED: Final = {
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
@@ -117,7 +119,7 @@ def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator
 
 def _consumer(options: ReadOptions) -> OneConsumer:
     # The group is never joined: partitions are assigned, nothing is committed. Authorizers may ask for its name
-    config = client_config(options.client, "consumer") | _TUNED | {"group.id": options.group}
+    config = _DEFAULTS | client_config(options.client, "consumer") | _TUNED | {"group.id": options.group}
     key = tuple(sorted(config.items()))
     if key not in _consumers:
         _consumers[key] = OneConsumer(config)
