@@ -10,7 +10,7 @@ import sys
 import urllib.request
 
 import pytest
-from agent.harness import KLAMM, AgentProcess, arrived
+from agent.harness import KLAMM, AgentProcess, Writer, arrived
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker import new_topic, wait_until
 
@@ -171,3 +171,21 @@ import fcntl, os, sys, termios
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR), termios.TIOCSCTTY, 0)
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+def test_reloads_while_files_grow_and_rotate_repeat_and_lose_nothing(broker, agent):
+    writer = Writer(agent.folder / "logs" / "w.log", "w", rate=2000)
+    agent.start()
+    writer.start()
+    good = agent.config.read_text()
+    for i in range(3):
+        wait_until(lambda: writer.rotations > i, "a rotation")
+        agent.config.write_text(good.replace("[agent]", f"[agent]\nid = 'a{i}'"))
+        reload(agent)
+    writer.finish()
+    agent.caught_up()
+    assert agent.status()["reloads"] == 3
+    assert agent.stop() == 0
+    topic = good.split('topic = "')[1].split('"')[0]
+    assert arrived(broker.bootstrap, topic) == dict.fromkeys(writer.ids(), 1)
+    assert not (agent.state / "gaps.jsonl").exists()
