@@ -340,8 +340,12 @@ async def _leave_hanging(address, topic):
             name=topic, partition_data=[PartitionProduceData(index=0, records=bytes(batch))]
         )
         asked = ProduceRequest(transactional_id="gone", acks=-1, timeout_ms=5000, topic_data=[data])
-        answer = await (await cluster.leader(topic, 0)).request(asked, 9)
-        return answer.responses[0].partition_responses[0].error_code
+        while True:  # Kafka tells of a leader before it leads
+            answer = await (await cluster.leader(topic, 0)).request(asked, 9)
+            code = answer.responses[0].partition_responses[0].error_code
+            if code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return code
+            await asyncio.sleep(0.1)
 
 
 def test_a_transaction_that_hangs_is_found_and_aborted(unverified):
