@@ -1,4 +1,5 @@
-"""Klamm's log agent against rsyslog (imfile to omkafka), alternating in one run on one broker.
+"""Klamm's log agent against rsyslog (imfile to omkafka), syslog-ng and Filebeat where they are, alternating in one run
+on one broker.
 
     python -m bench.agent.compare [--runs 3] [--lines 2000000] [--format raw] [--rotate] [--write]
 
@@ -42,6 +43,12 @@ ROWS = [
 
 class Shipper(ABC):
     name: str
+    forms: tuple[str, ...] = ("raw",)
+
+    @staticmethod
+    def missing() -> str | None:
+        """Why it cannot be measured here, or None."""
+        return None
 
     def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
         folder.mkdir(parents=True)
@@ -54,6 +61,7 @@ class Shipper(ABC):
 
 class KlammAgent(Shipper):
     name = "klamm"
+    forms = ("raw", "json")
 
     def command(self, log: Path, form: str) -> list[str]:
         config = self.folder / "agent.toml"
@@ -67,6 +75,7 @@ class KlammAgent(Shipper):
 
 class Rsyslog(Shipper):
     name = "rsyslog"
+    forms = ("raw", "json")
 
     @staticmethod
     def missing() -> str | None:
@@ -103,6 +112,58 @@ ruleset(name="out") {{
         return [
             "rsyslogd", "-n", "-f", str(config), "-i", str(self.folder / "pid"),
         ]  # fmt: skip
+
+
+class SyslogNg(Shipper):
+    name = "syslog-ng"
+
+    @staticmethod
+    def missing() -> str | None:
+        if shutil.which("syslog-ng") is None:
+            return "no syslog-ng on PATH (Debian: syslog-ng-core)"
+        said = subprocess.run(["syslog-ng", "--version"], capture_output=True, text=True, check=False).stdout
+        return None if "kafka" in said else "no Kafka destination (Debian: syslog-ng-mod-rdkafka)"
+
+    def command(self, log: Path, form: str) -> list[str]:
+        config = self.folder / "syslog-ng.conf"
+        config.write_text(f"""\
+@version: 3.35
+options {{ stats-freq(0); }};
+source files {{ file("{log}" flags(no-parse) follow-freq(0.1) log-fetch-limit(2000) log-iw-size(100000)); }};
+destination topic {{ kafka-c(bootstrap-servers("{self.bootstrap}") topic("{self.topic}") message("${{MESSAGE}}") sync-send(no)
+  log-fifo-size(200000) config(compression.codec("lz4") linger.ms("20") acks("all") queue.buffering.max.messages("400000"))); }};
+log {{ source(files); destination(topic); flags(flow-control); }};
+""")
+        files = {"persist-file": "persist", "pidfile": "pid", "control": "ctl"}
+        return [
+            "syslog-ng", "--foreground", "--no-caps", "--cfgfile", str(config),
+            *(f"--{option}={self.folder / name}" for option, name in files.items()),
+        ]  # fmt: skip
+
+
+class Filebeat(Shipper):
+    name = "filebeat"
+
+    @staticmethod
+    def missing() -> str | None:
+        return (
+            None
+            if shutil.which("filebeat")
+            else "no filebeat on PATH (go build github.com/elastic/beats/v7/filebeat)"
+        )
+
+    def command(self, log: Path, form: str) -> list[str]:
+        config = self.folder / "filebeat.yml"
+        config.write_text(f"""\
+filebeat.inputs:
+- {{type: filestream, id: x, paths: ["{log}"], prospector.scanner.check_interval: 100ms, close.on_state_change.renamed: false}}
+queue.mem: {{events: 32768, flush.min_events: 2048}}
+output.kafka: {{hosts: ["{self.bootstrap}"], topic: "{self.topic}", codec.format.string: "%{{[message]}}", compression: lz4,
+  required_acks: -1, bulk_max_size: 8192, version: "2.0.0"}}
+path: {{data: "{self.folder / "data"}", logs: "{self.folder / "logs"}"}}
+logging.level: error
+""")
+        return ["filebeat", "-e", "--strict.perms=false", "-c", str(config)]
 
 
 def end_offset(watcher: Consumer, topic: str) -> int:
@@ -198,11 +259,13 @@ def main() -> int:
     parser.add_argument("--rotate", action="store_true", help="the file is written and rotated meanwhile")
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
-    kinds: list[type[Shipper]] = [KlammAgent]
-    if (missing := Rsyslog.missing()) is None:
-        kinds.append(Rsyslog)
-    else:
-        print(f"rsyslog is left out: {missing}", file=sys.stderr)
+    kinds: list[type[Shipper]] = []
+    for kind in (KlammAgent, Rsyslog, SyslogNg, Filebeat):
+        missing = kind.missing() if args.format in kind.forms else f"not measured with {args.format}"
+        if missing is None:
+            kinds.append(kind)
+        else:
+            print(f"{kind.name} is left out: {missing}", file=sys.stderr)
     results: report.Results = {kind.name: [] for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
         source = Path(tmp) / "source.log"

@@ -150,7 +150,7 @@ class Outbox(Generic[P]):
         self._under_way -= 1
         self._failed = self._alone = True
         at, sequence = self._unacked.index(parcel), parcel.sequence
-        for part in parts:
+        for part in parts if sequence >= 0 else ():  # else there is a new producer since: `take` stamps them
             part.sequence = sequence
             stamp(part.data, *self.producer, sequence)
             sequence = (sequence + part.count) % SEQUENCES
