@@ -7,12 +7,15 @@ import http.client
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import orjson
 
 from klamm_base.errors import ConfigError
+
+_CAUSES: Final = 4
+"""So many of the causes behind an error are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +125,16 @@ class Connection:
 
 
 def reason(error: Any) -> str:
-    """Elasticsearch's error in one line."""
+    """Elasticsearch's error in one line, with what is behind it."""
     if not isinstance(error, Mapping):
         return str(error)
+    found = [f"{error.get('type')}: {error.get('reason')}"]
     cause = error.get("caused_by")
-    behind = f": {cause.get('reason')}" if isinstance(cause, Mapping) and cause.get("reason") else ""
-    return f"{error.get('type')}: {error.get('reason')}{behind}"
+    while isinstance(cause, Mapping) and len(found) < _CAUSES:
+        if cause.get("reason"):
+            found.append(str(cause["reason"]))
+        cause = cause.get("caused_by")
+    return ": ".join(found)
 
 
 def short(body: bytes) -> str:

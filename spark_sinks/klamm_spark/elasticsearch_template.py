@@ -83,7 +83,7 @@ def log_template(patterns: list[str], *, data_stream: bool) -> dict[str, Any]:
                 ],
                 "properties": {
                     "@timestamp": {"type": "date"},
-                    "message": {"type": "match_only_text"},
+                    "message": {"type": "text", "norms": False},
                 },
             },
         },

@@ -39,7 +39,7 @@ def numbered(count: int) -> pa.LargeBinaryArray:
     )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.text(), st.dictionaries(st.text(), st.text() | st.integers(0, 9))), min_size=1))
 def test_any_text_is_an_id_and_any_document_stays_what_it_is(
     given_rows: list[tuple[str, dict[str, Any]]],
@@ -57,7 +57,7 @@ def test_any_text_is_an_id_and_any_document_stays_what_it_is(
         assert orjson.loads(bulk_lines.document(lines, number)) == document
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 10), st.integers(1, 200))
 def test_parts_hold_every_document_once_within_the_limits(sizes: list[int], most: int, size: int) -> None:
     lines = pa.array([b"x" * n for n in sizes], pa.large_binary())
@@ -119,7 +119,7 @@ def test_documents_of_an_answer_are_sorted_out() -> None:
         sort_out({"errors": True, "items": items}, 6)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.booleans(), max_size=200), st.integers(1, 5000), st.integers(1, 8))
 def test_a_throttle_stays_within_its_bounds_and_recovers(
     answers: list[bool], documents: int, flight: int
@@ -279,7 +279,7 @@ def test_a_server_that_is_away_is_waited_for_and_then_said() -> None:
         write(where, numbered(2), Limits())
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_every_document_is_taken_once_or_refused_whatever_the_answers_are(data: st.DataObject) -> None:
     answers = st.sampled_from([201, 201, 201, 429, 503, 400])

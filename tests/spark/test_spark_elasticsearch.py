@@ -88,11 +88,16 @@ def log_lines(count: int) -> list[tuple[str, bytes]]:
     ]  # fmt: skip
 
 
+def named(topic: str) -> str:
+    """As the last part of a data stream's name, which has no dash."""
+    return topic.replace("-", "_")
+
+
 def log_job(broker: EmbeddedBroker, server: ElasticsearchServer, topic: str, place: Path, **more: str) -> Job:
     """The log job into a data stream; only what Elasticsearch is told differs between tests."""
     options = {
         "hosts": server.url, "op": "create", "id": "doc_id", "document": "document", "template": f"klamm-{topic}",
-        "template.patterns": f"logs-*-{topic}",
+        "template.patterns": f"logs-*-{named(topic)}",
     }  # fmt: skip
     query = "SELECT doc_id, data_stream AS _index, document FROM documents"
     return Job(
@@ -101,7 +106,11 @@ def log_job(broker: EmbeddedBroker, server: ElasticsearchServer, topic: str, pla
         source=Source(bootstrap_servers=broker.bootstrap, topics=(topic,), starting_offsets="earliest"),
         query=Query(
             function="klamm_spark.jobs.ecs:logs",
-            options={"envelope": False, "namespace": topic, "formats": [{"name": "app", "type": "json"}]},
+            options={
+                "envelope": False,
+                "namespace": named(topic),
+                "formats": [{"name": "app", "type": "json"}],
+            },
         ),
         outputs=(Output("documents", "elasticsearch", query=query, options=options | more),),
         available_now=True,
@@ -125,7 +134,7 @@ def test_logs_are_in_data_streams_once_and_the_template_is_there(
     broker: EmbeddedBroker, spark: SparkSession, elasticsearch_server: ElasticsearchServer, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
-    stream = f"logs-app-{topic}"
+    stream = f"logs-app-{named(topic)}"
     send(broker, topic, [*log_lines(30), log_lines(1)[0], ("x", b"no JSON")])
     job = log_job(broker, elasticsearch_server, topic, tmp_path)
     (did,) = run_job(job, spark)
@@ -135,7 +144,7 @@ def test_logs_are_in_data_streams_once_and_the_template_is_there(
     found = documents(elasticsearch_server, stream)
     assert sorted(found) == sorted(f"n{n}" for n in range(30))
     assert found["n3"]["@timestamp"] == "2026-01-01T00:00:00.000Z"
-    (lost,) = documents(elasticsearch_server, f"logs-unparsed-{topic}").values()
+    (lost,) = documents(elasticsearch_server, f"logs-unparsed-{named(topic)}").values()
     assert lost["message"] == "no JSON"
     status, template = call(elasticsearch_server, "GET", f"_index_template/klamm-{topic}")
     assert (status, "data_stream" in template["index_templates"][0]["index_template"]) == (200, True)
@@ -157,7 +166,7 @@ def test_an_overloaded_server_slows_the_stream_and_loses_nothing(
         said = run_job(log_job(broker, server, topic, tmp_path), spark)
         assert sum(d["throttled"] for d in said) > 0
         assert sum(d["documents"] for d in said) == 3000
-        assert len(documents(server, f"logs-app-{topic}")) == 3000
+        assert len(documents(server, f"logs-app-{named(topic)}")) == 3000
 
 
 def send(broker: EmbeddedBroker, topic: str, rows: list[tuple[str, bytes]]) -> None:

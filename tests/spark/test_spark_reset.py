@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.broker import new_topic
@@ -16,6 +18,9 @@ from klamm_base.errors import ConfigError
 from klamm_spark import reset
 from klamm_spark.lock import locked
 from klamm_spark.pipeline import load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pipeline(directory: Path, bootstrap: str, topic: str) -> Path:
@@ -185,3 +190,39 @@ def test_groups_and_topics_of_the_job_go_with_it_and_inputs_stay(
     assert topic in topics
     done = klamm("spark", "reset", path, "--internal-topics", topic)
     assert (done.returncode, "is an input of the job" in done.stderr) == (2, True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_job_that_was_reset_reads_from_there_and_its_files_have_the_batch(
+    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    from klamm_spark import job as jobs
+
+    topic = new_topic(broker)
+    produce(broker.bootstrap, topic, range(20))
+    path = pipeline(tmp_path, broker.bootstrap, topic)
+    job = dataclasses.replace(load(path), available_now=True)
+
+    def run() -> None:
+        (query,) = jobs.start(job, jobs.frames(job, spark))
+        assert query.awaitTermination(200)
+        if (error := query.exception()) is not None:
+            raise error
+
+    def rows() -> list[int]:
+        """All files, whatever Spark's list says of them."""
+        lines = [x for f in (tmp_path / "out").glob("part-*.json") for x in f.read_text().splitlines()]
+        return sorted(json.loads(x)["offset"] for x in lines)
+
+    run()
+    assert rows() == list(range(20))
+    done = klamm("spark", "reset", path, "--shift-by", "-5", "--execute")
+    assert done.returncode == 0, done.stderr
+    run()
+    assert rows() == sorted([*range(20), *range(15, 20)])
+    produce(broker.bootstrap, topic, range(3))
+    run()
+    assert rows()[-3:] == [20, 21, 22], "with a checkpoint again, the start no longer counts"
+    assert len(rows()) == 28
