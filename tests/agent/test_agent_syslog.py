@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_connectors.logs.document import Documents
+from klamm_connectors.logs.events import Events
+from klamm_connectors.logs.shared_fields import SharedFields
 from klamm_connectors.logs.syslog import FACILITIES, SEVERITIES, Parser, structured_data
 from klamm_connectors.logs.syslog_time import Times
+from klamm_connectors.logs.work import Work
 
 NOW = dt.datetime(2026, 11, 22, 12, 0, 0, tzinfo=dt.UTC).timestamp()
 CAME = "2026-11-22T12:00:00+00:00"
@@ -179,3 +183,26 @@ def test_senders_share_their_fields_and_data_of_one_message_is_its_own():
     assert fields[0] is fields[2]
     assert "structured_data" not in fields[0]["log"]["syslog"]
     assert fields[1]["log"]["syslog"]["structured_data"] == {"i": {"k": "1"}}
+
+
+def test_documents_of_shared_fields_are_the_documents():
+    base = {
+        "host": {"name": "agent", "os": {"type": "linux"}},
+        "agent": {"id": "a"},
+        "service": {"name": "shop"},
+    }
+    documents = Documents(base)
+    messages = [
+        b'<14>1 - h a - - - \xff "x" \n',
+        b'<14>1 - h a - - [i k="1"] two',
+        b"no priority",
+        b"<14>1 - h a - - - again",
+    ]
+    texts, times, fields = Parser(dt.UTC).parse(messages, ["1.2.3.4:5"] * 4, NOW)
+    events = Events(texts, "syslog://udp:514", NOW, times=[*times[:3], NOW + 0.25], fields=fields)
+    work = Work(events, errors="replace")
+    work.begin_documents()
+    wrapped = list(map(json.loads, SharedFields(documents).wrap(events)))
+    assert wrapped == list(map(json.loads, documents.build(work)))
+    assert wrapped[0]["host"]["name"] == "h"
+    assert wrapped[2]["host"]["name"] == "agent"

@@ -306,7 +306,7 @@ def test_an_agent_receives_and_delivers_what_had_arrived_when_it_is_stopped(tmp_
     path = a.folder / "s.sock"
     a.config.write_text(
         f'bootstrap_servers = "{broker.bootstrap}"\nstate_dir = "state"\n'
-        f'[[inputs]]\ntype = "syslog"\nlisten = ["unix://{path}"]\ntopic = "{topic}"\n'
+        f'[[inputs]]\ntype = "syslog"\nlisten = ["unix://{path}", "udp://127.0.0.1:0"]\ntopic = "{topic}"\n'
     )
     try:
         assert a.start() == "ready agent files=0\n"

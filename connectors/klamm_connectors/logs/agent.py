@@ -26,7 +26,7 @@ from klamm_connectors.logs.policy import PolicyLedger
 from klamm_connectors.logs.registry import StateDir, StateError
 from klamm_connectors.logs.scan import Scanner
 from klamm_connectors.logs.sender import Batch, Origin, Sender
-from klamm_connectors.logs.streams import Delivery, Range, Streams
+from klamm_connectors.logs.streams import Delivery, Kept, Range, Streams
 from klamm_connectors.logs.tracker import Block, Checkpoint, Gap, Inode, Limits, Tracked, Tracker
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Sent:
 class Agent:
     """Runs until `stop` is called. Owns its state directory from construction on, unless it is lent one. Raises KlammError.
 
-    `about` gives what the status document says of the process.
+    `about` gives what the status document says of the process; `kept` are open readers that it may take away from there.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Agent:
         *,
         state: StateDir | None = None,
         about: Callable[[], dict[str, Any]] = dict,
+        kept: Kept | None = None,
     ) -> None:
         self._config, self._about = config, about
         self._lent = state is not None
@@ -95,7 +96,7 @@ class Agent:
             spool=config.spool,
             dropped=self._given_up,
         )
-        self._streams = Streams(self._lanes, self._state.streams)
+        self._streams = Streams(self._lanes, self._state.streams, kept)
         self._sent: dict[Inode, deque[Sent]] = {}
         self._policy = PolicyLedger(self._state.policy)
         self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
@@ -104,6 +105,7 @@ class Agent:
         self._stats_interval = stats_interval
         self.lost_ranges = 0
         self.replaced = False
+        self.kept: Kept = []
         self.status: dict[str, Any] = {}
         """As `status.json` has it; replaced as a whole, so that another thread may read it."""
         self._names = labels(config.inputs)
@@ -115,10 +117,13 @@ class Agent:
         """May be called from a signal handler."""
         self._stop = True
 
-    def run(self, ready: Callable[[int], None], replace: Callable[[], bool] = lambda: False) -> bool:
+    def run(
+        self, ready: Callable[[int], None], replace: Callable[[], AgentConfig | None] = lambda: None
+    ) -> bool:
         """Follow the files until stopped; `ready` is told their number once. Whether all was delivered at the end.
 
-        `replace` is asked in every turn whether another agent is to take over: then `replaced` is true at the end.
+        `replace` is asked in every turn for a configuration with which another agent is to take over: then the agent ends,
+        `replaced` is true, and `kept` are the readers that the other one needs open.
         """
         for name, why in self._config.ignored:
             log.warning("[producer] %s has no effect: %s", name, why)
@@ -147,13 +152,13 @@ class Agent:
             if not self._lent:
                 self._state.close()
 
-    def _loop(self, replace: Callable[[], bool]) -> None:
+    def _loop(self, replace: Callable[[], AgentConfig | None]) -> None:
         now = time.monotonic()
         scan_at, save_at, stats_at = now + self._config.scan_interval, now, now + self._stats_interval
         said = (now, 0, 0)
         while not (self._stop or self._streams.ended):
-            if replace():
-                self.replaced = True
+            if (config := replace()) is not None:
+                self.replaced, self.kept = True, self._streams.keep(config.inputs)
                 break
             busy = self._turn()
             self._sender.poll(0 if busy else _IDLE_S)
@@ -299,7 +304,10 @@ class Agent:
         lost = [gap for gap in gaps if not gap.policy]
         self.lost_ranges += len(lost)
         for gap in lost:
-            log.warning("%s: bytes %d to %d are not delivered: %s", gap.path, gap.start, gap.end, gap.reason)
+            what = "bytes" if any(gap.inode) else "events"
+            log.warning(
+                "%s: %s %d to %d are not delivered: %s", gap.path, what, gap.start, gap.end, gap.reason
+            )
 
     def _trouble(self, path: str, error: OSError) -> None:
         """A file that cannot be looked at or read is said now and then, and tried again."""

@@ -31,11 +31,12 @@ class Envelope:
         rest = self._rest
         return [
             b"%b%b%b%d%b" % (head, body, middle, offset, rest)
-            for body, offset in zip(_escaped(lines), offsets, strict=True)
+            for body, offset in zip(escaped(lines), offsets, strict=True)
         ]
 
 
-def _escaped(lines: Sequence[bytes]) -> list[bytes]:
+def escaped(lines: Sequence[bytes]) -> list[bytes]:
+    """Texts as JSON has them, without quotes; bytes that are no text become U+FFFD."""
     text = _JOINT.encode().join(lines).decode(errors="replace")
     bodies = orjson.dumps(text)[1:-1].split(_WRITTEN)
     if len(bodies) == len(lines):

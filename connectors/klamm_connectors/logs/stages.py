@@ -23,6 +23,7 @@ from klamm_connectors.logs.events import Events, Records
 from klamm_connectors.logs.filters import LineFilter
 from klamm_connectors.logs.mask import FieldMask, TextMask
 from klamm_connectors.logs.parse.fields import Document, converter, get, merge, nested, pop, put
+from klamm_connectors.logs.shared_fields import SharedFields
 from klamm_connectors.logs.timestamps import Times
 from klamm_connectors.logs.work import Work
 
@@ -172,6 +173,7 @@ class Stages:
     ) -> None:
         self.counts = Counts()
         self._documents, self._envelope = documents, envelope
+        self._shared = SharedFields(documents) if documents is not None and envelope is not None else None
         self._lines: list[Stage] = []
         """On texts; those behind them need documents."""
         self._fields: list[Stage] = []
@@ -217,6 +219,10 @@ class Stages:
                 and events.offsets
             ):
                 values = self._envelope.wrap(values, events.offsets, events.path, events.at)
+            elif (
+                self._shared is not None and events.fields is not None and events.times and not events.offsets
+            ):
+                values = self._shared.wrap(events)
             elif self._documents is not None:
                 return self._finish(self.begin(events))
             return Records(values, sum(map(len, values)))

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from klamm_connectors.logs.config_inputs import Input
+from klamm_connectors.logs.config_readers import Settings
 from klamm_connectors.logs.events import Reader, Records
 from klamm_connectors.logs.inputs.opening import open_reader
 from klamm_connectors.logs.lanes import Lane
@@ -38,6 +40,8 @@ class _Stream:
         self.lane, self.reader = lane, reader
         self.sent: deque[tuple[Sequence[Delivery], Hashable, Range]] = deque()
         self.count = 0
+        self.kept = False
+        """Somebody else has the reader now."""
 
     def take(self, now: float, deliver: Deliver) -> bool:
         found = self.reader.poll(now)
@@ -57,10 +61,16 @@ class _Stream:
             self.reader.acknowledged(last[0])
 
 
-class Streams:
-    """`saved` is what `checkpoints` gave when the agent ran last. Opens the readers; raises KlammError."""
+Kept = list[tuple[Settings, bool, Reader]]
+"""Open readers with what they were opened for: settings, and whether documents are made of their events."""
 
-    def __init__(self, lanes: list[Lane], saved: Mapping[str, Any]) -> None:
+
+class Streams:
+    """`saved` is what `checkpoints` gave when the agent ran last. Opens the readers, or takes those of `kept` that fit away from
+    there; raises KlammError.
+    """
+
+    def __init__(self, lanes: list[Lane], saved: Mapping[str, Any], kept: Kept | None = None) -> None:
         self._streams: list[tuple[str, _Stream]] = []
         self._saved = dict(saved)
         self._every_input = all(lane.config.options is not None for lane in lanes)
@@ -70,7 +80,9 @@ class Streams:
                 if options is None:
                     continue
                 parse = lane.config.format != "raw"
-                reader = open_reader(options, parse=parse, checkpoint=saved.get(options.name))
+                reader = _taken(kept or [], options, parse=parse)
+                if reader is None:
+                    reader = open_reader(options, parse=parse, checkpoint=saved.get(options.name))
                 self._streams.append((options.name, _Stream(lane, reader)))
         except BaseException:
             self.close()
@@ -96,9 +108,27 @@ class Streams:
         for _, stream in self._streams:
             stream.acknowledge()
 
-    def finish(self, now: float, deliver: Deliver) -> None:
-        """Take no more from outside, and hand over what had arrived."""
+    def keep(self, inputs: Sequence[Input]) -> Kept:
+        """Give away the readers that `inputs` have too, and whose senders do not send again what is lost: they stay open meanwhile.
+
+        Those with certificates are opened again, as the files may be others now.
+        """
+        wanted = {(i.options, i.format != "raw") for i in inputs}
+        kept: Kept = []
         for _, stream in self._streams:
+            options, parse = stream.lane.config.options, stream.lane.config.format != "raw"
+            if options is None or (options, parse) not in wanted or stream.reader.checkpoint() is not None:
+                continue
+            if getattr(options, "tls_certificate", None) is None:
+                stream.kept = True
+                kept.append((options, parse, stream.reader))
+        return kept
+
+    def finish(self, now: float, deliver: Deliver) -> None:
+        """Take no more from outside, and hand over what had arrived; not of readers that were given away."""
+        for _, stream in self._streams:
+            if stream.kept:
+                continue
             stream.reader.finish()
             while stream.take(now, deliver):
                 pass
@@ -113,7 +143,14 @@ class Streams:
     def lost(self) -> list[Gap]:
         """What readers know to be lost since the last call."""
         return [
-            Gap(path=path, inode=(0, 0), start=d.start, end=d.start if d.end is None else d.end, reason=d.reason)
+            Gap(
+                path=path,
+                inode=(0, 0),
+                start=d.start,
+                end=d.start if d.end is None else d.end,
+                reason=d.reason,
+                lines=d.lines,
+            )
             for _, stream in self._streams
             for path, d in stream.reader.lost()
         ]
@@ -122,7 +159,14 @@ class Streams:
         """At the end: events that were read and not delivered, and cannot be read again."""
         reason = "not acknowledged when the agent ended"
         return [
-            Gap(path=numbers.path, inode=(0, 0), start=numbers.start, end=numbers.end, reason=reason)
+            Gap(
+                path=numbers.path,
+                inode=(0, 0),
+                start=numbers.start,
+                end=numbers.end,
+                reason=reason,
+                lines=numbers.end - numbers.start,
+            )
             for _, stream in self._streams
             if stream.reader.checkpoint() is None
             for batches, _, numbers in stream.sent
@@ -136,4 +180,13 @@ class Streams:
 
     def close(self) -> None:
         for _, stream in self._streams:
-            stream.reader.close()
+            if not stream.kept:
+                stream.reader.close()
+
+
+def _taken(kept: Kept, options: Settings, *, parse: bool) -> Reader | None:
+    for i, (settings, parses, reader) in enumerate(kept):
+        if (settings, parses) == (options, parse):
+            del kept[i]
+            return reader
+    return None

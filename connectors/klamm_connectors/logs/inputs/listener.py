@@ -82,7 +82,9 @@ class Listener:
         self._chunks: deque[Chunk] = deque()
         self._size = 0
         self._room = threading.Condition()
-        self._stopping = False
+        self._stopping = self._stopped = False
+        self._dropped: dict[str, int] = {}
+        self._bound: list[str] = []
         self._connections: dict[_Connection, None] = {}
         self._peers: dict[object, str] = {}
         self._said: dict[str, float] = {}
@@ -94,6 +96,7 @@ class Listener:
         except BaseException:
             self._close_sockets()
             raise
+        self._bound = [address.shown(sock) for address, sock in self._sockets]
         for address, sock in self._sockets:
             self._selector.register(sock, selectors.EVENT_READ, self._on(address, sock))
         self._wake, woken = socket.socketpair()
@@ -105,7 +108,7 @@ class Listener:
     @property
     def bound(self) -> list[str]:
         """Where it listens, with the ports that were chosen."""
-        return [address.shown(sock) for address, sock in self._sockets]
+        return self._bound
 
     @property
     def connections(self) -> int:
@@ -113,11 +116,11 @@ class Listener:
 
     def drops(self) -> dict[str, int]:
         """Datagrams that the kernel dropped since start, by address; without those of which it does not tell."""
-        return {
-            address.shown(sock): count
-            for address, sock in self._sockets
-            if address.kind == "udp" and (count := udp_drops(sock)) is not None
-        }
+        if not self._stopped:
+            for address, sock in self._sockets:
+                if address.kind == "udp" and (count := udp_drops(sock)) is not None:
+                    self._dropped[address.shown(sock)] = count
+        return self._dropped
 
     def take(self) -> Chunk | None:
         """The oldest chunk, None when there is none."""
@@ -139,6 +142,8 @@ class Listener:
             self._room.notify()
         self._wake.send(b"x")
         self._thread.join(_LAST_S + 5)
+        self.drops()  # the last that can be known
+        self._stopped = True
         for address, sock in self._sockets:
             address.remove(sock)
         self._close_sockets()
