@@ -10,14 +10,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.broker import new_name
 from support.kafka_broker import KafkaBroker
 from support.kafka_cluster import SecondNode
+from support.secure_kafka import PLAIN, SecureKafka
 
 from klamm_broker.wire.compression import Compression
-from klamm_connectors.logs.config_producer import ProducerSettings
+from klamm_connectors.logs.config_producer import ProducerSettings, producer_settings
 from klamm_connectors.logs.delivery import Origin
 from klamm_connectors.logs.sender import Sender
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 FILES = 6
+ORIGIN = Origin("/x.log", (1, 2), 0, 100)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +164,43 @@ def test_batches_that_are_too_large_are_halved_and_the_record_that_is_goes(kafka
     assert large.done
     assert refused == [30_000]
     assert_once_in_order(by_file(kafka.address, topic), load)
+
+
+def test_tls_and_sasl(tmp_path):
+    with SecureKafka(tmp_path) as kafka:
+        topic = make(kafka.address)
+        for protocol in ("SASL_SSL", "SSL"):
+            props = kafka.connection(protocol)
+            bootstrap = props.pop("bootstrap.servers")
+            settings, ignored = producer_settings(props)
+            assert not ignored
+            sender = Sender(
+                bootstrap, settings, queue_bytes=1 << 24, topics=1, refused=lambda batch, size: None
+            )
+            sender.send(topic, [b"%d 0 %s" % (i, protocol.encode()) for i in range(100)], 1000, None, ORIGIN)
+            assert sender.drain(60), sender.troubles
+            sender.close()
+        assert sum(map(len, by_file(kafka.address, topic).values())) == 200
+
+
+def test_who_is_not_let_in_waits_and_says_so(tmp_path, caplog):
+    with SecureKafka(tmp_path) as kafka:
+        props = kafka.connection("SASL_PLAINTEXT", "PLAIN") | {
+            "sasl.jaas.config": f'{PLAIN} required username="ann" password="wrong";'
+        }
+        bootstrap = props.pop("bootstrap.servers")
+        sender = Sender(
+            bootstrap,
+            producer_settings(props)[0],
+            queue_bytes=1 << 24,
+            topics=1,
+            refused=lambda batch, size: None,
+        )
+        sender.send(make(kafka.address), [b"x"], 1, None, ORIGIN)
+        assert not sender.drain(5)
+        assert sender.brokers_away
+        assert len([r for r in caplog.records if "does not let this agent in" in r.message]) == 1
+        sender.close()
 
 
 @pytest.mark.parametrize("codec", list(Compression))

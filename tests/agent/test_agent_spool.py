@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import time
 
@@ -143,6 +144,25 @@ def test_the_oldest_unread_segments_give_way(tmp_path):
     spool.close()
 
 
+def test_a_disk_that_is_full_takes_nothing_half(tmp_path):
+    spool = Spool(tmp_path, 1 << 30, fsync=True)
+    put(spool, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        with pytest.raises(SpoolError, match="cannot be written: File too large"):
+            put(spool, 1, size=4000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    put(spool, 2)
+    assert spool.sync()
+    spool.close()
+    again = Spool(tmp_path, 1 << 30, fsync=True)
+    assert [number(again.read("t")) for _ in range(2)] == [0, 2]
+    assert not again.is_unread("t")
+    again.close()
+
+
 def test_klamm_log_dump_reads_it(tmp_path):
     spool = Spool(tmp_path, 1 << 20, fsync=True)
     for i in range(3):
@@ -242,7 +262,9 @@ def test_a_full_spool_stops_reading_by_default(tmp_path):
             lambda: sum(f.stat().st_size for f in logs.glob("*.log")) >= 1 << 20, "a full spool", timeout_s=60
         )
         time.sleep(0.5)
-        assert sum(f.stat().st_size for f in logs.glob("*.log")) < 9 << 19, "what is in memory is there as well"
+        assert sum(f.stat().st_size for f in logs.glob("*.log")) < 9 << 19, (
+            "what is in memory is there as well"
+        )
         assert agent.status()["lag_bytes"] > 1_000_000
         assert not (agent.state / "gaps.jsonl").exists()
     finally:

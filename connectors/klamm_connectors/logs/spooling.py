@@ -22,6 +22,7 @@ from klamm_connectors.logs.spool.spool import Spool, SpoolError
 
 PATIENCE_S: Final = 1.0
 """How long a topic must be in trouble before it is spooled: an election takes less."""
+_LOOK_S: Final = 0.1
 _SYNC_S: Final = 0.1
 _SAVE_S: Final = 1.0
 
@@ -78,7 +79,7 @@ class Spooling:
         self._spool = Spool(settings.path, settings.max_bytes, fsync=settings.fsync)
         self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
         self._unsafe: list[Parcel] = []
-        self._sync_at = self._save_at = 0.0
+        self._look_at = self._sync_at = self._save_at = 0.0
         self._broken = False
         self.dropped_records = 0
 
@@ -182,6 +183,18 @@ class Spooling:
 
     def tick(self, now: float) -> None:
         """Begin and end spooling, make safe what was written, read what there is room for."""
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._look(now)
+        self._fill()
+        if self._unsafe and now >= self._sync_at:
+            self.sync()
+            self._sync_at = time.monotonic() + _SYNC_S
+        if now >= self._save_at:
+            self._save()
+            self._save_at = now + _SAVE_S
+
+    def _look(self, now: float) -> None:
         for name, topic in self._outgoing.known.items():
             state = self._topics.setdefault(name, _Topic(active=self._settings.when == "always"))
             in_trouble = self._outgoing.brokers_away or bool(topic.why)
@@ -191,13 +204,6 @@ class Spooling:
                 state.trouble_since = now
             elif not state.active and now - state.trouble_since >= PATIENCE_S:
                 self._begin(name, state)
-        self._fill()
-        if self._unsafe and now >= self._sync_at:
-            self.sync()
-            self._sync_at = time.monotonic() + _SYNC_S
-        if now >= self._save_at:
-            self._save()
-            self._save_at = now + _SAVE_S
 
     def _begin(self, name: str, state: _Topic) -> None:
         """What is in memory goes to disk first."""
@@ -233,12 +239,13 @@ class Spooling:
 
     def sync(self) -> None:
         """What was written is on disk: it counts."""
+        unsafe, self._unsafe = self._unsafe, []
         try:
             self._spool.sync()
         except SpoolError as e:
+            # A second fsync may succeed without the data: checkpoints wait until brokers have it
             self._fails(e)
             return
-        unsafe, self._unsafe = self._unsafe, []
         for parcel in unsafe:
             self._owner.settled(parcel)
 
