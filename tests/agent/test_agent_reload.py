@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -189,3 +191,38 @@ def test_reloads_while_files_grow_and_rotate_repeat_and_lose_nothing(broker, age
     topic = good.split('topic = "')[1].split('"')[0]
     assert arrived(broker.bootstrap, topic) == dict.fromkeys(writer.ids(), 1)
     assert not (agent.state / "gaps.jsonl").exists()
+
+
+def test_senders_of_syslog_stay_connected_over_a_reload(broker, agent):
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        port = asked.getsockname()[1]
+    topic = new_topic(broker)
+    agent.config.write_text(
+        agent.config.read_text()
+        + f'[[inputs]]\ntype = "syslog"\nlisten = ["tcp://127.0.0.1:{port}", "udp://127.0.0.1:{port}"]\ntopic = "{topic}"\n'
+    )
+    agent.start()
+    sent = set()
+    with socket.create_connection(("127.0.0.1", port)) as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+
+        def send(name: str) -> None:
+            tcp.sendall(f"t-{name} over tcp\n".encode())
+            udp.sendto(f"u-{name} over udp".encode(), ("127.0.0.1", port))
+            sent.update((f"t-{name}", f"u-{name}"))
+
+        for round_ in range(3):
+            before = agent.status().get("reloads", 0)
+            agent.config.write_text(agent.config.read_text().replace("[agent]", f"[agent]\n# {round_}"))
+            agent.process.send_signal(signal.SIGHUP)
+            for i in range(1000):
+                send(f"{round_}-{i}")
+                if agent.status().get("reloads", 0) > before:
+                    break
+                time.sleep(0.005)
+        wait_until(lambda: agent.status().get("acked") == agent.status().get("lines"), "acknowledgements")
+        send("last")
+        wait_until(lambda: arrived(broker.bootstrap, topic).keys() == sent, "all messages")
+    assert agent.status()["reloads"] >= 1
+    assert agent.stop() == 0
+    assert arrived(broker.bootstrap, topic) == dict.fromkeys(sent, 1)

@@ -19,6 +19,7 @@ from klamm_connectors.logs.agent import Agent
 from klamm_connectors.logs.config import AgentConfig
 from klamm_connectors.logs.metrics import Metrics
 from klamm_connectors.logs.registry import StateDir
+from klamm_connectors.logs.streams import Kept
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +67,10 @@ class Service:
                 self._metrics.close()
             self._state.close()
 
-    def _begin(self, config: AgentConfig) -> Agent:
+    def _begin(self, config: AgentConfig, kept: Kept | None = None) -> Agent:
         if config.nice is not None:
             _be_nice(config.nice)
-        return Agent(config, self._stats_interval, state=self._state, about=self._about)
+        return Agent(config, self._stats_interval, state=self._state, about=self._about, kept=kept)
 
     def _about(self) -> dict[str, Any]:
         """Of the process, for the status document."""
@@ -81,10 +82,10 @@ class Service:
             "metrics_port": self._metrics.port if self._metrics is not None else None,
         }
 
-    def _next(self) -> bool:
-        """Whether the agent is to end because another configuration is there; called in each of its turns."""
+    def _next(self) -> AgentConfig | None:
+        """A configuration to take over; asked for in each turn of the agent."""
         if not self._asked:
-            return False
+            return None
         self._asked = False
         try:
             config = AgentConfig.load(self._path)
@@ -95,24 +96,26 @@ class Service:
         except KlammError as e:
             self._error = str(e)
             log.error("not reloaded, the old configuration stays: %s", e)  # noqa: TRY400 - it says all
-            return False
+            return None
         self._waiting = config
         log.info("reloading %s", self._path)
-        return True
+        return config
 
     def _replace(self) -> None:
-        config = self._waiting
+        config, kept = self._waiting, self._agent.kept
         try:
             self._serve_metrics(config)
-            self._agent = self._begin(config)
+            self._agent = self._begin(config, kept)
         except KlammError as e:
             self._error = str(e)
             log.error("the new configuration cannot be used, going on with the old one: %s", e)  # noqa: TRY400
             self._serve_metrics(self._config)
-            self._agent = self._begin(self._config)
+            self._agent = self._begin(self._config, kept)
         else:
             self._config, self._error = config, ""
             self._reloads += 1
+        for _, _, reader in kept:  # the old configuration's, after an error
+            reader.close()
         if self._stopping:  # meanwhile
             self._agent.stop()
 
