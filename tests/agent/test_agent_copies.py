@@ -118,16 +118,38 @@ def test_a_short_file_is_never_taken_for_a_copy(world):
     assert sorted(world.settle()) == [1, 1, 2, 2, 3, 3, 5]
 
 
-def test_a_file_that_was_moved_from_another_file_system_goes_on_where_it_was(world):
+def test_the_same_content_again_is_no_copy(world):
+    for _ in range(2):  # written by a program that tells no time, and removed
+        world.counter = 0
+        world.append("a", 60)
+        world.look_around()
+        world.ack(9)
+        world.delete("a")
+        world.now += 1
+    assert sorted(world.settle()) == sorted([*range(1, 61)] * 2)
+
+
+def test_the_same_content_in_a_truncated_file_is_no_copy(world):
+    world.append("a", 60)
+    world.look_around()
+    world.ack(9)
+    os.truncate(world.path("a"), 0)
+    world.touch(world.path("a"))
+    world.look_around()
+    world.now += LIMITS.close_inactive + 1
+    world.look_around()  # closed
+    world.counter = 0
+    world.append("a", 70)
+    assert sorted(world.settle()) == sorted([*range(1, 61), *range(1, 71)])
+
+
+def test_a_copy_made_while_nobody_looked(world):
     world.append("a", 60)
     world.look_around()
     world.ack(9)
     world.save()
-    moved = world.folder / "a.log.1"
-    shutil.copy(world.path("a"), moved)
-    world.path("a").unlink()
-    world.append("a", 2)
-    world.write(moved, b"000700 late\n")
+    world.append("a", 10)
+    world.copy(look=False)
+    world.append("a", 5)
     world.kill()
-    assert sorted(world.settle()) == [*range(1, 63), 700]
-    assert LIMITS.order == "parallel"
+    assert sorted(world.settle()) == [*range(1, 71), *range(72, 77)]

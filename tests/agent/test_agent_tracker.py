@@ -123,6 +123,7 @@ class World:
         path = rotated[which % len(rotated)]
         there, packed = path.stat(), gzip.compress(path.read_bytes(), 1)
         target = path.with_name(path.name + ".gz")
+        target.unlink(missing_ok=True)  # as gzip -f does
         if how == "cut":
             self.write(target, packed[: len(packed) // 2])
             self.look()

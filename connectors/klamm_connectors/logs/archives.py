@@ -36,6 +36,7 @@ class Archives:
         topic: Callable[[Tracked], str],
     ) -> None:
         self._files, self._gap, self._restart, self._topic = files, gap, restart, topic
+        self._heads: dict[str, list[Tracked]] = {}  # by digest, of whole beginnings
         self._replaced: dict[int, Tracked] = {}  # by generation, as long as something of it is in flight
 
     def remember(self, file: Tracked, now: float) -> None:
@@ -47,7 +48,7 @@ class Archives:
         self._files[inode] = self._replaced[file.generation] = Tracked(
             inode=inode, path=file.path, source=file.source, head_print=file.head_print, position=file.position,
             tail=file.tail, acked=file.acked, acked_tail=file.acked_tail, inside=file.inside,
-            acked_inside=file.acked_inside, size=file.position, seen=False, gone_at=now,
+            acked_inside=file.acked_inside, size=file.position, seen=False, gone_at=now, was=file.inode,
         )  # fmt: skip
 
     def acknowledged(self, generation: int, offset: int, tail: bytes, *, inside: bool) -> None:
@@ -58,23 +59,37 @@ class Archives:
             if file.acked == file.position:
                 del self._replaced[generation]
 
+    def index(self) -> None:
+        """Before files are opened: find files by their beginnings, for `copied`."""
+        self._heads.clear()
+        for file in self._files.values():
+            if file.archive is None and file.head_print.length == HEAD and file.position >= HEAD:
+                self._heads.setdefault(file.head_print.digest, []).append(file)
+
     def copied(self, file: Tracked, head: bytes, size: int) -> list[Candidate]:
-        """Files of which a new one with this beginning and `size` may be a copy, if its bytes before their positions are the same.
+        """What a new file with this beginning and `size` may be a copy of, if its bytes before their positions are the same:
+        content that was replaced, and files that are there and may be truncated soon.
 
         Short beginnings are no reason to think so.
         """
-        if len(head) < HEAD or file.position:
+        if len(head) < HEAD or file.position or not self._heads:
             return []
-        found = [c for c in self.candidates(file, head) if HEAD <= c.offset <= size and c.inode != file.inode]
-        return sorted(found, key=lambda c: self._files[c.inode].seen)  # those that are gone first
+        found = [
+            other
+            for other in self._heads.get(Print.of(head).digest, ())
+            if self._files.get(other.inode) is other and other.position <= size and self._goes_with(other, file)
+            and other is not file and other.was != file.inode and (other.seen or other.was is not None)
+        ]  # fmt: skip
+        found.sort(key=lambda other: other.was is None)
+        return [Candidate(other.inode, other.position, _tail(other)) for other in found]
 
     def is_copy(self, file: Tracked, candidate: Candidate, now: float) -> bool:
         """`file` is what `candidate` says, up to its offset; whether it can be read now.
 
-        As a copy it goes on where the original ended, once that is gone or truncated. If it stays, it is no copytruncate.
+        As a copy it goes on where the original ended, once that is truncated. If it is not, it is no copytruncate.
         """
         source = self._files[candidate.inode]
-        if not source.seen and not source.is_open and source.position == source.acked:
+        if source.was is not None and source.position == source.acked:
             file.position = file.acked = source.position
             file.acked_tail, file.inside, file.acked_inside = source.acked_tail, source.inside, source.inside
             del self._files[source.inode]
@@ -82,6 +97,10 @@ class Archives:
         if file.copy_since is None:
             file.copy_since = now
         return now - file.copy_since >= COPY_WAIT_S
+
+    def _goes_with(self, other: Tracked, file: Tracked) -> bool:
+        """Whether the lines of both go to one topic, as far as that is known."""
+        return self._topic(other) in {self._topic(file), ""}
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, size: int, modified: float) -> bool:
         """`file` begins and ends with these packed bytes; whether it can be read now."""
@@ -134,13 +153,15 @@ class Archives:
 
     def candidates(self, like: Tracked, head: bytes) -> Iterator[Candidate]:
         """Files whose beginning is `head`, as far as they are known, and that go where `like` goes."""
-        topic = self._topic(like)
+        prints: dict[int, Print] = {}
         for file in self._files.values():
-            if file.archive is not None or self._topic(file) not in {topic, ""}:
+            length = file.head_print.length
+            if file.archive is not None or not 0 < length <= len(head) or not self._goes_with(file, like):
                 continue
-            if file.head_print.length and file.head_print.fits(head):
-                tail = Print.of(file.tail) if file.tail else file.acked_tail
-                yield Candidate(file.inode, file.position, tail if file.position else Print())
+            if length not in prints:
+                prints[length] = Print.of(head[:length])
+            if prints[length] == file.head_print:
+                yield Candidate(file.inode, file.position, _tail(file))
 
     def found(self, file: Tracked, looked: Inspection, now: float) -> None:
         """What a look through `file` told."""
@@ -215,3 +236,10 @@ class Archives:
         for other in self._files.values():
             if other.archive is not None and other is not file and other.gone_at is None:
                 yield other.archive
+
+
+def _tail(file: Tracked) -> Print:
+    """Of the bytes before its position."""
+    if not file.position:
+        return Print()
+    return Print.of(file.tail) if file.tail else file.acked_tail

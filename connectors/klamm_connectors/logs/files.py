@@ -37,6 +37,8 @@ class OpenFiles:
 
     def open_new(self, now: float) -> None:
         waiting = self._tracker.to_open()
+        if waiting:
+            self._tracker.archives.index()
         if len(self._open) + len(waiting) > self._most:
             self._make_room(len(self._open) + len(waiting) - self._most, now)
         for file in waiting:

@@ -181,6 +181,7 @@ class Tracked:
     inside: bool = False  # the position is inside a line whose rest is left out
     acked_inside: bool = False
     archive: Archive | None = None
+    was: Inode | None = None  # the file that had this content, which was replaced there
     copy_since: float | None = None  # when it was first taken for a copy of a file that is there, too
     left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
 

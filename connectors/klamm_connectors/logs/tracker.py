@@ -401,6 +401,8 @@ def _restored(c: Checkpoint, now: float) -> Tracked:
         inode=c.inode, path=c.path, source=-1, position=c.offset, acked=c.offset, inside=c.inside,
         acked_inside=c.inside, seen=False, gone_at=now,
     )  # fmt: skip
+    if c.inode[0] < 0:
+        file.was = c.inode  # of which file it was is not kept
     if c.packed is None:
         file.head_print, file.acked_tail = c.head, c.tail
         file.left_out = c.offset > 0 and not c.head.length and not c.tail.length
