@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from klamm_base.errors import ConfigError
+from klamm_spark import events
 from klamm_spark import job as jobs
 from klamm_spark.beside import POSITION, files_of, read_json, write_json
 from klamm_spark.outputs import base_of, write_batch
@@ -25,6 +26,8 @@ from klamm_spark.sources import read_batch
 
 log = logging.getLogger(__name__)
 
+FAILURES_MAX: Final = 10
+"""Reads in a row that may fail before the job does."""
 _UNITS_S: Final = {"ms": 1e-3, "mi": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ORDERED: Final = (
     "tinyint",
@@ -66,6 +69,7 @@ class Polled:
         self._files = files_of(base_of(job), spark)
         told = read_json(self._files, POSITION) if job.position is None else json.loads(job.position)
         self._value: str | None = told.get("value") if told.get("column") == job.source.poll.column else None
+        self._failures = 0
         self._number = int(told.get("batch", -1)) + 1
         self._read_before = job.position is not None and self._number > 0
         """Somebody who keeps the position started us again, and there is nothing but what was read."""
@@ -86,9 +90,23 @@ class Polled:
             return
         while True:
             begun = time.monotonic()
-            self._once()
+            self._once_if_it_can(patient=every is not None)
             if every is None or stop.wait(max(0.0, every - (time.monotonic() - begun))):
                 return
+
+    def _once_if_it_can(self, *, patient: bool) -> None:
+        """A source that is away is asked again the next time; a new start of Spark would cost more and help no more."""
+        try:
+            self._once()
+        except Exception as e:
+            failed = events.failed(e, self._job.checkpoint)
+            self._failures += 1
+            if not patient or not failed["retriable"] or self._failures > FAILURES_MAX:
+                raise
+            log.warning("read %d failed, tried again: %s", self._number, failed["message"])
+            self._reporter.send({"event": "waiting", "for": f"the source: {failed['message']}"[:300]})
+        else:
+            self._failures = 0
 
     def _once(self) -> None:
         begun = time.monotonic()

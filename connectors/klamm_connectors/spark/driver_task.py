@@ -160,6 +160,7 @@ class SparkTask(DriverTask):
             case "waiting":
                 self._details["waiting"] = event["for"]
             case "progress":
+                self._details.pop("waiting", None)
                 self._progress(event)
             case "drift":
                 self._details["drift"] = event["topics"]

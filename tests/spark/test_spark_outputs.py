@@ -1,0 +1,257 @@
+"""Outputs and sources that are Spark's own: tables by JDBC (Derby, which comes with Spark), files, a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.broker import new_topic, wait_until
+from support.spark import QUICK, a_job, produce, require_spark, until_end
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_spark.beside import POSITION
+from klamm_spark.java import need_java
+from klamm_spark.pipeline import Job, Output, Poll, Query, Source
+from klamm_spark.process import DriverProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_job(job: Job) -> list[dict[str, Any]]:
+    driver = DriverProcess(job)
+    try:
+        return until_end(driver, timeout_s=400)
+    finally:
+        driver.kill()
+
+
+def failure(events: list[dict[str, Any]]) -> str:
+    return next(e["message"] for e in events if e["event"] == "failed")
+
+
+def records(bootstrap: str, topic: str) -> list[tuple[str, Any]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.partition.eof": "true"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (m := consumer.poll(10)) is not None and not m.error():
+        found.append((m.key().decode(), json.loads(m.value())))
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10 seconds", 10), ("5ms", 0.005), ("2 minutes", 120), ("1 milliseconds", 0.001), ("1h", 3600)],
+)
+def test_times_as_the_file_says_them(text: str, seconds: float) -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.polled import seconds as read
+
+    assert read(text) == pytest.approx(seconds)
+    with pytest.raises(ConfigError, match="is no time"):
+        read("soon")
+
+
+class Reports(list[dict[str, Any]]):
+    send = list.append
+
+
+class Once(threading.Event):
+    """Lets a loop run so many times, without its waiting."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.rounds -= 1
+        return self.rounds <= 0
+
+
+def polled(tmp_path: Path, errors: list[Exception | None], **changes: Any) -> tuple[Any, Reports]:
+    """A source whose reads end like this, one after the other."""
+    pytest.importorskip("pyspark")
+    from klamm_spark.polled import Polled
+
+    reports, poll = Reports(), changes.pop("poll", Poll("1 seconds", "id"))
+    source = Source(format="jdbc", read="batch", poll=poll)
+    job = Job("x", str(tmp_path), source, (Output("o", "noop"),), **changes)
+
+    class Scripted(Polled):
+        def _once(self) -> None:
+            if (error := errors.pop(0)) is not None:
+                raise error
+
+    return Scripted(job, None, reports), reports  # type: ignore[arg-type]
+
+
+def test_a_source_that_is_away_is_asked_again(tmp_path: Path) -> None:
+    errors = [OSError("refused"), OSError("refused"), None, OSError("refused"), None]
+    reading, reports = polled(tmp_path, errors)
+    reading.run(Once(5))
+    assert not errors
+    assert [e["for"] for e in reports] == ["the source: refused"] * 3
+    with pytest.raises(ConfigError):
+        polled(tmp_path, [ConfigError("no such column")])[0].run(Once(5))
+    with pytest.raises(OSError, match="refused"):
+        polled(tmp_path, [OSError("refused") for _ in range(11)])[0].run(Once(20))
+    with pytest.raises(OSError, match="refused"):
+        polled(tmp_path, [OSError("refused")], poll=Poll())[0].run(Once(1))
+
+
+def test_what_is_read_once_is_not_read_again_by_a_restart(tmp_path: Path) -> None:
+    never: list[Exception | None] = [AssertionError("it was read")]
+    polled(tmp_path, never, poll=Poll(), position='{"column": null, "value": null, "batch": 0}')[0].run(
+        Once(1)
+    )
+    assert len(never) == 1
+    polled(tmp_path, [None], poll=Poll(), position="{}")[0].run(Once(1))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_tables_by_jdbc_and_files_of_another_checkpoint(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    require_spark()
+    topic, back = new_topic(broker), new_topic(broker)
+    produce(broker.bootstrap, topic, ({"n": i, "s": f"s{i % 3}"} for i in range(30)))
+    derby = {
+        "url": f"jdbc:derby:{tmp_path}/db;create=true",
+        "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+    }
+    outputs = (
+        Output("rows", "jdbc", query="SELECT n, s FROM input", options=derby | {"dbtable": "ITEMS"}),
+        Output("counts", "jdbc", mode="complete", query="SELECT s, count(*) AS c FROM input GROUP BY s", options=derby | {"dbtable": "COUNTS"}),
+        Output("files", "json", query="SELECT n FROM input", options={"path": str(tmp_path / "out")}),
+    )  # fmt: skip
+    quiet = QUICK | {"spark.driver.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"] + f" -Dderby.system.home={tmp_path}"}  # fmt: skip
+    job = a_job(
+        broker.bootstrap, topic, tmp_path, source={"schema": "n INT, s STRING"}, query=Query(), outputs=outputs,
+        available_now=True, spark=quiet,
+    )  # fmt: skip
+    for _ in range(2):
+        events = run_job(job)
+        assert events[-1]["code"] == 0, events
+        produce(broker.bootstrap, topic, ({"n": i, "s": f"s{i % 3}"} for i in range(30, 36)))
+
+    assert "holds batches up to" in failure(
+        run_job(dataclasses.replace(job, checkpoint=str(tmp_path / "other")))
+    )
+
+    to_topic = Job(
+        "back", str(tmp_path / "back"), Source(broker.bootstrap, format="jdbc", read="batch", options=derby | {"dbtable": "ITEMS"}, poll=Poll(column="n", start="3")),
+        (Output("topic", "klamm", options={"topic": back}, value="json", key=("n",)),), Query("SELECT * FROM input WHERE n <> 7"),
+        "local[2]", quiet,
+    )  # fmt: skip
+    events = run_job(to_topic)
+    assert events[-1]["code"] == 0, events
+    expected = Counter(str(n) for n in range(4, 36) if n != 7)
+    assert Counter(key for key, _ in records(broker.bootstrap, back)) == expected
+    assert records(broker.bootstrap, back)[0][1] == {"n": 4, "s": "s1"}
+    assert json.loads((tmp_path / "back" / POSITION).read_text()) == {
+        "column": "n",
+        "value": "35",
+        "batch": 0,
+    }
+    counts = dataclasses.replace(
+        to_topic,
+        source=dataclasses.replace(to_topic.source, options=derby | {"dbtable": "COUNTS"}, poll=Poll()),
+        query=Query(), outputs=(dataclasses.replace(to_topic.outputs[0], key=("s",)),), checkpoint=str(tmp_path / "c"),
+    )  # fmt: skip
+    assert run_job(counts)[-1]["code"] == 0
+    found = {key: value["c"] for key, value in records(broker.bootstrap, back) if key.startswith("s")}
+    assert found == {"s0": 12, "s1": 12, "s2": 12}, "complete takes the place of what was there"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster of Spark's on loopback: a master and a worker; its address."""
+    require_spark()
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    env = os.environ | need_java().environment() | {
+        "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable,
+    }  # fmt: skip
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> Path:
+        log = tmp_path / f"{name}.log"
+        main = f"org.apache.spark.deploy.{name.lower()}.{name}"
+        with log.open("wb") as out:
+            running.append(
+                subprocess.Popen(
+                    [
+                        str(home / "bin" / "spark-class"),
+                        main,
+                        "--host",
+                        "127.0.0.1",
+                        "--webui-port",
+                        "0",
+                        *arguments,
+                    ],
+                    env=env,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                )
+            )
+        return log
+
+    def said(log: Path, pattern: str) -> re.Match[str]:
+        wait_until(
+            lambda: re.search(pattern, log.read_text()) is not None, f"{pattern} in {log}", timeout_s=180
+        )
+        found = re.search(pattern, log.read_text())
+        assert found is not None
+        return found
+
+    try:
+        master = said(start("Master", "--port", "0"), r"Starting Spark master at (spark://\S+)")[1]
+        said(start("Worker", "--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master), "registered with master")  # fmt: skip
+        yield master
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(30)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_job_on_a_standalone_cluster(
+    broker: EmbeddedBroker, spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    """The same job, another master: executors are processes of the worker, and find our data source."""
+    topic, out = new_topic(broker, 2), new_topic(broker)
+    produce(broker.bootstrap, topic, ({"n": i} for i in range(200)))
+    settings = QUICK | {
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+    }
+    outputs = (
+        Output("files", "parquet", query="SELECT n, partition, offset FROM input", options={"path": str(tmp_path / "out")}),
+        Output("topic", "klamm", query="SELECT n FROM input WHERE n < 20", options={"topic": out}, value="json", key=("n",)),
+    )  # fmt: skip
+    job = a_job(
+        broker.bootstrap, topic, tmp_path, query=Query(), outputs=outputs, master=cluster, spark=settings, available_now=True
+    )  # fmt: skip
+    events = run_job(job)
+    assert events[-1]["code"] == 0, events
+    assert sorted(r["n"] for r in spark.read.parquet(str(tmp_path / "out")).collect()) == list(range(200))
+    assert Counter(key for key, _ in records(broker.bootstrap, out)) == Counter(str(n) for n in range(20))
