@@ -45,6 +45,16 @@ def test_lines_come_when_they_are_whole(pipe):
     assert poll(reader) == []
 
 
+def test_at_the_end_of_the_agent_a_line_without_end_is_given_out(pipe):
+    reader, write = pipe
+    os.write(write, b"one\npart")
+    assert poll(reader) == [(b"one", 0)]
+    reader.finish()
+    assert poll(reader) == [(b"part", 4)]
+    assert poll(reader) == []
+    os.close(write)
+
+
 def test_an_agent_ends_when_its_input_does_and_all_is_delivered(broker, tmp_path):
     topic = new_topic(broker)
     config = tmp_path / "agent.toml"

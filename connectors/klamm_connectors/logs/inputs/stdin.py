@@ -32,13 +32,14 @@ class StdinReader:
         self._held = b""
         self._position = 0  # of `_held` in the stream
         self._splits = 0
+        self._finished = False
         self.ended = False
         """Everything was given out, and nothing will follow."""
 
     def poll(self, now: float) -> list[tuple[Events, Hashable]]:
-        if self.ended or not select.select([self._fd], [], [], 0)[0]:
+        if self.ended or not (self._finished or select.select([self._fd], [], [], 0)[0]):
             return []
-        chunk = os.read(self._fd, _READ)
+        chunk = b"" if self._finished else os.read(self._fd, _READ)
         self.ended = not chunk
         data = self._held + chunk if self._held else chunk
         cut = len(data) if self.ended else data.rfind(b"\n") + 1
@@ -60,7 +61,8 @@ class StdinReader:
         return None
 
     def finish(self) -> None:
-        """What was read of a line without end is lost with the pipe's rest: the sender is cut off as well."""
+        """What was read of a line without end is given out as it is; the pipe's rest is nobody's."""
+        self._finished = True
 
     def lost(self) -> list[tuple[str, Dropped]]:
         return []
