@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import signal
 from itertools import pairwise
 
 import orjson
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_base.errors import ConfigError
+from klamm_connectors.logs import patience
 from klamm_connectors.logs.config import AgentConfig
 from klamm_connectors.logs.events import Events
 from klamm_connectors.logs.filters import anywhere
@@ -319,6 +321,37 @@ def test_what_is_kept_and_what_is_dropped_is_all(texts, wanted):
     assert work.values == [v for v, w in zip(values, wanted, strict=True) if w]
     assert len(work.docs) == len(work.values) == len(work.offsets) == len(work.bare)
     assert sum(d.lines for d in work.dropped) == len(values) - len(work.values)
+
+
+# ---- patterns that would take for ever
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """The bounds of the agent's main thread, made small; the text needs years."""
+    monkeypatch.setattr(patience, "BLOCK_S", 0.1)
+    monkeypatch.setattr(patience, "EVENT_S", 0.1)
+    before = signal.getsignal(signal.SIGVTALRM)
+    patience.enable()
+    yield "a" * 60 + "!"
+    patience._timer.enabled = False
+    signal.signal(signal.SIGVTALRM, before)
+
+
+@pytest.mark.parametrize("kind", ["regex", "grok"])
+def test_a_text_that_takes_for_ever_is_a_failure_of_its_own(lane, patient, kind):
+    it = lane(f'format = "json"\n[[inputs.parse]]\ntype = "{kind}"\npattern = "^(?<x>(?:a+)+)$"')
+    first, bad, last = documents(it, f"aaa\n{patient}\naa\n")
+    assert (first["x"], last["x"]) == ("aaa", "aa")
+    assert bad["message"] == patient
+    assert bad["error"]["message"] == "the pattern needs more than 1 s of CPU time"
+
+
+def test_filters_keep_and_masks_hide_what_they_cannot_look_through(lane, patient):
+    kept = run(lane("exclude_lines = ['^(a+)+$']\ninclude_lines = ['^(a+)+$', 'x']"), f"aaa\nx\n{patient}\n")
+    assert kept.values == [b"x", patient.encode()]
+    hidden = run(lane("[[inputs.mask]]\npattern = '^(a+)+$'\nreplacement = '-'"), f"aaa\nx\n{patient}\n")
+    assert hidden.values == [b"-", b"x", b"***"]
 
 
 # ---- parsers

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from klamm_connectors.logs.patience import each
 from klamm_connectors.logs.work import Work
 
 _BY_PLACE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\^|\$|\\[AZzGX]|\(\?|[*+?}]\+)")
@@ -48,7 +49,7 @@ def _any(patterns: Sequence[str]) -> Callable[[str], object]:
 
 
 class LineFilter:
-    """The stage `lines`: first what is included, of that what is not excluded."""
+    """The stage `lines`: first what is included, of that what is not excluded. What takes too long to tell stays."""
 
     name = "lines"
 
@@ -59,6 +60,8 @@ class LineFilter:
     def run(self, work: Work) -> None:
         """Drop what is not wanted."""
         if self._include is not None:
-            work.keep(self._include(work.texts), "include_lines")
+            work.keep(each(work.texts, self._include, lambda _text: True), "include_lines")
         if self._exclude is not None and work.values:
-            work.keep([not found for found in self._exclude(work.texts)], "exclude_lines")
+            work.keep(
+                [not found for found in each(work.texts, self._exclude, lambda _text: False)], "exclude_lines"
+            )

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from klamm_connectors.logs.filters import anywhere
 from klamm_connectors.logs.parse.fields import get, pop, put
+from klamm_connectors.logs.patience import each
 from klamm_connectors.logs.work import Work
 
 PRESETS: Final = {
@@ -31,6 +32,7 @@ PRESETS: Final = {
     "aws_key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
 }
 """Parts that a group `before` holds stay."""
+_HIDDEN: Final = "***"
 _NEEDS: Final = {
     "email": "@",
     "jwt": "eyJ",
@@ -60,18 +62,15 @@ class TextMask:
     name = "mask"
 
     def __init__(self, masks: Sequence[Mask]) -> None:
-        self._masks = [(_finder(m), re.compile(_pattern(m)).sub, _replacer(m)) for m in masks]
+        self._masks = [_masker(m) for m in masks]
 
     def run(self, work: Work) -> None:
-        """Replace in all texts."""
+        """Replace in all texts. One that takes too long to look through is hidden as a whole."""
         changed = False
-        for found, sub, replace in self._masks:
-            hits = found(work.texts)
-            if any(hits):
-                changed = True
-                work.texts = [
-                    sub(replace, text) if hit else text for text, hit in zip(work.texts, hits, strict=True)
-                ]
+        for mask in self._masks:
+            masked = each(work.texts, mask, lambda _text: _HIDDEN)
+            if masked is not work.texts:
+                changed, work.texts = True, masked
         if changed:
             work.encode()
 
@@ -98,6 +97,19 @@ class FieldMask:
 
 def _pattern(mask: Mask) -> str:
     return PRESETS[mask.preset] if mask.preset else mask.pattern
+
+
+def _masker(mask: Mask) -> Callable[[list[str]], list[str]]:
+    """The texts with what they hide replaced; the same list when there is nothing."""
+    find, sub, replace = _finder(mask), re.compile(_pattern(mask)).sub, _replacer(mask)
+
+    def masked(texts: list[str]) -> list[str]:
+        hits = find(texts)
+        if not any(hits):
+            return texts
+        return [sub(replace, text) if hit else text for text, hit in zip(texts, hits, strict=True)]
+
+    return masked
 
 
 def _finder(mask: Mask) -> Callable[[list[str]], list[bool]]:

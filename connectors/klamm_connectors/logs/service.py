@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_connectors.logs import patience
 from klamm_connectors.logs.agent import Agent
 from klamm_connectors.logs.config import AgentConfig
 from klamm_connectors.logs.metrics import Metrics
@@ -29,6 +30,7 @@ class Service:
 
     def __init__(self, path: Path, stats_interval: float = 30.0) -> None:
         self._path, self._stats_interval = path, stats_interval
+        patience.enable()
         self._config = AgentConfig.load(path)
         self._terminal = os.isatty(2)
         self._stopping = self._asked = False

@@ -102,10 +102,12 @@ def try_(
     import json
     import sys
 
+    from klamm_connectors.logs import patience
     from klamm_connectors.logs.config import AgentConfig
     from klamm_connectors.logs.trial import Trial, head_of, read_head
 
     with reported():
+        patience.enable()
         path = None if file == "-" else Path(file)
         trial = Trial(AgentConfig.load(config), path, input_)
         data = read_head(path) if path is not None else head_of(sys.stdin.buffer)

@@ -9,8 +9,10 @@ from typing import Any, Final
 from klamm_base.grok import Expanded, expand
 from klamm_connectors.logs.parse import Parsed
 from klamm_connectors.logs.parse.fields import Document, converter, put
+from klamm_connectors.logs.patience import EVENT_S, each
 
 _NO_MATCH: Final = "does not match the pattern"
+_OVERLONG: Final = f"the pattern needs more than {EVENT_S:.0f} s of CPU time"
 _NO_MATCHES: Final = "matches none of the {} patterns"
 
 
@@ -29,6 +31,9 @@ class PatternParser:
 
     def parse(self, texts: list[str]) -> list[Parsed]:
         """Fields of each event."""
+        return each(texts, self._parse, lambda _text: _OVERLONG)
+
+    def _parse(self, texts: list[str]) -> list[Parsed]:
         first, *others = self._plans
         found: list[Parsed] = [first.fields(m) if m else self._why for m in map(first.search, texts)]
         for plan in others:
