@@ -45,9 +45,13 @@ def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None
     settings = options(job, output)
     if figures.OPTION in settings:
         settings[figures.OPTION] += f"-{number}"
-    if output.format == "klamm" and settings.get("deliveryGuarantee"):
+    if (
+        output.format == "klamm"
+        and settings.get("deliveryGuarantee", "").replace("_", "-").lower() == "exactly-once"
+    ):
+        # Not by a name of ours: with another checkpoint batches count from 0, and would be taken for written ones
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-        settings = {"txnAppId": query or f"{job.name}/{output.name}", "txnVersion": str(number)} | settings
+        settings = {"txnVersion": str(number)} | ({} if query is None else {"txnAppId": query}) | settings
     whole = output.mode == "complete" and output.spark_format == output.format
     if whole:
         settings = {"truncate": "true"} | settings
