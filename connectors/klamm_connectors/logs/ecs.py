@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from klamm_connectors.logs.parse.fields import Document, get, merge, nested, placer
+from klamm_connectors.logs.parse.fields import Document, get, put
 from klamm_connectors.logs.timestamps import Times
 from klamm_connectors.logs.work import Work
 
@@ -41,7 +41,10 @@ _TEXTS: Final = {
 }
 """Moved when they are text; objects of these names are taken as ECS's own."""
 _NUMBERS: Final = {"pid": "process.pid"}
-_PLACES: Final = {name: placer(name) for name in ("log.level", *_TEXTS.values(), *_NUMBERS.values())}
+_PARTS: Final = {
+    to: (to.partition(".")[0], to.partition(".")[2])
+    for to in ("log.level", *_TEXTS.values(), *_NUMBERS.values())
+}
 _TIMES: Final = ("@timestamp", "timestamp", "time", "ts", "asctime", "datetime")
 _LEVELS: Final = {
     10: "trace",
@@ -84,26 +87,34 @@ class EcsNames:
 
     @staticmethod
     def _move(doc: Document, name: str) -> None:
+        """What an event has under ECS's own name stays; the other one keeps its name then."""
         value = doc[name]
-        if isinstance(value, str):
+        if type(value) is str:
             to = _TEXTS.get(name)
-        elif isinstance(value, int) and not isinstance(value, bool):
+        elif type(value) is int:
             to = _NUMBERS.get(name)
             if name == "level" and value in _LEVELS:
                 to, value = "log.level", _LEVELS[value]
         else:
             return
-        if to is None or (to == "message" and isinstance(doc.get("message"), str)):
+        if to is None:
             return
-        del doc[name]
-        _put_if_absent(doc, to, value, name)
-
-
-def _put_if_absent(doc: Document, to: str, value: Any, name: str) -> None:
-    """What an event has under ECS's own name stays; the other one keeps its name then."""
-    if get(doc, to) is None:
-        _PLACES[to](doc, value)
-    elif name in to.split(".")[:1]:
-        merge(doc, nested(to, value))
-    else:
-        doc[name] = value
+        first, last = _PARTS[to]
+        inner = doc.get(first) if last else None
+        if "." in last:
+            if inner is None or (type(inner) is dict and get(doc, to) is None):
+                put(doc, to, value)
+                del doc[name]
+        elif type(inner) is dict:
+            if inner.get(last) is None:
+                inner[last] = value
+                del doc[name]
+        elif last and inner is None:
+            doc[first] = {last: value}
+            del doc[name]
+        elif name == first:
+            del doc[name]
+            doc[first] = {last: value}
+        elif not last and first not in doc:
+            doc[first] = value
+            del doc[name]

@@ -10,6 +10,7 @@ import datetime as dt
 import re
 import zoneinfo
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from klamm_base.errors import KlammError
@@ -146,7 +147,12 @@ def _directives(form: str) -> str:
 
 def stamp(seconds: float) -> str:
     """As documents have it: UTC with milliseconds, or microseconds where there are some."""
-    micros = round(seconds * 1_000_000)
-    time = dt.datetime.fromtimestamp(micros // 1_000_000, dt.UTC).replace(microsecond=micros % 1_000_000)
-    spec = "microseconds" if micros % 1000 else "milliseconds"
-    return time.isoformat(timespec=spec)[:-6] + "Z"
+    second, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    if micros % 1000:
+        return f"{_second(second)}.{micros:06d}Z"
+    return f"{_second(second)}.{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()[:19]
