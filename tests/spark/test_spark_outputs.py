@@ -31,11 +31,16 @@ if TYPE_CHECKING:
 
 
 def run_job(job: Job) -> list[dict[str, Any]]:
-    driver = DriverProcess(job)
-    try:
-        return until_end(driver, timeout_s=400)
-    finally:
-        driver.kill()
+    """Spark gives a Python worker ten seconds to start; where a machine stands still for as long the job is run again."""
+    for _ in range(3):
+        driver = DriverProcess(job)
+        try:
+            events = until_end(driver, timeout_s=400)
+        finally:
+            driver.kill()
+        if not any("failed to connect back" in e.get("message", "") for e in events):
+            break
+    return events
 
 
 def failure(events: list[dict[str, Any]]) -> str:
