@@ -17,6 +17,7 @@ from agent.harness import AgentProcess
 from support.broker import new_topic, wait_until
 from support.certificates import Authority
 
+from klamm.testing import EmbeddedBroker
 from klamm.testing.topics import TopicReader
 from klamm_base.errors import ConfigError
 from klamm_connectors.logs.config_readers import SyslogSettings
@@ -322,3 +323,42 @@ def test_an_agent_receives_and_delivers_what_had_arrived_when_it_is_stopped(tmp_
     status = json.loads((a.state / "status.json").read_text())
     assert status["streams"][0]["messages"] == 5
     assert not Path(path).exists()
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["broker_away", "always"])
+def test_a_spool_keeps_syslog_over_a_broker_that_is_away_and_a_kill(tmp_path, when):
+    """What the status calls spooled survives `kill -9` and arrives when the broker is back: syslog cannot be read again."""
+    broker = EmbeddedBroker(tmp_path / "broker").start()
+    topic, count = new_topic(broker), 20_000
+    a = AgentProcess(tmp_path / "agent", broker.bootstrap, topic)
+    path = a.folder / "s.sock"
+    a.config.write_text(
+        f'bootstrap_servers = "{broker.bootstrap}"\nstate_dir = "state"\n[spool]\nwhen = "{when}"\n'
+        f'[[inputs]]\ntype = "syslog"\nlisten = ["unix://{path}"]\ntopic = "{topic}"\n'
+    )
+    try:
+        a.start()
+        broker.stop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.connect(str(path))
+            for i in range(count):
+                sender.send(b"<14>%d" % i)
+        wait_until(
+            lambda: a.status().get("spool_records") == count,
+            f"the spool: {a.status()}",
+            timeout_s=60,
+        )
+        a.kill()
+        broker.start()
+        a.start()
+        with TopicReader(broker.bootstrap, topic) as reader:
+            reader.wait_for(count)
+            wait_until(lambda: a.status().get("spool_records") == 0, "the spool to be empty")
+            reader.read()
+            assert [m.value() for m in reader.seen] == [b"<14>%d" % i for i in range(count)]
+        assert a.stop() == 0
+    finally:
+        a.close()
+        broker.stop()
