@@ -1,0 +1,70 @@
+"""Spark's own Kafka connector in a job: real-time mode, on a broker of ours."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from support.broker import new_name, new_topic
+from support.spark import a_job, require_spark, wait_event
+
+from klamm.testing import EmbeddedBroker
+from klamm_spark import kafka_jars
+from klamm_spark.pipeline import Output, Query
+from klamm_spark.process import DriverProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+PEER = Path(os.environ.get("SPARK_KAFKA_HOME", Path.home() / ".cache/klamm-spark-kafka")) / "jars"
+
+
+@pytest.fixture
+def connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_spark()
+    if not kafka_jars.find() and not kafka_jars.find({"KLAMM_SPARK_KAFKA_DIR": str(PEER)}):
+        pytest.skip(
+            f"no jars in {kafka_jars.place()} nor {PEER}: tests/peers/fetch_spark_kafka.sh fetches them"
+        )
+    if not kafka_jars.find():
+        monkeypatch.setenv("KLAMM_SPARK_KAFKA_DIR", str(PEER))
+
+
+@pytest.mark.usefixtures("connector")
+def test_records_pass_while_a_batch_is_open(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """The batch lasts for minutes: what arrives before it ends was not waiting for it."""
+    topics = new_topic(broker, 2), new_topic(broker, 2)
+    copy = Output(
+        name="copy",
+        format="kafka",
+        mode="update",
+        trigger="real-time 5 minutes",
+        options={"topic": topics[1]},
+    )
+    job = a_job(
+        broker.bootstrap, topics[0], tmp_path,
+        source={"connector": "spark", "value_format": "string", "schema": None},
+        query=Query(sql="SELECT key, upper(value) AS value FROM input"), outputs=(copy,), master="local[3]",
+    )  # fmt: skip
+    driver = DriverProcess(job)
+    try:
+        wait_event(driver, "started")
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": new_name(), "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe([topics[1]])
+        found: set[bytes] = set()
+        for i in range(3):
+            producer.produce(topics[0], f"line {i}", str(i))
+            producer.flush()
+            deadline = time.monotonic() + 120
+            while f"LINE {i}".encode() not in found and time.monotonic() < deadline:
+                found |= {m.value() for m in consumer.consume(10, 0.2) if m.error() is None}
+        consumer.close()
+        assert found == {b"LINE 0", b"LINE 1", b"LINE 2"}
+        while (event := driver.next_event(0)) is not None:
+            assert event["event"] != "progress" or not event["rows"], "no batch has ended"
+    finally:
+        driver.kill()
