@@ -73,7 +73,7 @@ class Searcher:
             hits = self._search(min((at for at, _ in self.seen.values()), default=began) - 5)
             now = time.time()
             for hit in hits:
-                id_, at = hit["fields"]["event_id"][0], hit["fields"]["@timestamp"][0]
+                id_, at = hit["fields"]["event.id"][0], hit["fields"]["@timestamp"][0]
                 self.seen.setdefault(id_, (datetime.fromisoformat(at).timestamp(), now))
             self._stop.wait(max(0.0, LOOK_S - (now - began)))
 
@@ -85,12 +85,12 @@ class Searcher:
             size=10_000,
             source=False,
             track_total_hits=False,
-            docvalue_fields=[{"field": "event_id"}, {"field": "@timestamp", "format": "strict_date_time"}],
+            docvalue_fields=[{"field": "event.id"}, {"field": "@timestamp", "format": "strict_date_time"}],
             query={
                 "bool": {
                     "filter": [
                         {"range": {"@timestamp": {"gte": since}}},
-                        {"bool": {"should": [{"prefix": {"event_id": p}} for p in SAMPLE]}},
+                        {"bool": {"should": [{"prefix": {"event.id": p}} for p in SAMPLE]}},
                     ]
                 }
             },

@@ -59,7 +59,9 @@ def options(**more: Any) -> dict[str, Any]:
             options(formats=[{"name": n, "type": "grok", "pattern": p} for n, p in (("a", "%{INT:x:int}"), ("b", "%{INT:x}"))]),
             "x is int in a and string in b",
         ),
-        (options(lookups=[{"on": "a"}]), "set file or topic"),
+        (options(lookups=[{"on": "a"}]), "set file, topic or rows"),
+        (options(lookups=[{"on": "a", "file": "t.csv", "rows": [{"k": 1}]}]), "set file, topic or rows"),
+        (options(lookups=[{"on": "a", "rows": [{"k": 1}], "fields": {"x": "y"}}]), "key is missing"),
         (options(lookups=[{"on": "a", "file": "t.xls"}]), "use .csv, .json"),
         (options(lookups=[{"on": "a", "file": "t.csv", "fields": {"x": "y"}}]), "key is missing"),
         (options(lookups=[{"on": "a", "file": "t.csv", "key": "k"}]), "fields is missing"),
@@ -106,9 +108,9 @@ def records(spark: Any, values: list[bytes | str], at: datetime = NOW) -> Any:
 
 def run(spark: Any, values: list[bytes | str], at: datetime = NOW, **more: Any) -> dict[str, dict[str, Any]]:
     """Documents by id, with their kind and data stream."""
-    from klamm_spark.jobs import ecs
+    from klamm_spark.jobs import logs
 
-    frames = ecs.logs(records(spark, values, at), spark, options(**more))
+    frames = logs.logs(records(spark, values, at), spark, options(**more))
     return {
         row.doc_id: {"kind": row.kind, "stream": row.data_stream, **json.loads(row.document)}
         for row in frames["documents"].collect()
@@ -224,7 +226,7 @@ class TestJob:
                 run(spark, [], lookups=[lookup | changed])
 
     def test_windows_count_lines_once_and_leave_late_ones_out(self, spark: Any) -> None:
-        from klamm_spark.jobs import ecs
+        from klamm_spark.jobs import logs
 
         def line(second: int, level: str, ms: int, number: int) -> str:
             time = (NOW - timedelta(seconds=60) + timedelta(seconds=second)).isoformat()
@@ -233,7 +235,7 @@ class TestJob:
         lines: list[bytes | str] = [line(s, "error" if s % 4 == 0 else "info", s, s) for s in range(20)]
         lines += [lines[0], line(-3600, "error", 1, 99)]
         formats = [JSON | {"duration": {"field": "ms"}}]
-        frames = ecs.logs(
+        frames = logs.logs(
             records(spark, lines),
             spark,
             options(formats=formats, late_after="10 minutes", window="1 minute", percentiles=[50, 99.9]),

@@ -99,14 +99,14 @@ def test_into_elasticsearch_through_kills_of_agent_spark_and_elasticsearch(tmp_p
             client.delete(index=hit["_index"], id=hit["_id"], refresh=True)
             after = report.make(pipeline.files, target, note="", seconds=1)
             assert not after.complete
-            assert [line.id for line in after.comparison.missing.items] == [hit["_source"]["event_id"]]
+            assert [line.id for line in after.comparison.missing.items] == [hit["_source"]["event.id"]]
             line = after.comparison.missing.items[0]
             with Path(line.file).open("rb") as file:
                 file.seek(line.offset)
                 assert line.id.encode() in file.readline()
 
             client.index(index=hit["_index"], id=hit["_id"], document=hit["_source"])
-            client.index(index=hit["_index"], id="stray", document={**hit["_source"], "event_id": "f" * 32})
+            client.index(index=hit["_index"], id="stray", document={**hit["_source"], "event.id": "f" * 32})
             after = report.make(pipeline.files, target, note="", seconds=1)
             assert not after.complete
             assert [(d.id, d.key) for d in after.comparison.unexpected.items] == [

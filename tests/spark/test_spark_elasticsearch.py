@@ -105,7 +105,7 @@ def log_job(broker: EmbeddedBroker, server: ElasticsearchServer, topic: str, pla
         checkpoint=str(place / "checkpoint"),
         source=Source(bootstrap_servers=broker.bootstrap, topics=(topic,), starting_offsets="earliest"),
         query=Query(
-            function="klamm_spark.jobs.ecs:logs",
+            function="klamm_spark.jobs.logs:logs",
             options={
                 "envelope": False,
                 "namespace": named(topic),

@@ -89,20 +89,24 @@ def looked_up(frame: DataFrame, lookup: Lookup, spark: SparkSession) -> DataFram
             f"[[query.options.lookups]] on = {lookup.on!r}: events have {', '.join(sorted(frame.columns))}",
             key="lookups.on",
         )
-    table = _file(lookup, spark) if lookup.file is not None else _topic(lookup, spark)
+    table = _topic(lookup, spark) if lookup.topic is not None else _rows(lookup, spark)
     kept = frame.drop(*lookup.fields.values())
     joined = kept.join(F.broadcast(table), kept[f"`{lookup.on}`"].cast("string") == table[_KEY], "left")
-    return joined.drop(_KEY)
+    joined = joined.drop(_KEY)
+    if lookup.default is None:
+        return joined
+    whole = {to: F.coalesce(F.col(f"`{to}`"), F.lit(lookup.default)) for to in lookup.fields.values()}
+    return joined.withColumns(whole)
 
 
-def _file(lookup: Lookup, spark: SparkSession) -> DataFrame:
-    """Read once, at the start: every batch of a stream would list and read it again. The first row of a key counts."""
-    assert lookup.file is not None
+def _rows(lookup: Lookup, spark: SparkSession) -> DataFrame:
+    """A file is read once, at the start: every batch would list and read it again. The first row of a key counts."""
+    given = lookup.rows if lookup.file is None else read_table(Path(lookup.file))
     rows: dict[str, tuple[Any, ...]] = {}
-    for row in read_table(Path(lookup.file)):
+    for row in given:
         if absent := [c for c in (lookup.key, *lookup.fields) if c not in row]:
             raise ConfigError(
-                f"{lookup.file}: there is no column {absent[0]}; there are {', '.join(row)}",
+                f"{lookup.file or '[[query.options.lookups]] rows'}: there is no column {absent[0]}; there are {', '.join(row)}",
                 key="lookups.key",
             )
         values = tuple(None if row[c] is None else str(row[c]) for c in lookup.fields)

@@ -50,9 +50,9 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A table that events are joined with: rows of `file` (CSV or JSON lines), or of a topic's JSON values, latest by key.
+    """A table that events are joined with: `rows`, those of `file` (CSV or JSON lines), or a topic's JSON values, latest by key.
 
-    `on`: the event's field; `key`: the table's column (of a topic: the record's key, without `key`); `fields`: column → field.
+    `default`: what fields get whose key the table has not. `on`: the event's field; `key`: the table's column (of a topic: the record's key, without `key`); `fields`: column → field.
     """
 
     on: str
@@ -60,6 +60,8 @@ class Lookup:
     key: str
     file: str | None = None
     topic: str | None = None
+    rows: tuple[Mapping[str, Any], ...] = ()
+    default: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -184,8 +186,11 @@ def _fields(section: Section, key: str, *, values: bool = True) -> dict[str, str
 
 def _lookup(section: Section) -> Lookup:
     file, topic = section.text_or_none("file"), section.text_or_none("topic")
-    if (file is None) == (topic is None):
-        raise ConfigError("[[query.options.lookups]]: set file or topic, one of them", key="lookups.file")
+    rows = tuple(s.data for s in section.sections("rows"))
+    if [file is None, topic is None, not rows].count(False) != 1:
+        raise ConfigError(
+            "[[query.options.lookups]]: set file, topic or rows, one of them", key="lookups.file"
+        )
     if file is not None and not file.lower().endswith((".csv", ".json", ".jsonl", ".ndjson")):
         raise ConfigError(
             f"[[query.options.lookups]] file = {file!r}: use .csv, .json, .jsonl or .ndjson",
@@ -194,9 +199,11 @@ def _lookup(section: Section) -> Lookup:
     found = Lookup(
         on=section.text("on", required=True),
         fields=_fields(section, "fields"),
-        key=section.text("key", required=file is not None),
+        key=section.text("key", required=topic is None),
         file=file,
         topic=topic,
+        rows=rows,
+        default=section.text_or_none("default"),
         options=section.strings("options"),
     )
     if not found.fields:

@@ -1,336 +1,251 @@
-"""Access and application logs from topics: parsed, enriched, and counted as error rates per service and window.
+"""Logs of any format from topics: parsed, enriched, without repetitions, as ECS documents, and counted per window.
 
-Input: one line a record, as the log agent writes it, bare or in its JSON envelope. Output:
+    function = "klamm_spark.jobs.logs:logs"     # [query]; its settings are [query.options], see docs/pipeline.md
 
-- `events`: a row for every line that was understood, columns in `EVENT_COLUMNS`;
-- `unparsed`: every other line as it came, with where it came from and why it is here. None is dropped;
-- `documents`: both of these in one frame, so that one query reads the topics: `doc_id`, `kind` (events or unparsed), and
-  the row as JSON text in `document`;
-- `rates`: lines, errors and error rate per service and window.
+Input: one line a record, bare or in the log agent's JSON envelope. Frames:
 
-`doc_id` is a row's identity in the target, so that what is written twice is one document. With `identity = record` it
-is topic-partition-offset: a batch that Spark writes again changes nothing. With `identity = line` (the default) it is
-the id that the line itself has, or topic-partition-offset for one without: then neither does a line that the *agent* sent
-again after a crash. A rate's is service and window.
+- `documents`: every line, once: `doc_id`, `kind` (events, late, unparsed), `data_stream` (`logs-DATASET-NAMESPACE`; late and
+  unparsed lines have a dataset of their own), and the ECS document as JSON text in `document`;
+- `events`, `late`, `unparsed`: the same apart, with a column for each field;
+- `rates`: lines, errors and error rate per service and window; `statistics`: per service and level, with percentiles
+  of `event.duration` in milliseconds.
 
-Settings are Spark settings named `spark.klamm.logs.*`, see `Options`.
+No line is dropped: one that no format takes is unparsed, with the reason; one whose time cannot be read is an event of the time
+of its record, tagged `_dateparsefailure`. With `late_after`, a line that came to its topic later than this after its own time is
+late, and not counted in windows: the same line is late in every query and in every run.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's documentation calls it
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
-from klamm_base.errors import ConfigError
+from klamm_spark.jobs import log_enrich, log_formats
+from klamm_spark.jobs.log_formats import CANONICAL
+from klamm_spark.jobs.log_options import Format, LogOptions, read_options
+from klamm_spark.jobs.log_windows import rates, statistics
 
-ACCESS: Final = (
-    r'^(\S+) \S+ (\S+) \[([^\]]+)\] "(\S+) (\S+) ([^"]+)" (\d{3}) (\d+|-) "([^"]*)" "([^"]*)" '
-    r"(\d+\.\d+) (\S+) rid=([0-9a-f]{32})$"
+_ENVELOPE: Final = (
+    "message string, log struct<file: struct<path: string>, offset: bigint>, host struct<name: string>, "
+    "service struct<name: string>"
 )
-"""Nginx's combined format, followed by $request_time, $host and rid=$request_id."""
-_ACCESS_FIELDS: Final = (
-    "client_ip", "user", "time", "method", "path", "protocol", "status", "bytes", "referrer", "user_agent",
-    "seconds", "service", "id",
-)  # fmt: skip
-_SEPARATOR: Final = "\x01"
-APPLICATION: Final = (
-    "`@timestamp` string, id string, level string, service string, trace_id string, duration_ms double, "
-    "message string, _corrupt string"
-)
-ENVELOPE: Final = (
-    "message string, log struct<file: struct<path: string>, offset: bigint>, host struct<name: string>"
-)
-LINE_ID: Final = r'(?:rid=|"id":")([0-9a-f]{32})'
-AGENT_FAMILIES: Final = (
-    ("(?i)bot|crawler|spider", "Bot"),
-    (r"Edg/", "Edge"),
-    (r"OPR/", "Opera"),
-    (r"Firefox/", "Firefox"),
-    (r"Chrome/", "Chrome"),
-    (r"Version/.*Safari/", "Safari"),
-    (r"^curl/", "curl"),
-    (r"^python-", "Python"),
-)
-"""The first that is found names the browser: Edge says that it is Chrome, and Chrome that it is Safari."""
-EVENT_COLUMNS: Final = (
-    "doc_id", "@timestamp", "event_id", "dataset", "service", "owner", "tier", "level", "message", "trace_id",
-    "duration_ms", "method", "path", "status", "status_class", "bytes", "client_ip", "user_agent",
-    "user_agent_family", "is_error", "file", "file_offset", "topic", "partition", "offset",
-)  # fmt: skip
 _ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
+_ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+_FROM_AGENT: Final = {"log.file.path": "string", "log.offset": "bigint", "host.name": "string"}
+_HIDDEN: Final = frozenset(
+    {
+        "line", "line_id", "doc_id", "event_time", "kind", "is_error", "rest", "whole", "recorded", "topic", "partition", "offset",
+    }
+)  # fmt: skip
+"""Columns that are no fields of a document."""
+_WRONG: Final = "ERROR|FATAL|CRITICAL|SEVERE|ALERT|EMERG|PANIC|^ERR$|^CRIT$"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """`services`: the lookup table, service → {"owner", "tier"} (as a setting: JSON). `identity`: line or record, see
-    above. `distinct`: whether rates count a line that came twice once; it costs eight bytes of state per line of the
-    windows that are open. Lines later than `watermark` are not counted, and the query's progress says how many.
-    """
-
-    window: str = "10 seconds"
-    watermark: str = "10 minutes"
-    services: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    envelope: bool = True
-    identity: str = "line"
-    distinct: bool = True
+def logs(df: DataFrame, spark: SparkSession, options: Mapping[str, Any]) -> dict[str, DataFrame]:
+    """The job. Raises ConfigError for a setting that cannot be used."""
+    prepare(spark)
+    return frames(df, spark, read_options(options))
 
 
-def lines(df: DataFrame, options: Options) -> DataFrame:
-    """Records as lines: `line`, `line_id`, `doc_id`, and where they come from."""
+def prepare(spark: SparkSession) -> None:
+    """Settings of the session that the job's columns rely on."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+
+
+def frames(df: DataFrame, spark: SparkSession, options: LogOptions) -> dict[str, DataFrame]:
+    """All outputs of one input."""
+    rows = enriched(parsed(lines(df, options), options), spark, options)
+    single = once(rows, options)
+    return {
+        "documents": documents(single, options),
+        **{kind: single.where(F.col("kind") == kind).drop("kind") for kind in ("events", "late", "unparsed")},
+        "rates": rates(rows, options),
+        "statistics": statistics(rows, options),
+    }
+
+
+def lines(df: DataFrame, options: LogOptions) -> DataFrame:
+    """Records as lines, with where they come from."""
     text = F.col("value").cast("string")
-    origin = ("topic", "partition", "offset", "timestamp")
-    if options.envelope:
-        # A record without an envelope (another producer's, or a broken one) is a line as it is
-        inner = F.from_json(text, ENVELOPE)
-        df = df.select(*origin, text.alias("text"), inner.alias("envelope")).select(
-            *origin,
-            F.coalesce("envelope.message", "text").alias("line"),
-            F.col("envelope.log.file.path").alias("file"),
-            F.col("envelope.log.offset").alias("file_offset"),
-        )
-    else:
-        df = df.select(
-            *origin,
-            text.alias("line"),
-            F.lit(None).cast("string").alias("file"),
-            F.lit(None).cast("bigint").alias("file_offset"),
-        )
-    record = F.concat_ws("-", "topic", "partition", "offset")
-    own = F.regexp_extract("line", LINE_ID, 1)
-    df = df.withColumn("line_id", F.when(own != "", own).otherwise(record))
-    return df.withColumn("doc_id", F.col("line_id") if options.identity == "line" else record)
+    if not options.envelope:
+        nothing = {n: F.lit(None).cast(t).alias(n) for n, t in {**_FROM_AGENT, "_service": "string"}.items()}
+        return df.select(*_ORIGIN, text.alias("line"), text.alias("record"), *nothing.values())
+    # A record without an envelope (another producer's, or a broken one) is a line as it is
+    both = df.select(*_ORIGIN, text.alias("text"), F.from_json(text, _ENVELOPE).alias("e"))
+    return both.select(
+        *_ORIGIN,
+        F.coalesce("e.message", "text").alias("line"),
+        F.col("text").alias("record"),
+        F.col("e.log.file.path").alias("log.file.path"),
+        F.col("e.log.offset").alias("log.offset"),
+        F.col("e.host.name").alias("host.name"),
+        F.col("e.service.name").alias("_service"),
+    )
 
 
-def parsed(df: DataFrame, options: Options) -> DataFrame:
-    """Lines with what is in them: `ts` is null where a line is neither kind of log."""
-    # One match for all groups: regexp_extract would match anew for each of them
-    replacement = _SEPARATOR.join(f"${n + 1}" for n in range(len(_ACCESS_FIELDS)))
-    groups = F.split(F.regexp_replace("line", ACCESS, replacement), _SEPARATOR)
-    document = F.from_json("line", APPLICATION, {"columnNameOfCorruptRecord": "_corrupt"})
-    df = df.withColumn("is_app", F.col("line").startswith("{"))
-    both = F.struct(F.when(~F.col("is_app"), groups).alias("a"), F.when(F.col("is_app"), document).alias("j"))
+def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
+    """Lines with the fields of the first format that takes them."""
+    raw = [f"_raw{n}" for n in range(len(options.formats))]
+    before: Column | None = None
+    for name, format_ in zip(raw, options.formats, strict=True):
+        found = log_formats.parsed(F.col("record" if format_.type == "ecs" else "line"), format_)
+        df = df.withColumn(name, found if before is None else F.when(~before, found))
+        mine = log_formats.understood(F.col(name), format_)
+        before = mine if before is None else before | mine
     # Spark would move every filter on what follows to before this, and with it all of the parsing, once for each
     # mention of a column. It moves none through a generator.
-    df = df.withColumn("both", F.explode(F.array(both))).select("*", "both.*").drop("both")
-    df = df.withColumns(
-        {
-            "a": F.when(F.size("a") == len(_ACCESS_FIELDS), F.col("a")),
-            "j": F.when(F.col("j._corrupt").isNull(), F.col("j")),
-        }
+    df = (
+        df.withColumn("_all", F.explode(F.array(F.struct(*raw))))
+        .drop(*raw)
+        .select("*", "_all.*")
+        .drop("_all")
     )
-    time = F.coalesce(
-        F.try_to_timestamp(_access("time"), F.lit("dd/MMM/yyyy:HH:mm:ss Z")),
-        F.col("j.`@timestamp`").try_cast("timestamp"),
+    return _typed(df, options, raw)
+
+
+@dataclass(slots=True)
+class _Found:
+    """Columns that formats have, each null for lines of the others; the first that is not null is the line's."""
+
+    fields: dict[str, list[Column]]
+    times: list[Column]
+    rests: list[Column]
+    datasets: list[Column]
+    wholes: list[Column]
+
+
+def _typed(df: DataFrame, options: LogOptions, raw: list[str]) -> DataFrame:
+    """The columns of all formats beside each other: a line has those of its own."""
+    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [], [])
+    for name, format_ in zip(raw, options.formats, strict=True):
+        kind = df.schema[name].dataType
+        _gather(found, F.col(name), format_, kind if isinstance(kind, StructType) else None)
+    return _identified(_columns(df, found), options)
+
+
+def _gather(found: _Found, column: Column, format_: Format, schema: StructType | None) -> None:
+    mine = log_formats.understood(column, format_)
+    known = log_formats.fields(column, format_, schema)
+    if (took := log_formats.duration(column, format_, schema)) is not None:
+        known.pop(format_.duration_field or "", None)
+        known["event.duration"] = took
+    for field, value in {**known, **{k: F.lit(v) for k, v in format_.set.items()}}.items():
+        typed = value.try_cast(CANONICAL[field]) if field in CANONICAL else value
+        found.fields.setdefault(field, []).append(F.when(mine, typed))
+    text = known.get(format_.time_field, known.get("timestamp"))
+    if text is not None:
+        time = log_formats.time(text.cast("string"), format_, F.col("timestamp"))
+        found.times.append(F.when(mine, time))
+    if (rest := log_formats.rest(column, format_)) is not None:
+        inside = F.substring(rest, F.lit(2), F.length(rest) - 2)
+        below = F.concat(F.lit(f'"{format_.target}":'), rest) if format_.target else inside
+        found.rests.append(F.when(mine, below))
+    if format_.type == "ecs":
+        found.wholes.append(F.when(mine, F.rtrim("record")))
+    found.datasets.append(F.when(mine, format_.name))
+
+
+def _columns(df: DataFrame, found: _Found) -> DataFrame:
+    """One column for each field; the level of an access log follows from its status."""
+    fields = {k: v for k, v in found.fields.items() if k != "timestamp"}
+    own = {k: F.coalesce(*v) if v else F.lit(None).cast(CANONICAL[k]) for k, v in fields.items()}
+    agents = {
+        n: F.coalesce(own.pop(n), F.col(f"`{n}`")) if n in own else F.col(f"`{n}`") for n in _FROM_AGENT
+    }
+    status, dataset = own["http.response.status_code"], F.coalesce(*found.datasets)
+    by_status = F.when(status >= 500, "ERROR").when(status >= 400, "WARN").when(status.isNotNull(), "INFO")
+    own["log.level"] = F.coalesce(own["log.level"], by_status)
+    own["service.name"] = F.coalesce(own["service.name"], F.col("_service"), dataset)
+    return df.select(
+        *("topic", "partition", "offset", "line"),
+        F.col("timestamp").alias("recorded"),
+        *(column.alias(name) for name, column in {**agents, "event.dataset": dataset, **own}.items()),
+        (F.coalesce(*found.times) if found.times else F.lit(None).cast("timestamp")).alias("_seen"),
+        (F.coalesce(*found.rests) if found.rests else F.lit(None).cast("string")).alias("rest"),
+        (F.coalesce(*found.wholes) if found.wholes else F.lit(None).cast("string")).alias("whole"),
     )
-    service = F.coalesce(_access("service"), F.col("j.service"))
-    level = F.col("j.level")
-    understood = time.isNotNull() & service.isNotNull() & (~F.col("is_app") | level.isNotNull())
-    df = df.withColumn("ts", F.when(understood, time)).withColumn("service", service)
-    return _enriched(_columns(df), options)
 
 
-def _access(name: str) -> Column:
-    return F.col("a")[_ACCESS_FIELDS.index(name)]
-
-
-def _columns(df: DataFrame) -> DataFrame:
-    status = _access("status").try_cast("int")
+def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
+    record = F.concat_ws("-", "topic", "partition", "offset")
+    line_id = F.coalesce(F.col("`event.id`"), record)
+    if options.id_pattern is not None:
+        found = F.regexp_extract("line", options.id_pattern, 1)
+        line_id = F.when(found != "", found).otherwise(line_id)
+    event_time = F.coalesce("_seen", "recorded")
+    understood = F.col("`event.dataset`").isNotNull()
+    late = F.lit(False)
+    if options.late_after is not None:
+        late = event_time < F.col("recorded") - F.expr(f"interval {options.late_after}")
+    level, status = F.upper("`log.level`"), F.col("`http.response.status_code`")
     return df.withColumns(
         {
-            "@timestamp": F.date_format("ts", _ISO),
-            "event_id": F.col("line_id"),
-            "dataset": F.when(F.col("is_app"), "app").otherwise("access"),
-            "status": status,
-            "status_class": F.concat((status / 100).cast("int").cast("string"), F.lit("xx")),
-            "level": F.coalesce(
-                "j.level", F.when(status >= 500, "ERROR").when(status >= 400, "WARN").otherwise("INFO")
+            "line_id": line_id,
+            "doc_id": line_id if options.identity == "line" else record,
+            # A clock that is ahead must not close the windows of all others
+            "event_time": F.least(event_time, F.col("recorded")),
+            "@timestamp": F.date_format(F.when(understood, event_time).otherwise(F.col("recorded")), _ISO),
+            "kind": F.when(~understood, "unparsed").when(late, "late").otherwise("events"),
+            "is_error": F.coalesce(level.rlike(_WRONG), F.lit(False))
+            | F.coalesce(status >= 500, F.lit(False)),
+            "tags": F.when(~understood, F.array(F.lit("_parsefailure"))).when(
+                F.col("_seen").isNull(), F.array(F.lit("_dateparsefailure"))
             ),
-            "message": F.coalesce(
-                "j.message", F.concat_ws(" ", _access("method"), _access("path"), _access("status"))
-            ),
-            "trace_id": F.coalesce("j.trace_id", _access("id")),
-            "duration_ms": F.coalesce("j.duration_ms", _access("seconds").try_cast("double") * 1000),
-            "method": _access("method"),
-            "path": _access("path"),
-            "bytes": _access("bytes").try_cast("bigint"),
-            "client_ip": _access("client_ip"),
-            "user_agent": _access("user_agent"),
-            "user_agent_family": _family(_access("user_agent")),
-            "is_error": F.coalesce(status >= 500, F.col("j.level").isin("ERROR", "FATAL")),
+            "error.message": F.when(~understood, "no format takes this line"),
+            "message": F.when(understood, F.coalesce("message", "line")).otherwise(F.col("line")),
         }
-    )
+    ).drop("_seen")
 
 
-def _family(agent: Column) -> Column:
-    family = F.when(agent.isNull(), None)
-    for pattern, name in AGENT_FAMILIES:
-        family = family.when(agent.rlike(pattern), name)
-    return family.otherwise("Other")
+def enriched(df: DataFrame, spark: SparkSession, options: LogOptions) -> DataFrame:
+    """With what the user agent says, and the fields of lookup tables."""
+    if options.user_agent:
+        df = log_enrich.user_agent(df)
+    for lookup in options.lookups:
+        df = log_enrich.looked_up(df, lookup, spark)
+    return df
 
 
-def _enriched(df: DataFrame, options: Options) -> DataFrame:
-    """With the service's owner and tier; `unknown` for a service that is not in the table."""
-    found: dict[str, Column] = {}
-    for name in ("owner", "tier"):
-        pairs = [F.lit(v) for s, row in options.services.items() if name in row for v in (s, row[name])]
-        value = F.create_map(*pairs)[F.col("service")] if pairs else F.lit(None).cast("string")
-        found[name] = F.coalesce(value, F.lit("unknown"))
-    return df.withColumns(found)
+def once(df: DataFrame, options: LogOptions) -> DataFrame:
+    """A line that came again while the watermark has not passed it is left out."""
+    if not options.deduplicate:
+        return df
+    if not df.isStreaming:
+        return df.dropDuplicates(["doc_id"])
+    return df.withWatermark("event_time", options.watermark).dropDuplicatesWithinWatermark(["doc_id"])
 
 
-def events(df: DataFrame) -> DataFrame:
-    """Of parsed lines, those that were understood."""
-    return df.where(F.col("ts").isNotNull()).select(*EVENT_COLUMNS)
+def documents(df: DataFrame, options: LogOptions) -> DataFrame:
+    """As ECS: every field that has a value, what else the line had, and where it comes from.
 
-
-def unparsed(df: DataFrame) -> DataFrame:
-    """Of parsed lines, the others, whole."""
-    return df.where(F.col("ts").isNull()).select(*_unparsed_columns())
-
-
-def _unparsed_columns() -> list[Column]:
-    reason = F.when(F.col("is_app"), "not a JSON document with @timestamp, level and service").otherwise(
-        "not an access log line in the format expected"
-    )
-    return [
-        F.col("doc_id"),
-        F.date_format("timestamp", _ISO).alias("@timestamp"),
-        F.col("line").alias("message"),
-        reason.alias("reason"),
-        *map(F.col, ("file", "file_offset", "topic", "partition", "offset")),
-    ]
-
-
-def documents(df: DataFrame) -> DataFrame:
-    """Of parsed lines, all: which kind of document each is, and the document."""
-    event, other = F.struct(*map(_column, EVENT_COLUMNS)), F.struct(*_unparsed_columns())
-    return df.select("doc_id", *_by_kind(F.to_json(event), F.to_json(other), "document"))
-
-
-def _by_kind(event: Column, other: Column, name: str) -> list[Column]:
-    understood = F.col("ts").isNotNull()
-    kind = F.when(understood, "events").otherwise("unparsed").alias("kind")
-    return [kind, F.when(understood, event).otherwise(other).alias(name)]
-
-
-def _column(name: str) -> Column:
-    return F.col(f"`{name}`")
-
-
-def rates(df: DataFrame, options: Options) -> DataFrame:
-    """Of parsed lines, how many were errors, per service and window. For update mode: a window's row is written again
-    as long as lines for it arrive, under the same id.
+    What was a document before stays one, and gets what was added here.
     """
-    key = F.xxhash64("line_id") if options.distinct else F.lit(1)
-    gather = (lambda c: F.size(F.collect_set(c))) if options.distinct else F.count
-    counted = (
-        df.where(F.col("ts").isNotNull())
-        .withWatermark("ts", options.watermark)
-        .groupBy(F.window("ts", options.window), "service", "owner", "tier")
-        .agg(gather(key).alias("lines"), gather(F.when(F.col("is_error"), key)).alias("errors"))
-    )
-    start = F.date_format("window.start", _ISO)
-    return counted.select(
-        F.concat_ws("-", "service", start).alias("doc_id"),
-        start.alias("@timestamp"),
-        "service",
-        "owner",
-        "tier",
-        start.alias("window_start"),
-        F.date_format("window.end", _ISO).alias("window_end"),
-        "lines",
-        "errors",
-        (F.col("errors") / F.col("lines")).alias("error_rate"),
-    )
+    origin = F.struct("topic", "partition", "offset").alias("kafka")
+    more = [F.col("line").alias("event.original")] if options.original else []
+    names = [n for n in df.columns if n not in _HIDDEN]
+    text = F.to_json(F.struct(*(F.col(f"`{n}`") for n in names), origin, *more))
+    document = F.when(F.col("rest").isNull(), text).otherwise(_merged(text, F.col("rest")))
+    if any(f.type == "ecs" for f in options.formats):
+        looked_up = {to for lookup in options.lookups for to in lookup.fields.values()}
+        added = [
+            n
+            for n in names
+            if n in {"event.dataset", *looked_up, *(log_enrich.ADDED if options.user_agent else ())}
+        ]
+        addition = F.to_json(F.struct(*(F.col(f"`{n}`") for n in added), origin))
+        inside = F.substring(addition, F.lit(2), F.length(addition) - 2)
+        document = F.when(F.col("whole").isNotNull(), _merged(F.col("whole"), inside)).otherwise(document)
+    dataset = F.when(F.col("kind") == "events", F.col("`event.dataset`")).otherwise(F.col("kind"))
+    stream = F.concat(F.lit("logs-"), dataset, F.lit(f"-{options.namespace}"))
+    return df.select("doc_id", "kind", stream.alias("data_stream"), document.alias("document"))
 
 
-def frames(df: DataFrame, options: Options) -> dict[str, DataFrame]:
-    """All outputs of one input."""
-    understood = parsed(lines(df, options), options)
-    return {
-        "events": events(understood),
-        "unparsed": unparsed(understood),
-        "documents": documents(understood),
-        "rates": rates(understood, options),
-    }
-
-
-def logs(df: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
-    """The job: `function = "klamm_spark.jobs.logs:logs"`. Raises ConfigError for a setting that cannot be used."""
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    return frames(df, options_from(_settings(spark)))
-
-
-def logs_for_connect(df: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
-    """`documents` and `rates` as records for Kafka Connect's JsonConverter, schema included: columns `key`, `value`,
-    and `kind` where there are two.
-    """
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    options = options_from(_settings(spark))
-    understood = parsed(lines(df, options), options)
-    event = connect_value(understood, [_column(c) for c in EVENT_COLUMNS])
-    other = connect_value(understood, _unparsed_columns())
-    counted = rates(understood, options)
-    value = connect_value(counted, [_column(c) for c in counted.columns])
-    return {
-        "documents": understood.select(F.col("doc_id").alias("key"), *_by_kind(event, other, "value")),
-        "rates": counted.select(F.col("doc_id").alias("key"), value.alias("value")),
-    }
-
-
-def connect_value(df: DataFrame, columns: Sequence[Column]) -> Column:
-    """These columns of a row as `{"schema": …, "payload": …}`."""
-    found = [
-        {"field": f.name, "type": _CONNECT_TYPES[f.dataType.typeName()], "optional": True}
-        for f in df.select(*columns).schema
-    ]
-    schema = json.dumps({"type": "struct", "optional": False, "fields": found}, separators=(",", ":"))
-    payload = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
-    return F.concat(F.lit(f'{{"schema":{schema},"payload":'), payload, F.lit("}"))
-
-
-_CONNECT_TYPES: Final = {
-    "string": "string", "integer": "int32", "long": "int64", "double": "double", "boolean": "boolean",
-}  # fmt: skip
-_PREFIX: Final = "spark.klamm.logs."
-
-
-def _settings(spark: SparkSession) -> dict[str, str]:
-    names = {f.name: spark.conf.get(_PREFIX + f.name, None) for f in fields(Options)}
-    return {name: value for name, value in names.items() if value is not None}
-
-
-def options_from(settings: Mapping[str, str]) -> Options:
-    """Options from texts. Raises ConfigError."""
-    found: dict[str, Any] = dict(settings)
-    for name in ("envelope", "distinct"):
-        if name in found:
-            found[name] = _choice(name, found[name], ("true", "false")) == "true"
-    if "identity" in found:
-        _choice("identity", found["identity"], ("line", "record"))
-    if "services" in found:
-        found["services"] = _services(found["services"])
-    return Options(**found)
-
-
-def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ConfigError(f"{_PREFIX}{name} = {value!r}: use {' or '.join(allowed)}", key=_PREFIX + name)
-    return value
-
-
-def _services(text: str) -> dict[str, dict[str, str]]:
-    try:
-        found = json.loads(text)
-    except ValueError as e:
-        raise ConfigError(f"{_PREFIX}services is no JSON: {e}", key=f"{_PREFIX}services") from None
-    if not isinstance(found, dict) or not all(isinstance(row, dict) for row in found.values()):
-        raise ConfigError(
-            f'{_PREFIX}services: write {{"SERVICE": {{"owner": "…", "tier": "…"}}}}', key=f"{_PREFIX}services"
-        )
-    return found
+def _merged(document: Column, inside: Column) -> Column:
+    """A JSON object with more fields at its end."""
+    return F.concat(F.substring(document, F.lit(1), F.length(document) - 1), F.lit(","), inside, F.lit("}"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
-from klamm.demo.logs.lines import SERVICES
+from klamm.demo.logs.lines import ID_PATTERN, SERVICES
 from klamm.demo.logs.target import NAMES, ElasticsearchTarget, SqliteTarget, Target
 from klamm_spark.pipeline import Job, Output, Query, Source
 
@@ -15,26 +14,59 @@ INPUTS: Final = ("logs.access", "logs.app")
 JOB: Final = "demo-logs"
 DOCUMENTS: Final = "documents"
 PARTITIONS: Final = 2
+ACCESS: Final = (
+    r'^(?<client>\S+) \S+ (?<user>\S+) \[(?<timestamp>[^\]]+)\] "(?<method>\S+) (?<path>\S+) HTTP/(?<version>[^"]+)" '
+    r'(?<status>\d{3}) (?:-|(?<bytes>\d+)) "(?<referrer>[^"]*)" "(?<agent>[^"]*)" (?<seconds>\d+\.\d+) (?<service>\S+) '
+    r"rid=(?<id>[0-9a-f]{32})$"
+)
+"""Nginx's combined format, followed by $request_time, $host and rid=$request_id."""
+APPLICATION: Final = "`@timestamp` string, id string, level string, service string, trace_id string, duration_ms double, message string"
 
 
 def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
     """Topics in, events, unparsed lines and rates out."""
-    services = {s.name: {"owner": s.owner, "tier": s.tier} for s in SERVICES}
     direct = isinstance(target, ElasticsearchTarget)
     return Job(
         name=JOB,
         checkpoint=str(checkpoint),
         master="local[2]",
         source=Source(bootstrap_servers=bootstrap, topics=INPUTS, starting_offsets="earliest"),
-        query=Query(function=f"klamm_spark.jobs.logs:{'logs' if direct else 'logs_for_connect'}"),
+        query=Query(
+            function=f"klamm_spark.jobs.{'logs' if direct else 'log_connect'}:logs", options=log_options()
+        ),
         outputs=(_documents(target), _rates(target)),
         spark={
-            "spark.klamm.logs.window": f"{WINDOW_MS} milliseconds",
-            "spark.klamm.logs.services": json.dumps(services),
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "1g",
         },
     )
+
+
+def log_options() -> dict[str, Any]:
+    """What the log job is told: JSON lines, access lines, and a table of services."""
+    access = {
+        "client": "source.address", "user": "user.name", "method": "http.request.method", "path": "url.original",
+        "version": "http.version", "status": "http.response.status_code", "bytes": "http.response.body.bytes",
+        "referrer": "http.request.referrer", "agent": "user_agent.original", "service": "service.name", "id": "event.id",
+    }  # fmt: skip
+    services = [{"service": s.name, "owner": s.owner, "tier": s.tier} for s in SERVICES]
+    return {
+        "window": f"{WINDOW_MS} milliseconds",
+        "id_pattern": ID_PATTERN,
+        "formats": [
+            {"name": "app", "type": "json", "schema": APPLICATION, "duration": {"field": "duration_ms"}},
+            {
+                "name": "access", "type": "regex", "pattern": ACCESS, "rename": access,
+                "duration": {"field": "seconds", "unit": "s"},
+            },
+        ],
+        "lookups": [
+            {
+                "rows": services, "on": "service.name", "key": "service", "default": "unknown",
+                "fields": {"owner": "service.owner", "tier": "service.tier"},
+            }
+        ],
+    }  # fmt: skip
 
 
 def _documents(target: Target) -> Output:

@@ -24,7 +24,8 @@ from klamm_base.errors import KlammError
 
 NAMES: Final = ("events", "unparsed", "rates")
 DEFAULT_URL: Final = "http://127.0.0.1:9200"
-RATE_FIELDS: Final = ["service", "window_start", "lines", "errors"]
+EVENT_ID: Final = "event.id"
+RATE_FIELDS: Final = ["service.name", "window_start", "lines", "errors"]
 
 
 class Target(Protocol):
@@ -91,15 +92,15 @@ class ElasticsearchTarget:
             raise KlammError(f"{self.where}: {e}") from None
 
     def documents(self) -> Iterator[Document]:
-        events = targets.elasticsearch_documents(self._client, self.index("events"), ["event_id"])
-        yield from targets.documents(events, targets.field_id("event_id"))
+        events = targets.elasticsearch_documents(self._client, self.index("events"), [EVENT_ID])
+        yield from targets.documents(events, targets.field_id(EVENT_ID))
         others = targets.elasticsearch_documents(self._client, self.index("unparsed"), ["message"])
         by_line = targets.pattern_id("message", identifier(ID_PATTERN))
         yield from targets.documents(others, by_line, parsed=False)
 
     def rates(self) -> Iterator[dict[str, Any]]:
         for _, row in targets.elasticsearch_documents(self._client, self.index("rates"), RATE_FIELDS):
-            yield row
+            yield row | {"service": row["service.name"]}
 
     def remove(self) -> None:
         self._call("delete", index=",".join(map(self.index, NAMES)), ignore_unavailable=True)
@@ -144,8 +145,9 @@ class SqliteTarget:
         yield from targets.documents(others, by_line, parsed=False)
 
     def rates(self) -> Iterator[dict[str, Any]]:
-        for _, row in targets.sqlite_rows(self.file, "rates", RATE_FIELDS):
-            yield row
+        columns = [f.replace(".", "_") for f in RATE_FIELDS]
+        for _, row in targets.sqlite_rows(self.file, "rates", columns):
+            yield row | {"service": row["service_name"]}
 
     def remove(self) -> None:
         """Nothing: the file goes with the data directory."""
