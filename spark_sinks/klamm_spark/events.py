@@ -30,7 +30,7 @@ _INCOMPATIBLE: Final = re.compile(
 )
 _HOPELESS: Final = frozenset(
     {
-        "ConfigError", "DataLossError", "AnalysisException", "ParseException", "JavaError", "BadDocumentError",
+        "ConfigError", "DataLossError", "NotReproducibleError", "AnalysisException", "ParseException", "JavaError", "BadDocumentError",
         "DATA_SOURCE_NOT_FOUND", "IllegalArgumentException",
         "ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "NameError", "AttributeError", "TypeError",
     }
