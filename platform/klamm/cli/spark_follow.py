@@ -15,6 +15,9 @@ import typer
 from klamm.cli.common import EXIT_FAILED, EXIT_USAGE, counted, fail
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from klamm_base.metrics_server import MetricsServer
     from klamm_spark.process import DriverProcess
     from klamm_spark.status import JobStatus
 
@@ -73,7 +76,7 @@ def metrics(status: JobStatus, host: str, port: int | None) -> Iterator[int | No
     server = MetricsServer(lambda: families(status))
     thread = threading.Thread(target=loop.run_forever, daemon=True, name="metrics")
     try:
-        bound = loop.run_until_complete(server.bind(host, port))
+        bound = _bound(loop, server, host, port)
         loop.run_until_complete(server.serve())
         thread.start()
         yield bound
@@ -83,6 +86,18 @@ def metrics(status: JobStatus, host: str, port: int | None) -> Iterator[int | No
             loop.call_soon_threadsafe(loop.stop)
             thread.join(5)
         loop.close()
+
+
+def _bound(loop: asyncio.AbstractEventLoop, server: MetricsServer, host: str, port: int) -> int:
+    from klamm_base.errors import ConfigError, KlammError
+
+    try:
+        return loop.run_until_complete(server.bind(host, port))
+    except KlammError as e:
+        why = e.__cause__.strerror if isinstance(e.__cause__, OSError) else str(e)
+        raise ConfigError(
+            f"[metrics] port = {port}: cannot listen on {host}: {why}", key="metrics.port"
+        ) from e
 
 
 def _exit_code(code: int, failure: dict[str, Any] | None) -> int:

@@ -1,0 +1,110 @@
+"""Commands about a job that need no Spark: its status, its schema, its metrics."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.klamm import klamm
+
+from klamm.cli.spark_follow import metrics
+from klamm_base.errors import ConfigError
+from klamm_spark.beside import SCHEMA, STATUS
+from klamm_spark.lock import in_use, locked
+from klamm_spark.status import JobStatus
+
+JOB = """
+[job]
+name = "orders"
+checkpoint = "{checkpoint}"
+[source]
+topics = ["orders"]
+bootstrap_servers = "127.0.0.1:9"
+value_format = "json"
+schema = "{schema}"
+[[outputs]]
+format = "parquet"
+"""
+
+
+def files(directory: Path, schema: str = "infer", **kept: Any) -> str:
+    """A job's file, and what it keeps beside its checkpoint."""
+    checkpoint = directory / "cp"
+    checkpoint.mkdir(exist_ok=True)
+    for name, data in kept.items():
+        (checkpoint / {"status": STATUS, "schema_file": SCHEMA}[name]).write_text(json.dumps(data))
+    pipeline = directory / "job.toml"
+    pipeline.write_text(JOB.format(checkpoint=checkpoint, schema=schema))
+    return str(pipeline)
+
+
+def running() -> dict[str, Any]:
+    status = JobStatus("orders", pid=1)
+    status.take({"event": "started", "queries": ["parquet"], "spark": "4.3.0"}, 100.0)
+    status.take(
+        {"event": "progress", "query": "parquet", "batch": 4, "rows": 7, "late": 0, "lag": {"orders": 3}},
+        101.0,
+    )
+    return status.to_json()
+
+
+def test_a_job_that_runs_and_one_that_was_killed(tmp_path: Path) -> None:
+    pipeline = files(tmp_path, status=running())
+    done = klamm("spark", "status", pipeline)
+    assert done.stdout.startswith("orders KILLED since "), done.stdout + done.stderr
+    with locked(tmp_path / "cp", threading.Event()):
+        assert in_use(tmp_path / "cp")
+        done = klamm("spark", "status", pipeline)
+        assert done.stdout.startswith("orders RUNNING since ")
+        found = json.loads(klamm("spark", "status", pipeline, "-o", "json").stdout)
+    assert not in_use(tmp_path / "cp")
+    assert found[0]["queries"]["parquet"]["rows"] == 7
+
+
+def test_there_is_nothing_to_tell_yet(tmp_path: Path) -> None:
+    pipeline = files(tmp_path)
+    for command, said in (("status", "was not started here yet"), ("schema", "has not read JSON values yet")):
+        done = klamm("spark", command, pipeline)
+        assert done.returncode == 1
+        assert said in done.stderr
+    done = klamm("spark", "status", pipeline, "--checkpoint", "s3a://bucket/x")
+    assert "s3a://bucket/x is not on this machine" in done.stderr
+
+
+def test_a_schema_is_shown_and_what_came_since_is_taken_in(tmp_path: Path) -> None:
+    entry = {"kind": "new", "field": "x", "was": None, "now": "BIGINT", "seen": "BIGINT", "count": 4}
+    kept = {
+        "version": 1, "inferred": True, "schema": "`id` BIGINT", "topics": {"orders": {"type": {"struct": {"id": "BIGINT"}}}},
+        "drift": {"orders": {"found": [entry], "records": 4, "more": 0}},
+    }  # fmt: skip
+    pipeline = files(tmp_path, schema_file=kept)
+    rows = json.loads(klamm("spark", "schema", pipeline, "-o", "json").stdout)
+    assert [(r["field"], r["type"], r["drift"], r["count"]) for r in rows] == [("id", "BIGINT", None, None), ("x", "BIGINT", "new", 4)]  # fmt: skip
+    rows = json.loads(klamm("spark", "schema", pipeline, "--adopt", "-o", "json").stdout)
+    assert [(r["field"], r["drift"]) for r in rows] == [("id", None), ("x", None)]
+    pipeline = files(tmp_path, "id BIGINT", schema_file=kept | {"inferred": False})
+    done = klamm("spark", "schema", pipeline, "--adopt")
+    assert done.returncode == 2
+    assert "the schema stands in the job's file" in done.stderr
+
+
+def test_metrics_are_served_while_a_job_runs() -> None:
+    status = JobStatus("orders")
+    with metrics(status, "127.0.0.1", 0) as port:
+        status.take({"event": "started", "queries": [], "spark": "4"}, 1.0)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert 'klamm_spark_up{job="orders"} 1' in answer.read().decode()
+        with (
+            pytest.raises(
+                ConfigError,
+                match=rf"\[metrics\] port = {port}: cannot listen on 127.0.0.1: .*already in use",
+            ),
+            metrics(status, "127.0.0.1", port),
+        ):
+            pass
+    with metrics(status, "127.0.0.1", None) as nothing:
+        assert nothing is None
