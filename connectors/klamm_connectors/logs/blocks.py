@@ -19,7 +19,7 @@ def split(data: bytes, start: int, max_line: int, *, places: bool) -> tuple[list
         lines.pop()
     offsets = list(accumulate(map(len, lines[:-1]), _after, initial=start)) if places else []
     cuts = 0
-    if max(map(len, lines), default=0) > max_line:
+    if len(data) > max_line and max(map(len, lines), default=0) > max_line:
         lines, offsets, cuts = _shorten(lines, offsets or [0] * len(lines), max_line)
     if b"\r" in data:
         lines = [line.removesuffix(b"\r") for line in lines]

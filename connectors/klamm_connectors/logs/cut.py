@@ -34,7 +34,7 @@ class Cutter:
         self._splits += cuts
         if start == 0 and lines and lines[0].startswith(_MARK):
             lines[0] = lines[0].removeprefix(_MARK)
-        return Events(lines, path, at, offsets)
+        return Events(lines, path, at, offsets, size=len(data))
 
     @staticmethod
     def events(framed: Framed, path: str, at: float) -> Events:

@@ -29,6 +29,8 @@ class Events:
     """What an input knows of each event, nested as in the document: `{"stream": "stderr"}`, `{"log": {"syslog": {…}}}`.
     A dict may be shared by many events: stages do not change it.
     """
+    size: int = 0
+    """Bytes of the values together with their line ends, where that is known; 0: not counted."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class Records:
 
     values: list[bytes]
     size: int
-    """Bytes of `values` together."""
+    """Bytes of `values` together, line ends counted or not."""
     dead: list[bytes] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
 

@@ -225,7 +225,8 @@ class Stages:
                 values = self._shared.wrap(events)
             elif self._documents is not None:
                 return self._finish(self.begin(events))
-            return Records(values, sum(map(len, values)))
+            known = values is events.values and events.size
+            return Records(values, events.size if known else sum(map(len, values)))
         work = self.begin(events)
         for _ in self._each(work):
             pass
