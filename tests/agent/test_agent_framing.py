@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +15,10 @@ from hypothesis import strategies as st
 
 from klamm_connectors.logs.containers import assemble
 from klamm_connectors.logs.encodings import encoding
+from klamm_connectors.logs.files import OpenFiles
 from klamm_connectors.logs.framing import Framed, Framer, Place
 from klamm_connectors.logs.multiline import Multiline, expression
+from klamm_connectors.logs.tracker import Checkpoint, Limits, Observed, Tracker
 
 POD = "/var/log/pods/shop_web-5d9_0a1b/app/0.log"
 
@@ -190,6 +195,101 @@ def test_long_lines_are_split_or_cut_off_and_what_is_cut_off_is_told(truncate, l
     else:
         assert b"".join(values) == b"".join(lines)
         assert dropped == []
+
+
+class Follower:
+    """One file under the agent's core with a framer; killed as often as a test likes."""
+
+    def __init__(self, folder: Path, framer: Framer) -> None:
+        self.path, self.framer = folder / "x.log", framer
+        self.saved: list[Checkpoint] = []
+        self.found: dict[int, bytes] = {}
+        self.flying: list[tuple[int, int, bytes, bool]] = []
+        self.now = 0.0
+        self.path.touch()
+        self.boot()
+
+    def boot(self) -> None:
+        self.tracker = Tracker([Limits(max_line=100)], self.saved, self.now, [self.framer])
+        self.files = OpenFiles(self.tracker, self.fail, 150)
+
+    def fail(self, path: str, error: OSError) -> None:
+        raise AssertionError(f"{path}: {error}")
+
+    def look(self) -> None:
+        there = self.path.stat()
+        inode = (there.st_dev, there.st_ino)
+        seen = Observed(
+            path=str(self.path), inode=inode, size=there.st_size, modified=there.st_mtime, source=0
+        )
+        self.tracker.observe([seen], self.now, self.now)
+        self.files.open_new(self.now)
+        for _ in range(1000):
+            files = self.files.changed(self.now)
+            if not files:
+                return
+            for file in files:
+                block = self.files.read(file, self.now)
+                if block is not None and block.framed is not None:
+                    for offset, value in zip(block.framed.offsets, block.framed.values, strict=True):
+                        assert self.found.setdefault(offset, value) == value, "an event was torn"
+                    self.flying.append((block.generation, block.end, block.tail, block.inside))
+        raise AssertionError("reading does not come to an end")
+
+    def acknowledge(self, count: int) -> None:
+        there = self.path.stat()
+        file = self.tracker.get((there.st_dev, there.st_ino))
+        if file is None:
+            return
+        for generation, end, tail, inside in self.flying[:count]:
+            self.tracker.acknowledged(file, generation, end, tail, inside=inside)
+        del self.flying[:count]
+        self.saved = self.tracker.checkpoints()
+
+    def kill(self) -> None:
+        self.files.close_all()
+        self.flying.clear()
+        self.boot()
+
+
+FOLLOWED = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sampled_from(["2026 one\n", "  two\n", "  thr", "ee\n", "y" * 90, "\n", "x" * 450])),
+        st.tuples(st.just("look")),
+        st.tuples(st.just("acknowledge"), st.integers(1, 3)),
+        st.tuples(st.just("kill")),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("multiline", [None, Multiline(pattern="^2026", negate=True, timeout=5.0)])
+@given(steps=FOLLOWED)
+@settings(max_examples=60, deadline=None)
+def test_kills_tear_no_event_and_lose_none(truncate, multiline, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        framer = Framer(max_line=100, truncate=truncate, multiline=multiline)
+        framer.reach = 600
+        follower, text = Follower(Path(folder), framer), b""
+        for n, (name, *arguments) in enumerate(steps):
+            if name == "write":
+                text += arguments[0].encode()
+                follower.path.write_bytes(text)
+                os.utime(follower.path, (n, n))
+            else:
+                getattr(follower, name)(*arguments)
+        follower.look()
+        follower.now += 1000.0
+        follower.look()
+        follower.files.close_all()
+        events = b"\n".join(follower.found[offset] for offset in sorted(follower.found))
+        if truncate:  # what is left is the beginning of each line
+            left = iter(text.split(b"\n"))
+            assert all(any(line.startswith(piece) for line in left) for piece in events.split(b"\n"))
+            assert sum(map(len, follower.found.values())) >= min(1, len(text.strip()))
+        else:
+            assert events.replace(b"\n", b"") == text.replace(b"\n", b"")
 
 
 PYTHON = b"""INFO one

@@ -232,16 +232,18 @@ class Framer:
     def _shorten(self, framed: Framed, at: Place) -> None:
         """Cut events that are one long line."""
         rows = list(range(len(framed.values)))
+        exact = not self._container and not self._encoding.codec  # bytes of an event are the file's
         values: list[bytes] = []
         offsets: list[int] = []
         picked: list[int] = []
         follow = [*framed.offsets[1:], at.start + framed.consumed]
         for row, value, offset in zip(rows, framed.values, framed.offsets, strict=True):
-            done = 0
+            done, places = 0, [offset]
             while len(value) - done > self._max_line:
                 cut = character_end(value, done, self._max_line)
                 values.append(value[done : done + cut])
                 done += cut
+                places.append(offset + done if exact else offset)
                 self.splits += 1
                 if self._truncate:
                     begin = min(offset + cut, follow[row])
@@ -249,7 +251,7 @@ class Framer:
                     break
             if not (self._truncate and done):
                 values.append(value[done:])
-            offsets += [offset] * (len(values) - len(offsets))
+            offsets += places[: len(values) - len(offsets)]
             picked += [row] * (len(values) - len(picked))
         framed.values, framed.offsets = values, offsets
         if framed.times is not None:
