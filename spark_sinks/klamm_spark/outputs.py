@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_spark import figures
-from klamm_spark.pipeline import AVAILABLE_NOW, Job, Output, Source
+from klamm_spark.pipeline import AVAILABLE_NOW, OUR_FORMATS, Job, Output, Source
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 
@@ -52,8 +52,8 @@ def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None
         # Not by a name of ours: with another checkpoint batches count from 0, and would be taken for written ones
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         settings = {"txnVersion": str(number)} | ({} if query is None else {"txnAppId": query}) | settings
-    whole = output.mode == "complete" and output.spark_format == output.format
-    if whole:
+    whole = output.mode == "complete" and output.format not in OUR_FORMATS  # ours write by id, or records
+    if whole and output.format == "jdbc":
         settings = {"truncate": "true"} | settings
     writer = batch.write.format(output.spark_format).options(**settings)
     if output.partition_by:

@@ -128,6 +128,27 @@ def test_what_is_read_once_is_not_read_again_by_a_restart(tmp_path: Path) -> Non
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_complete_takes_the_place_of_files_and_is_added_to_topics(
+    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    from klamm_spark.outputs import write_batch
+
+    topic, directory = new_topic(broker), tmp_path / "out"
+    outputs = (
+        Output("topic", "klamm", mode="complete", options={"topic": topic}),
+        Output("files", "json", mode="complete", options={"path": str(directory)}),
+    )
+    job = a_job(broker.bootstrap, topic, tmp_path, outputs=outputs)
+    for number in range(2):
+        frame = spark.createDataFrame([("k", json.dumps({"n": number}))], "key STRING, value STRING")
+        for output in outputs:
+            write_batch(job, output, frame, number)
+    assert [value["n"] for _, value in records(broker.bootstrap, topic)] == [0, 1]
+    assert [r["value"] for r in spark.read.json(str(directory)).collect()] == ['{"n": 1}']
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_tables_by_jdbc_and_files_of_another_checkpoint(broker: EmbeddedBroker, tmp_path: Path) -> None:
     require_spark()
