@@ -82,11 +82,10 @@ class Shipper:
 
     def _reset(self) -> None:
         """As at the beginning, or in a child after a fork."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may log while its thread is in `put`
         self._queue: deque[bytes] = deque()
         self._queued = 0  # bytes
         self._wake = threading.Event()
-        self._settled = threading.Event()
         self._sleeping = False
         self._thread: threading.Thread | None = None
         self._client: Client | None = None
@@ -128,7 +127,6 @@ class Shipper:
         with self._lock:
             if self._thread is not None:
                 return
-            self._settled.clear()
             self._thread = threading.Thread(target=self._run, name="klamm-logging", daemon=True)
         try:
             self._thread.start()
@@ -190,7 +188,11 @@ class Shipper:
 
     def _run(self) -> None:
         client = self._new_client()
-        client.open()
+        while not self._opened(client):
+            if self._ending:
+                self.count_dropped(client.why, len(self._take()))
+                return
+            self._wake.wait(_PROBE_S)
         self._client = client
         while not self._ending:
             try:
@@ -202,6 +204,16 @@ class Shipper:
             self._end(client)
         except Exception as e:
             self._complain(e)
+
+    def _opened(self, client: Client) -> bool:
+        """What could be opened at construction may be refused later, for want of memory or files."""
+        try:
+            client.open()
+        except Exception as e:
+            client.why = str(e)
+            self._complain(e)
+            return False
+        return True
 
     def _complain(self, error: Exception) -> None:
         if logging.raiseExceptions and sys.stderr is not None:
