@@ -117,13 +117,13 @@ class SchemaWatch:
         self._told_at, self._told = now, counted
         topics = {name: t.to_json() for name, t in self._topics.items() if t.found or t.records}
         records = {name: t["records"] for name, t in topics.items()}
-        self._reporter.send(
-            {"event": "drift", "topics": topics, "records": records, "corrupt": self._corrupt}
-        )
         try:
             write_json(self._files, SCHEMA, self._kept | {"drift": topics})
         except OSError as e:
             log.warning("the schema's drift cannot be written: %s", e)
+        self._reporter.send(
+            {"event": "drift", "topics": topics, "records": records, "corrupt": self._corrupt}
+        )
 
 
 def resolve(
