@@ -28,86 +28,101 @@ if TYPE_CHECKING:
     from klamm.reconcile.compare import Document
 
 
+SourceOption = Annotated[
+    list[str], typer.Option("--source", metavar="GLOB", help="Files of lines, `.gz` too; may be repeated.")
+]
+IdFieldOption = Annotated[str, typer.Option("--id-field", help="The field or column that holds a line's id.")]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Files to leave out; may be repeated.")
+]
+ElasticsearchOption = Annotated[
+    str | None, typer.Option("--elasticsearch", metavar="URL", envvar="ELASTICSEARCH_URL")
+]
+IndexOption = Annotated[
+    str | None,
+    typer.Option("--index", metavar="PATTERN", help="Indices, aliases or data streams of Elasticsearch."),
+]
+SqliteOption = Annotated[Path | None, typer.Option("--sqlite", metavar="FILE", help="A SQLite file.")]
+SqlOption = Annotated[
+    str | None, typer.Option("--sql", metavar="URL", help="A database by SQLAlchemy's URL.")
+]
+TableOption = Annotated[list[str] | None, typer.Option("--table", help="Its table; may be repeated.")]
+TopicOption = Annotated[
+    list[str] | None, typer.Option("--topic", help="A topic, committed records; may be repeated.")
+]
+ParquetOption = Annotated[
+    list[Path] | None,
+    typer.Option("--parquet", metavar="FOLDER", help="Parquet files, as Spark writes them; may be repeated."),
+]
+IdRegexOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id-regex",
+        metavar="REGEX",
+        help="Finds the id in a source line, as its first group; without it, lines are JSON with --id-field.",
+    ),
+]
+RawFieldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--raw-field",
+        help="The field that holds the line itself in documents without --id-field: its id is looked for there.",
+    ),
+]
+SettleOption = Annotated[
+    float, typer.Option("--settle", metavar="SECONDS", help="How long lines that are missing are waited for.")
+]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Lines before this time need not be there.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Lines from this time on need not be there.")
+]
+TimeRegexOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-regex",
+        metavar="REGEX",
+        help="Finds a line's time; without it, ISO 8601 or that of web servers.",
+    ),
+]
+AgentStateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--agent-state",
+        metavar="DIRECTORY",
+        help="The log agent's state_dir: what it has not sent yet, or left out by its settings, is not missing.",
+    ),
+]
+IgnoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-unexpected", help="Documents that no line explains are counted, and no difference."
+    ),
+]
+
+
 def reconcile(
-    source: Annotated[
-        list[str],
-        typer.Option("--source", metavar="GLOB", help="Files of lines, `.gz` too; may be repeated."),
-    ],
-    id_field: Annotated[str, typer.Option("--id-field", help="The field or column that holds a line's id.")],
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="GLOB", help="Files to leave out; may be repeated."),
-    ] = None,
-    elasticsearch: Annotated[
-        str | None, typer.Option("--elasticsearch", metavar="URL", envvar="ELASTICSEARCH_URL")
-    ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option("--index", metavar="PATTERN", help="Indices, aliases or data streams of Elasticsearch."),
-    ] = None,
-    sqlite: Annotated[Path | None, typer.Option("--sqlite", metavar="FILE", help="A SQLite file.")] = None,
-    sql: Annotated[
-        str | None, typer.Option("--sql", metavar="URL", help="A database by SQLAlchemy's URL.")
-    ] = None,
-    table: Annotated[list[str] | None, typer.Option("--table", help="Its table; may be repeated.")] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="A topic, committed records; may be repeated.")
-    ] = None,
+    source: SourceOption,
+    id_field: IdFieldOption,
+    exclude: ExcludeOption = None,
+    elasticsearch: ElasticsearchOption = None,
+    index: IndexOption = None,
+    sqlite: SqliteOption = None,
+    sql: SqlOption = None,
+    table: TableOption = None,
+    topic: TopicOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
-    parquet: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--parquet", metavar="FOLDER", help="Parquet files, as Spark writes them; may be repeated."
-        ),
-    ] = None,
-    id_regex: Annotated[
-        str | None,
-        typer.Option(
-            "--id-regex",
-            metavar="REGEX",
-            help="Finds the id in a source line, as its first group; without it, lines are JSON with --id-field.",
-        ),
-    ] = None,
-    raw_field: Annotated[
-        str | None,
-        typer.Option(
-            "--raw-field",
-            help="The field that holds the line itself in documents without --id-field: its id is looked for there.",
-        ),
-    ] = None,
-    settle: Annotated[
-        float,
-        typer.Option("--settle", metavar="SECONDS", help="How long lines that are missing are waited for."),
-    ] = 30.0,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Lines before this time need not be there.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Lines from this time on need not be there.")
-    ] = None,
-    time_regex: Annotated[
-        str | None,
-        typer.Option(
-            "--time-regex",
-            metavar="REGEX",
-            help="Finds a line's time; without it, ISO 8601 or that of web servers.",
-        ),
-    ] = None,
-    agent_state: Annotated[
-        Path | None,
-        typer.Option(
-            "--agent-state",
-            metavar="DIRECTORY",
-            help="The log agent's state_dir: what it has not sent yet, or left out by its settings, is not missing.",
-        ),
-    ] = None,
-    ignore_unexpected: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-unexpected", help="Documents that no line explains are counted, and no difference."
-        ),
-    ] = False,
+    parquet: ParquetOption = None,
+    id_regex: IdRegexOption = None,
+    raw_field: RawFieldOption = None,
+    settle: SettleOption = 30.0,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    time_regex: TimeRegexOption = None,
+    agent_state: AgentStateOption = None,
+    ignore_unexpected: IgnoreOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare the lines of files with the documents of a target by id; exit code 1 when they differ.
