@@ -128,6 +128,30 @@ def test_kill_9_of_task_worker_and_broker_in_turns(
 
 @pytest.mark.fault
 @pytest.mark.slow
+@pytest.mark.parametrize("boundary", ["poll", "interval"])
+def test_kill_9_of_a_task_that_follows_logs(
+    own_broker: EmbeddedBroker, start: Start, tmp_path: Path, boundary: str
+) -> None:
+    """LogTail gives out whole reads, whose records have one position: none comes twice where that is a transaction."""
+    rng, worker = random.Random(7), start()
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with Feeder(logs / "in.log", lines_per_s=10_000) as feeder:
+        more = {"connector.class": "LogTail", "paths": f"{logs}/*.log", "scan.interval.ms": "50"}
+        more |= {"transaction.boundary": boundary, "transaction.boundary.interval.ms": "300"}
+        name = create(worker, feeder.path, **more)
+        worker.wait_state(name, "RUNNING", "RUNNING")
+        kills = 0
+        while kills < 6:
+            time.sleep(rng.uniform(0.05, 0.8))
+            kills += kill_9(task_pid(worker.process.pid, f"{name}-0"))
+        count = feeder.stop()
+    wait_all(worker, own_broker.bootstrap, name, count, 120)
+    check_exactly_once(own_broker.bootstrap, name, count)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
 def test_a_zombie_that_was_asleep_is_fenced_and_writes_nothing(
     own_broker: EmbeddedBroker, start: Start, tmp_path: Path
 ) -> None:
