@@ -103,6 +103,19 @@ def test_as_text_and_of_standard_input_and_archives(folder):
     assert "  → rest: unknown" in invoke("test", config, folder / "logs/a.log", "--input", "1", "-n", 9)
 
 
+def test_messages_of_syslog_are_tried_by_line(folder):
+    more = '[[inputs]]\ntype = "syslog"\nid = "net"\nlisten = ["udp://127.0.0.1:5514"]\ntopic = "sys"\nformat = "json"\n'
+    (folder / "agent.toml").write_text(CONFIG + more)
+    line = "<34>1 2003-10-11T22:14:15.003Z web su - ID47 - 'su root' failed\n"
+    (found,) = json.loads(
+        invoke("test", folder / "agent.toml", "-", "--input", "net", "-o", "json", stdin=line)
+    )
+    assert (found["offset"], found["topic"]) == (None, "sys")
+    assert found["value"]["@timestamp"] == "2003-10-11T22:14:15.003Z"
+    assert found["value"]["host"]["name"] == "web"
+    assert found["value"]["message"] == "'su root' failed"
+
+
 def test_who_takes_a_file(folder):
     config = AgentConfig.load(folder / "agent.toml")
     assert Trial(config, folder / "logs/a.log").name == "app"

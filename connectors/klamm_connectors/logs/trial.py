@@ -14,12 +14,14 @@ from typing import Any, BinaryIO, Final
 
 from klamm_base.errors import KlammError
 from klamm_connectors.logs.config import AgentConfig
+from klamm_connectors.logs.config_readers import SyslogSettings
 from klamm_connectors.logs.cut import Cutter
 from klamm_connectors.logs.events import Events
 from klamm_connectors.logs.figures import labels
 from klamm_connectors.logs.host import host_fields
 from klamm_connectors.logs.lanes import Lane
 from klamm_connectors.logs.scan import Scanner, matcher
+from klamm_connectors.logs.syslog import Parser
 from klamm_connectors.logs.timestamps import stamp
 from klamm_connectors.logs.work import Work
 
@@ -72,19 +74,17 @@ class Trial:
         names = labels(config.inputs)
         at = _chosen(names, wanted) if wanted is not None else _taking(config, names, path)
         self.name, self.input = names[at], config.inputs[at]
-        if self.input.type != "file":
-            raise TrialError(
-                f"input {self.name} is of type {self.input.type}: only inputs of files can be tried"
-            )
+        if self.input.type == "journald":
+            raise TrialError(f"input {self.name} reads the journal: there is no file to try it with")
         host = host_fields(full=config.host_metadata)
         self._lane = Lane(self.input, host=host, agent_id=config.agent_id)
         self._cutter = Cutter(self.input, places=True)
-        self._path = str(path.absolute()) if path is not None else self.input.paths[0]
+        self._path = str(path.absolute()) if path is not None else (*self.input.paths, self.input.type)[0]
 
     def run(self, data: bytes, limit: int) -> Iterator[Tried]:
         """The first `limit` events of a file that begins with `data`."""
         now = time.time()
-        events = self._cutter.cut(data, 0, self._path, now)
+        events = self._events(data, now)
         for i, value in enumerate(events.values[:limit]):
             one = Events(
                 [value],
@@ -95,6 +95,17 @@ class Trial:
                 events.fields[i : i + 1] if events.fields is not None else None,
             )
             yield self._try(one, i + 1)
+
+    def _events(self, data: bytes, now: float) -> Events:
+        """Of an input that is no file each line is what would be received."""
+        if self.input.type == "file":
+            return self._cutter.cut(data, 0, self._path, now)
+        lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")]
+        events = Events(lines, self.input.type, now)
+        if isinstance(self.input.options, SyslogSettings) and self.input.format != "raw":
+            parser = Parser(self.input.options.zone)
+            events.values, events.times, events.fields = parser.parse(lines, [""] * len(lines), now)
+        return events
 
     def _try(self, one: Events, number: int) -> Tried:
         text = one.values[0].decode(errors="replace")
