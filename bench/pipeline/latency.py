@@ -22,6 +22,8 @@ from klamm_spark.java import need_java
 
 WARM_S: Final = 30
 LOOK_S: Final = 0.1
+LATE_S: Final = 15.0
+"""How far a look goes back behind the newest line that was found."""
 SAMPLE: Final = ("00", "01", "02", "03")
 """First digits of the ids that are looked for: one line in 64."""
 
@@ -49,11 +51,12 @@ class Found:
 class Searcher:
     """Looks for sampled lines; the first answer that has a line is when it could be searched."""
 
-    def __init__(self, target: ElasticsearchTarget) -> None:
+    def __init__(self, target: ElasticsearchTarget, first_s: float) -> None:
         from elasticsearch import Elasticsearch
 
         self._client = Elasticsearch(target.url, request_timeout=60)
         self._index = target.index("events")
+        self._first_s = self._newest_s = first_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.seen: dict[str, tuple[float, float]] = {}
@@ -63,23 +66,29 @@ class Searcher:
         self._thread.start()
 
     def stop(self) -> None:
+        """End, after a last look for lines that came so late that no look before had them."""
         self._stop.set()
         self._thread.join()
+        self._look(self._first_s)
         self._client.close()
 
     def _run(self) -> None:
         while not self._stop.is_set():
             began = time.time()
-            hits = self._search(min((at for at, _ in self.seen.values()), default=began) - 5)
-            now = time.time()
-            for hit in hits:
-                id_, at = hit["fields"]["event.id"][0], hit["fields"]["@timestamp"][0]
-                self.seen.setdefault(id_, (datetime.fromisoformat(at).timestamp(), now))
-            self._stop.wait(max(0.0, LOOK_S - (now - began)))
+            self._look(max(self._first_s, self._newest_s - LATE_S))
+            self._stop.wait(max(0.0, LOOK_S - (time.time() - began)))
 
-    def _search(self, first: float) -> list[dict[str, Any]]:
-        newest = max((at for at, _ in self.seen.values()), default=first)
-        since = datetime.fromtimestamp(max(first, newest - 15), UTC).isoformat()
+    def _look(self, since_s: float) -> None:
+        hits = self._search(since_s)
+        now = time.time()
+        for hit in hits:
+            id_, at = hit["fields"]["event.id"][0], hit["fields"]["@timestamp"][0]
+            at_s = datetime.fromisoformat(at).timestamp()
+            self.seen.setdefault(id_, (at_s, now))
+            self._newest_s = max(self._newest_s, at_s)
+
+    def _search(self, since_s: float) -> list[dict[str, Any]]:
+        since = datetime.fromtimestamp(since_s, UTC).isoformat()
         answer = self._client.search(
             index=self._index,
             size=10_000,
@@ -108,7 +117,7 @@ def run(work: Path, rate: int, seconds: int) -> Found:
         with Pipeline(work, target, java=need_java().environment(), broker=broker) as pipeline:
             pipeline.start_processing(print)
             plan = pipeline.start_logging(seed=7, rate=rate, total=rate * seconds)
-            searcher = Searcher(target)
+            searcher = Searcher(target, plan.start_ms / 1000)
             searcher.start()
             watch = Watch(
                 lambda: {
