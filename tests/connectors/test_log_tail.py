@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -208,6 +209,20 @@ def test_stack_traces_are_one_event(tmp_path, tail):
     )
     t = tail(multiline='{"preset": "python", "timeout": "100ms"}')
     assert t.values(2) == ['Traceback (most recent call last):\n  File "x", line 1\nValueError: no', "next"]
+
+
+def test_an_archive_is_read_once_also_over_restarts(tmp_path, tail):
+    path = tmp_path / "app.log"
+    with gzip.open(path, "wb") as f:
+        f.writelines(b"line %d\n" % i for i in range(50_000))
+    t = tail()
+    first = t.read(1)
+    t.restart()
+    rest = t.read(50_000 - len(first))
+    assert [r.value for r in (*first, *rest)] == [f"line {i}" for i in range(50_000)]
+    assert rest[-1].source_offset["packed"] == path.stat().st_size
+    t.restart()
+    assert t.nothing()
 
 
 def test_bytes_and_keys(tmp_path, tail):

@@ -70,7 +70,7 @@ class LogTailTask(SourceTask):
     def poll(self) -> Batch | None:
         assert self._source is not None, "started"
         batch = self._source.next(time.monotonic())
-        if batch is None and not self.context.stopping.wait(_WAIT_S):
+        if batch is None and not self.context.stopping.wait(0 if self._source.is_busy else _WAIT_S):
             batch = self._source.next(time.monotonic())
         return batch
 
@@ -139,6 +139,8 @@ class _Writer:
 
 
 class _StreamSource:
+    is_busy = False
+
     def __init__(self, config: Input, writer: _Writer, saved: dict[str, Any] | None) -> None:
         assert config.options is not None, "asked by the caller"
         self._writer = writer
@@ -267,6 +269,11 @@ class _FileSource:
         if now - self._said.get(path, float("-inf")) >= _SAY_S:
             self._said = {p: at for p, at in self._said.items() if now - at < _SAY_S} | {path: now}
             log.warning("%s cannot be read: %s", path, error.strerror)
+
+    @property
+    def is_busy(self) -> bool:
+        """An archive is being looked through: there is something to do at once."""
+        return self._files.busy
 
     def lag(self) -> int | None:
         """Bytes that are there and not handed over."""
