@@ -151,6 +151,10 @@ def run(work: Path, rate: int, seconds: int) -> Found:
             searcher.stop()
     first = plan.start_ms / 1000 + WARM_S
     latencies = [seen - at for at, seen in searcher.seen.values() if at >= first]
+    if len(latencies) < 2 or not batches:
+        raise RuntimeError(
+            f"no batch of Spark's ended within {seconds} s: the machine has too much to do, or --seconds is too short"
+        )
     return Found(
         rate=rate,
         latencies_s=latencies,
