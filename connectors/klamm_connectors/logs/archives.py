@@ -115,7 +115,7 @@ class Archives:
             file.left_out = False
             file.archive = Archive(size, modified, Print.of(head), Print.of(tail), "ready", file.position)
             return True
-        if known is not None and known.total > file.position and known.problem != "incomplete":
+        if known is not None and known.begun and known.total > file.position:
             self._gap(file, file.position, known.total, "replaced")
         self._restart(file, "replaced")
         file.size = size
@@ -188,7 +188,7 @@ class Archives:
     def _settle(self, file: Tracked) -> None:
         archive = file.archive
         assert archive is not None, "the callers asked"
-        if archive.state != "decide":
+        if archive.state != "decide" or not file.seen:  # one that is gone takes no place
             return
         for inode, offset in archive.matches.items():
             source = self._files.get(inode)
@@ -208,7 +208,7 @@ class Archives:
         """Read `file`, from where `source` ended when it is its content."""
         archive = file.archive
         assert archive is not None, "it was decided"
-        archive.state, archive.matches = "ready", {}
+        archive.state, archive.begun, archive.matches = "ready", True, {}
         file.size, file.position, file.acked, file.tail = archive.total, 0, 0, b""
         if source is not None:
             file.position = file.acked = source.position

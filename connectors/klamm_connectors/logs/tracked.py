@@ -138,6 +138,8 @@ class Archive:
     """
     total: int = -1
     """Unpacked size, -1 as long as nobody looked."""
+    begun: bool = False
+    """It was decided that it is read itself."""
     still: bool = False
     """It did not change between two scans."""
     since: float = 0.0

@@ -407,5 +407,5 @@ def _restored(c: Checkpoint, now: float) -> Tracked:
         file.head_print, file.acked_tail = c.head, c.tail
         file.left_out = c.offset > 0 and not c.head.length and not c.tail.length
     else:
-        file.archive = Archive(c.packed, 0.0, c.head, c.tail, "recheck", c.total)
+        file.archive = Archive(c.packed, 0.0, c.head, c.tail, "recheck", c.total, begun=True)
     return file
