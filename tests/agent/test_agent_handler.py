@@ -6,13 +6,17 @@ import json
 import logging
 import logging.config
 import os
+import signal
+import threading
 import time
 import uuid
 
 import pytest
 from confluent_kafka import Consumer
+from support.broker import wait_until
 
 from klamm.logging import KafkaHandler
+from klamm.testing.topics import TopicReader
 from klamm_base.errors import ConfigError
 
 
@@ -154,6 +158,36 @@ def test_nobody_waits_when_the_broker_is_away(topic, logger, capsys):
     said = capsys.readouterr().err
     assert said.count("KafkaHandler: ") == 1
     assert topic in said
+
+
+def test_threads_share_a_handler_and_a_signal_handler_may_log(broker, topic, logger):
+    handler = KafkaHandler(broker.bootstrap, topic)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    previous = signal.signal(signal.SIGALRM, lambda *_: logger.info("alarm"))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        threads = [
+            threading.Thread(target=lambda n=n: [logger.info("%d-%d", n, i) for i in range(1000)])
+            for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for i in range(1000):
+            logger.info("main-%d", i)
+        for thread in threads:
+            thread.join()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    handler.close()
+    expected = {f"{n}-{i}".encode() for n in (0, 1, 2, 3, "main") for i in range(1000)}
+    with TopicReader(broker.bootstrap, topic) as reader:
+        wait_until(
+            lambda: reader.read() is not None and expected <= {m.value() for m in reader.seen}, "every record"
+        )
+        assert {m.value() for m in reader.seen} - {b"alarm"} == expected
+    assert handler.dropped == 0
 
 
 def test_settings_that_the_client_refuses_are_an_error(topic):
