@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -23,7 +23,7 @@ from klamm_spark import events, figures, schema_watch, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import files_of
 from klamm_spark.java import need_java
-from klamm_spark.outputs import base_of
+from klamm_spark.outputs import base_of, start_output
 from klamm_spark.pipeline import Job
 from klamm_spark.polled import Polled
 from klamm_spark.schema_watch import SchemaWatch
@@ -33,6 +33,8 @@ from klamm_spark.sources import read_source
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
+RESTARTS_MAX: Final = 20
+_TOO_SLOW: Final = "failed to connect back"
 
 
 class Reports(Protocol):
@@ -128,7 +130,7 @@ def _run_queries(
     queries = jobs.start(job, frames)
     _say_started(job, spark, reporter)
     try:
-        _watch(queries, stop)
+        _watch(queries, lambda n: start_output(job, job.outputs[n], frames[job.outputs[n].name]), stop)
     finally:
         _stop_queries(queries, reporter, stop.batch_s)
     for query in queries:
@@ -187,10 +189,26 @@ class _Listener(StreamingQueryListener):
         pass
 
 
-def _watch(queries: list[StreamingQuery], stop: Stopping) -> None:
-    """Return when asked to stop, when a query failed, or when all are done."""
+def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:
+    """Return when asked to stop, when a query failed, or when all are done.
+
+    Spark gives a Python process ten seconds to start, which cannot be set; on a machine that stands still for as long a query
+    fails for it. It goes on from its checkpoint, here and without a new Java.
+    """
+    restarts = 0
     while not stop.wait(LOOK_S):
-        if any(q.exception() is not None for q in queries) or not any(q.isActive for q in queries):
+        for n, query in enumerate(queries):
+            error = query.exception()
+            if error is None:
+                continue
+            restarts += 1
+            if _TOO_SLOW not in str(error) or restarts > RESTARTS_MAX:
+                return
+            log.warning(
+                "a Python process of %s did not start in time: the query is started again", query.name
+            )
+            queries[n] = again(n)
+        if not any(q.isActive for q in queries):
             return
 
 

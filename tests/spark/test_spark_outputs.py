@@ -126,6 +126,52 @@ def test_what_is_read_once_is_not_read_again_by_a_restart(tmp_path: Path) -> Non
     polled(tmp_path, [None], poll=Poll(), position="{}")[0].run(Once(1))
 
 
+class ScriptedQuery:
+    """What a streaming query says of itself."""
+
+    name = "q"
+
+    def __init__(self, error: str | None, rounds: int = 0) -> None:
+        self._error, self._rounds = error, rounds
+
+    def exception(self) -> str | None:
+        return self._error
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        self._rounds -= 1
+        return self._rounds > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "starts"), [("Python worker failed to connect back.", 1), ("something else", 0), (None, 0)]
+)
+def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts: int) -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.running import RESTARTS_MAX, _watch
+
+    started: list[int] = []
+
+    def again(number: int) -> Any:
+        started.append(number)
+        return ScriptedQuery(None, 2)
+
+    queries: list[Any] = [ScriptedQuery(None, 2), ScriptedQuery(error)]
+    _watch(queries, again, Once(99))  # type: ignore[arg-type]
+    assert started == [1] * starts
+    if starts:
+        assert queries[1].exception() is None
+        started.clear()
+
+        def in_vain(number: int) -> Any:
+            started.append(number)
+            return ScriptedQuery(error, 9)
+
+        queries = [ScriptedQuery(error)]
+        _watch(queries, in_vain, Once(99))  # type: ignore[arg-type]
+        assert len(started) == RESTARTS_MAX
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_complete_takes_the_place_of_files_and_is_added_to_topics(
