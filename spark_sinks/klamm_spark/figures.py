@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +21,27 @@ OPTION: Final = "klamm.figures"
 """The writer's option: path of the files, without `-BATCH.json`."""
 
 
+_PREFIX: Final = "klamm-spark-figures-"
+
+
 @functools.cache
 def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="klamm-spark-figures-")
+    """Of this process. What killed processes left is removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if owner.isdecimal() and not _runs(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def option(output: str) -> str:

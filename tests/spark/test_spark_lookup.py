@@ -1,0 +1,58 @@
+"""The log job with a table that is a topic: the latest value of a key, as it is when a batch runs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from support.broker import new_topic
+
+from klamm.testing import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("key", [None, "service"], ids=["by the record's key", "by a column"])
+def test_events_are_joined_with_the_latest_rows_of_a_topic(
+    broker: EmbeddedBroker, spark: SparkSession, key: str | None
+) -> None:
+    from klamm_spark.jobs import logs
+
+    table = new_topic(broker)
+
+    def row(service: str, owner: str | None) -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        value = None if owner is None else json.dumps({"service": service, "owner": owner})
+        producer.produce(table, value, service)
+        assert producer.flush(30) == 0
+
+    row("pay", "first")
+    row("pay", "orders")
+    row("gone", "nobody")
+    row("gone", None)
+    lookup = {
+        "topic": table, "on": "service.name", "fields": {"owner": "service.owner"}, "default": "unknown",
+        "options": {"kafka.bootstrap.servers": broker.bootstrap},
+    } | ({} if key is None else {"key": key})  # fmt: skip
+    lines = [
+        json.dumps({"ts": "2026-01-01T00:00:00Z", "service": s}).encode() for s in ("pay", "gone", "new")
+    ]
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    schema = "value binary, topic string, partition int, offset long, timestamp timestamp"
+    records = spark.createDataFrame([(v, "logs", 0, n, now) for n, v in enumerate(lines)], schema)
+    options = {"envelope": False, "formats": [{"name": "app", "type": "json"}], "lookups": [lookup]}
+    documents = logs.logs(records, spark, options)["documents"]
+
+    def owners() -> list[str]:
+        found = [json.loads(r.document) for r in documents.orderBy("doc_id").collect()]
+        return [d["service.owner"] for d in found]
+
+    assert owners() == ["orders", "unknown", "unknown"]
+    row("new", "late")
+    assert owners() == ["orders", "unknown", "late"]
