@@ -6,12 +6,16 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from support.broker import new_name, new_topic
+from support.kafka_broker import KafkaBroker
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -170,6 +174,26 @@ def test_what_was_cut_off_is_not_there(slots: Slots) -> None:
 
 def test_a_zombie_is_locked_out(slots: Slots) -> None:
     """It has begun its transaction when another attempt takes over; then it goes on and may not commit."""
+    zombie_and_successor(slots)
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_the_same_on_apache_kafka(tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path) as kafka:
+        broker: Any = SimpleNamespace(bootstrap=kafka.address)
+        zombie_and_successor(Slots(broker))
+        slots = Slots(broker)
+        rows = values_of(0, 0)
+        for worker in (False, True, False):
+            assert slots.attempt(0, 0, iter([batch(rows)]), same_worker=worker).rows == 5
+        assert slots.attempt(0, 1, iter([batch(["next"])]), same_worker=True).rows == 1
+        assert slots.committed() == [*rows, "next"]
+        markers = dict(transaction.Markers(slots.client, slots.topic).of("klamm-spark", slots.application))
+        assert [(s, m.version, m.rows) for s, m in markers.items()] == [(0, 1, 1)]
+
+
+def zombie_and_successor(slots: Slots) -> None:
     begun, go_on = threading.Event(), threading.Event()
     errors: list[Exception] = []
 

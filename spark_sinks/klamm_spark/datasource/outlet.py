@@ -32,9 +32,11 @@ class Outlet:
     """A producer and the errors that it reported since `begin`."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.producer = Producer(
-            config | {"on_delivery": self._delivered, "delivery.report.only.error": True}
-        )
+        # In a transaction nobody need tell of records that failed: it cannot be committed. Without reports of deliveries
+        # a fatal error (somebody took the transactional id over) has no callback to run into, which confluent_kafka
+        # does not always survive
+        reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
+        self.producer = Producer(config if "transactional.id" in config else config | reports)
         self._failed = 0
         self._error: KafkaError | None = None
 
@@ -47,6 +49,14 @@ class Outlet:
 
     def send(self, batch: pa.RecordBatch, topic: str | None) -> None:
         """Hand the rows over. Raises NotWrittenError for a row without topic, KafkaException once a record has failed."""
+        try:
+            self._send(batch, topic)
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
+                self._poll(0)  # raises what it was
+            raise
+
+    def _send(self, batch: pa.RecordBatch, topic: str | None) -> None:
         names = batch.schema.names
         if topic is None and batch.column("topic").null_count:
             raise NotWrittenError("a row has no topic: column topic is null and option topic is not set")
