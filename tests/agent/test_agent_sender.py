@@ -8,6 +8,7 @@ import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from support.broker import new_name, new_topic
 
 from klamm.testing import EmbeddedBroker
@@ -138,6 +139,43 @@ def test_keys_go_where_java_puts_them(broker):
             key, _, what = value.partition(b" ")
             by_key.setdefault(key, []).append(what)
         assert all(w == [b"0", b"1", b"2", b"3", b"4", b"again", b"librdkafka"] for w in by_key.values())
+
+
+def test_a_topic_that_was_made_anew_with_fewer_partitions_gets_what_waits(broker):
+    topic = new_topic(broker, 4)
+    sender = sender_of(broker.bootstrap, batch_bytes=1024, linger=0.0)
+    first = [sender.send(topic, [b"a-%d" % i], 5, None, ORIGIN) for i in range(20)]
+    poll_until(sender, lambda: all(b.done for b in first))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+    second = []
+    for i in range(20):
+        second.append(sender.send(topic, [b"b-%d" % i], 5, None, ORIGIN))
+        sender._seal((topic, None))
+    assert len({box.partition for box in sender._outgoing.outboxes}) == 4
+    new_topic(broker, 1, name=topic)
+    poll_until(sender, lambda: all(b.done for b in second))
+    assert sorted(values(broker, topic)) == sorted(b"b-%d" % i for i in range(20))
+    sender.close()
+
+
+def test_a_topic_that_comes_up_while_others_are_asked_for_is_asked_for_next(broker):
+    """It is not in the answer that is on its way."""
+    sender = sender_of(broker.bootstrap, topics=2, linger=0.0)
+    refresh, late = sender._cluster.refresh, []
+
+    async def slow(*args, **options):
+        answer = await refresh(*args, **options)
+        if not late:
+            late.append(sender.send(topic, [b"late"], 4, None, ORIGIN))
+            sender._seal((topic, None))
+        return answer
+
+    topic = new_topic(broker)
+    sender._cluster.refresh = slow
+    early = sender.send(new_topic(broker), [b"early"], 5, None, ORIGIN)
+    poll_until(sender, lambda: early.done and late and late[0].done)
+    sender.close()
 
 
 def test_a_topic_that_is_missing_holds_up_no_other(broker):

@@ -248,9 +248,11 @@ class IdempotentSender(Generic[B, P]):
         self.stale = True
 
     async def _find_leaders(self) -> None:
+        self.stale = False  # what comes up meanwhile is not in the answer, and asked for next
         try:
             answer = await self._cluster.refresh(self.topics(), create=self.CREATE)
         except ClientError as e:
+            self.stale = True
             self._metadata.failed(time.monotonic(), str(e))
             self._away(e)
             if not e.retriable and (ends := self.unusable(e)) is not None:
@@ -264,8 +266,8 @@ class IdempotentSender(Generic[B, P]):
         lacking = self.learned(answer)
         missing = [o for o in self.outboxes if self.leader(o.remote, o.partition) < 0]
         self.why = f"{missing[0]} has no leader" if missing else None
-        self.stale = bool(missing or lacking)
-        if self.stale:
+        if missing or lacking:
+            self.stale = True
             self._metadata.failed(time.monotonic(), self.why or lacking or "")
         else:
             self._metadata.succeeded()
