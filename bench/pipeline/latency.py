@@ -146,6 +146,7 @@ def run(work: Path, rate: int, seconds: int) -> Found:
             until = time.monotonic() + 120
             while not pipeline.drained() and time.monotonic() < until:
                 pipeline.check()
+                batches += [float(e["duration_ms"]) for e in pipeline.spark.progress.values()]
                 time.sleep(0.5)
             lost = plan.total - target.count()
             searcher.stop()
@@ -153,7 +154,8 @@ def run(work: Path, rate: int, seconds: int) -> Found:
     latencies = [seen - at for at, seen in searcher.seen.values() if at >= first]
     if len(latencies) < 2 or not batches:
         raise RuntimeError(
-            f"no batch of Spark's ended within {seconds} s: the machine has too much to do, or --seconds is too short"
+            f"{len(latencies)} lines were found and {len(batches)} batches seen: the machine has too much to do, or "
+            "--seconds is too short"
         )
     return Found(
         rate=rate,
