@@ -163,6 +163,49 @@ def test_a_disk_that_is_full_takes_nothing_half(tmp_path):
     again.close()
 
 
+def shares_of_all(spool):
+    found = []
+    while spool.is_unread("t"):
+        found.append(spool.read("t").shares)
+    return found
+
+
+def test_a_torn_line_of_origins_takes_no_other_along(tmp_path):
+    """What a kill left of a line, and lines of batches that were never written, are no origins of what comes then."""
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    put(spool, 0)
+    spool.close()
+    origins = tmp_path / "t-0/00000000000000000000.origins"
+    whole = origins.read_bytes()
+    lost = [f'[{at},null,[["/x.log",1,2,70,80,2]]]\n' for at in (2, 3, 9)]
+    origins.write_bytes(whole + "".join(lost).encode() + b'[11,null,[["/x.l')
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    assert origins.read_bytes() == whole
+    for i in (1, 2):
+        put(spool, i)
+    spool.close()
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    assert shares_of_all(spool) == [[Share(origin(i), 2)] for i in range(3)]
+    spool.close()
+
+
+def test_origins_that_a_full_disk_took_half_are_taken_back(tmp_path):
+    spool = Spool(tmp_path, 1 << 30, fsync=True)
+    put(spool, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        with pytest.raises(SpoolError, match="cannot be written: File too large"):
+            spool.append("t", batch(1), 2, [Share(origin(1, "/" + "x" * 4000), 2)], None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    put(spool, 2)
+    spool.close()
+    spool = Spool(tmp_path, 1 << 30, fsync=True)
+    assert shares_of_all(spool) == [[Share(origin(i), 2)] for i in (0, 2)]
+    spool.close()
+
+
 def test_klamm_log_dump_reads_it(tmp_path):
     spool = Spool(tmp_path, 1 << 20, fsync=True)
     for i in range(3):

@@ -58,7 +58,7 @@ class Segment:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._log = os.open(self._log_path, flags, 0o640)
         try:
-            self._origins = os.open(self._origins_path, flags | os.O_APPEND, 0o640)
+            self._origins = os.open(self._origins_path, flags, 0o640)
         except OSError:
             os.close(self._log)
             raise
@@ -73,7 +73,18 @@ class Segment:
             self.next = header.next_offset
         if there > self.size:
             os.ftruncate(self._log, self.size)
+        self._recover_origins()
         return there - self.size
+
+    def _recover_origins(self) -> None:
+        """Cut off those of batches that are not there, and what a kill left of a line: the next one begins a line."""
+        whole = 0
+        for line in self._origins_path.read_bytes().splitlines(keepends=True):
+            found = _parsed(line)
+            if not line.endswith(b"\n") or (found is not None and found[0] >= self.next):
+                break
+            whole += len(line)
+        os.ftruncate(self._origins, whole)
 
     def trust(self, following: int) -> None:
         """It was closed in order, and the next begins at `following`; what is damaged shows when it is read."""
@@ -99,11 +110,13 @@ class Segment:
         rows = [[s.origin.path, *s.origin.inode, s.origin.start, s.origin.end, s.records] for s in shares]
         line = [self.next, None if key is None else key.decode("latin-1"), rows]
         text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        _write_all(self._origins, None, (text,))
-        # The base offset is not under the checksum
+        origins = os.fstat(self._origins).st_size
         try:
+            _write_all(self._origins, origins, (text,))
+            # The base offset is not under the checksum
             _write_all(self._log, self.size, (_OFFSET.pack(self.next), memoryview(data)[_OFFSET.size :]))
         except OSError:
+            os.ftruncate(self._origins, origins)
             os.ftruncate(self._log, self.size)
             raise
         self.dirty = True
@@ -137,15 +150,8 @@ class Segment:
         if self._shares is None:
             self._shares = {}
             for line in self._origins_path.read_bytes().splitlines():
-                try:
-                    at, key, rows = json.loads(line)
-                    shares = [
-                        Share(Origin(path, (dev, inode), start, end), count)
-                        for path, dev, inode, start, end, count in rows
-                    ]
-                    self._shares[at] = None if key is None else key.encode("latin-1"), shares
-                except (ValueError, TypeError, AttributeError):
-                    continue  # torn by a kill: the batch was not written
+                if (found := _parsed(line)) is not None:
+                    self._shares[found[0]] = found[1:]
         return self._shares
 
     def position_of(self, offset: int) -> int:
@@ -176,13 +182,25 @@ class Segment:
         self._origins_path.unlink(missing_ok=True)
 
 
-def _write_all(fd: int, position: int | None, parts: Sequence[bytes | memoryview]) -> None:
+def _parsed(line: bytes) -> tuple[int, bytes | None, list[Share]] | None:
+    """Offset, key and shares of a batch; None for what is no such line."""
+    try:
+        at, key, rows = json.loads(line)
+        shares = [
+            Share(Origin(path, (dev, inode), start, end), count)
+            for path, dev, inode, start, end, count in rows
+        ]
+        return int(at), None if key is None else key.encode("latin-1"), shares
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _write_all(fd: int, position: int, parts: Sequence[bytes | memoryview]) -> None:
     """Raises OSError, of which a full disk is one."""
     views = [memoryview(p) for p in parts]
     while views:
-        written = os.writev(fd, views) if position is None else os.pwritev(fd, views, position)
-        if position is not None:
-            position += written
+        written = os.pwritev(fd, views, position)
+        position += written
         while views and written >= len(views[0]):
             written -= len(views.pop(0))
         if views:
