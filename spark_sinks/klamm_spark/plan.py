@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 from klamm_spark.beside import Files, last_number
 from klamm_spark.compat import FILES, Standing
 from klamm_spark.pipeline import Job, Output
+from klamm_spark.secrets import bare, without_user
 
 VERSION: Final = 1
 _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
@@ -79,22 +79,13 @@ def _output(output: Output) -> dict[str, Any]:
     options = {k.lower(): v for k, v in output.options.items()}
     target = next((options[k] for k in _TARGETS if k in options), None)
     url = options.get("url") or options.get("hosts")
-    parts = [p for p in (_bare(url) if url else None, target) if p]
+    parts = [p for p in (url and bare(url), target and without_user(target)) if p]
     return {
         "format": output.format,
         "mode": output.mode,
         "partition_by": list(output.partition_by),
         "target": " ".join(parts) or None,
     }
-
-
-def _bare(url: str) -> str:
-    """An address without user, password and parameters."""
-    head, _, rest = url.partition("://")
-    if not rest:
-        return url.partition("?")[0].partition(";")[0]
-    found = urlsplit(f"x://{rest}")
-    return f"{head}://{found.netloc.rpartition('@')[2]}{found.path.partition(';')[0]}"
 
 
 def _nodes(node: Any) -> Iterator[Any]:
@@ -141,7 +132,7 @@ def _java_map(scala_map: Any) -> dict[str, str]:
 def _options(found: Mapping[str, Any]) -> dict[str, str]:
     kept = {k.lower(): k for k in _KEPT}
     answer = {kept[str(k).lower()]: str(v) for k, v in found.items() if str(k).lower() in kept}
-    return {k: _bare(v) if k == "url" else v for k, v in sorted(answer.items())}
+    return {k: bare(v) if k == "url" else without_user(v) for k, v in sorted(answer.items())}
 
 
 def _stateful(node: Any, names: Mapping[int, str]) -> dict[str, Any] | None:

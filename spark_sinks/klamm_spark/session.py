@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,9 +17,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from klamm_spark.java import need_java
+from klamm_spark.secrets import is_secret
 
-_SECRET: Final = re.compile(r"(?i)secret|password|passphrase|token|credential|access[.]?key|api[._]?key")
-"""Names of settings that nobody may see in a list of processes."""
 JAVA_ENDS_S: Final = 5.0
 _RUNNERS: Final = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
@@ -105,7 +103,7 @@ def _start_java(settings: Mapping[str, str], held: tuple[int, ...]) -> None:
         return
     shown = SparkConf(loadDefaults=False)
     for key, value in settings.items():
-        if not _SECRET.search(key):
+        if not is_secret(key, value):
             shown.set(key, value)
     gateway = launch_gateway(shown, {"pass_fds": held})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001

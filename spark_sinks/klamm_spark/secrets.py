@@ -1,0 +1,40 @@
+"""What must not be seen in a list of processes, in a plan or in a log: settings that are secrets, addresses with passwords. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NAME: Final = re.compile(
+    r"(?i)secret|password|passphrase|token|credential|(access|account|private|api)[._]?key|jaas|[.]sas[.]"
+)
+_IN_VALUE: Final = re.compile(r"(?i)://[^/\s@]*:[^/\s@]*@|[?&;(]password=")
+_OF_JAVA: Final = re.compile(r"spark[.]driver[.](extra|default)JavaOptions")
+"""These have an effect on Java's command line only."""
+_URLS: Final = re.compile(r",(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
+_USER: Final = re.compile(r"//[^/]*@")
+_ORACLE: Final = re.compile(r"(?i)^(jdbc:oracle:\w+:)[^@]*@")
+_IN_BRACKETS: Final = re.compile(r"(?i)\((user|password)=[^)]*\)")
+_PARAMETERS: Final = re.compile(r"(?s)[?;].*")
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a setting of Spark's is one, by its name or by what it holds."""
+    if _OF_JAVA.fullmatch(name):
+        return False
+    return _NAME.search(name) is not None or _IN_VALUE.search(value) is not None
+
+
+def bare(address: str) -> str:
+    """An address, or several with commas between, without users, passwords and parameters."""
+    return ",".join(_one(part) for part in _URLS.split(address))
+
+
+def without_user(path: str) -> str:
+    """A path; what follows `?` or `;` is a part of it."""
+    return _USER.sub("//", path) if "://" in path else path
+
+
+def _one(address: str) -> str:
+    without = _IN_BRACKETS.sub("", _ORACLE.sub(r"\1", _USER.sub("//", address)))
+    return _PARAMETERS.sub("", without)
