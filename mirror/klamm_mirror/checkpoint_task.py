@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 from klamm_mirror import filters
 from klamm_mirror.checkpoint import EMIT, REFRESH, SYNC, TASK, TASKS, MirrorCheckpointConnector
 from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
+from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import LoopTask, open_cluster
 from klamm_mirror.policy import policy_from
+from klamm_mirror.sensor_tables import ROWS_MAX, tables
+from klamm_mirror.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, SAMPLE_MS, SAMPLES, CheckpointSensors
 
 
 class MirrorCheckpointTask(LoopTask):
@@ -26,6 +29,7 @@ class MirrorCheckpointTask(LoopTask):
         self._settings: CheckpointSettings | None = None
         self._checkpointer: Checkpointer | None = None
         self._committed: set[tuple[str, str, int]] = set()
+        self._sensors = CheckpointSensors(ROWS_MAX)
 
     def start(self, props: Mapping[str, str]) -> None:
         self._props = dict(props)
@@ -40,7 +44,7 @@ class MirrorCheckpointTask(LoopTask):
         target = await stack.enter_async_context(open_cluster(self._props, "target"))
         at_source = self._parsed["offset-syncs.topic.location"] == "source"
         self._checkpointer = Checkpointer(
-            self._settings, source=source, target=target, syncs_at_source=at_source
+            self._settings, source=source, target=target, syncs_at_source=at_source, on_written=self._written
         )
 
     async def step(self) -> None:
@@ -54,6 +58,29 @@ class MirrorCheckpointTask(LoopTask):
                 [({"group": g, "topic": t, "partition": p}, {"offset": 0}) for g, t, p in sorted(new)]
             )
             self._committed |= new
+
+    def _written(self, checkpoints: Sequence[Checkpoint], began_ms: int) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        keys = [(c.group, c.topic, c.partition) for c in checkpoints]
+        self._sensors.written(keys, max(now_ms - began_ms, 0), now_ms)
+
+    def measure(self, *, idle: bool = False) -> None:
+        if self._checkpointer is None or self._checkpointer.groups is None:
+            return
+        self._sensors.keep(self._checkpointer.groups)
+        rows = self._sensors.rows(time.time_ns() // 1_000_000 + (SAMPLES * SAMPLE_MS if idle else 0))
+        flow = (self._parsed["source.cluster.alias"], self._parsed["target.cluster.alias"])
+        by = ("group", "topic", "partition")
+        self.context.metrics(
+            tables(
+                CHECKPOINT_PREFIX,
+                CHECKPOINT_ABOUT,
+                flow=flow,
+                by=by,
+                rows=rows,
+                left_out=self._sensors.left_out,
+            )
+        )
 
     def figures(self) -> tuple[int, Mapping[str, Any]]:
         if self._checkpointer is None:

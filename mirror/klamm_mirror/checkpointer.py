@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -23,6 +23,8 @@ from klamm_mirror.groups import Committed
 from klamm_mirror.translation import CheckpointStore, OffsetSyncStore, Partition, offsets_to_sync
 
 log = logging.getLogger(__name__)
+
+OnWritten = Callable[[Sequence[Checkpoint], int], None]
 
 BATCH_RECORDS: Final = 1000
 REFUSALS: Final[Mapping[int, str]] = {
@@ -134,14 +136,23 @@ class _Due:
 
 
 class Checkpointer:
-    """See the module. `syncs_at_source`: offset syncs are kept at the source of a flow, else at its target."""
+    """See the module. `syncs_at_source`: offset syncs are kept at the source of a flow, else at its target. `on_written`
+    gets the checkpoints that the target has acknowledged, and when the pass began that read them (ms).
+    """
 
     def __init__(
-        self, settings: CheckpointSettings, *, source: Cluster, target: Cluster, syncs_at_source: bool = True
+        self,
+        settings: CheckpointSettings,
+        *,
+        source: Cluster,
+        target: Cluster,
+        syncs_at_source: bool = True,
+        on_written: OnWritten | None = None,
     ) -> None:
         self._settings = settings
         self._source = source
         self._target = target
+        self._on_written = on_written
         syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
         self._reader = OffsetSyncReader(syncs, settings.syncs_topic)
         self._back = OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True)
@@ -268,6 +279,8 @@ class Checkpointer:
                 self._prepared, self._checkpoints = False, CheckpointStore()
             raise
         self.counts.checkpoints += len(records)
+        if self._on_written is not None:
+            self._on_written(checkpoints, now_ms)
 
     async def _sync_groups(self) -> None:
         """Set the offsets of groups that nobody reads with at the target, never backwards."""

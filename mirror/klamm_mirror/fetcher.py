@@ -260,6 +260,7 @@ class Fetcher:
         except ProtocolError as e:
             raise DataError(f"{partition} at offset {partition.position}: {e}") from None
         partition.add(batches, position)
+        partition.sensors.fetched(batches, time.time_ns() // 1_000_000)
 
     async def _refused(self, partition: MirrorPartition, code: int) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from klamm_broker.client import ClientError, Cluster
 from klamm_mirror.config import Side, client_security, client_settings
+from klamm_mirror.sensor_tables import Pace
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,9 @@ class LoopTask(DriverTask):
     def figures(self) -> tuple[int, Mapping[str, Any]]:
         """Records written since the start, and details for the task's status."""
 
+    def measure(self, *, idle: bool = False) -> None:
+        """Say figures for /metrics, where there are any; called a few times a minute. `idle`: for the last time before a pause."""
+
     def run(self) -> None:
         asyncio.run(self._run())
 
@@ -64,19 +68,23 @@ class LoopTask(DriverTask):
             await self.open(stack)
             stepping: asyncio.Task[None] | None = None
             backoff = _Backoff()
-            said_at = -PROGRESS_S
+            said_at, pace = -PROGRESS_S, Pace()
             try:
                 while not self.context.stopping.is_set():
                     if stepping is not None and stepping.done():
                         backoff.outcome(stepping, time.monotonic())
                         stepping = None
                     if stepping is None and self.context.paused:
+                        self.measure(idle=True)
                         self.context.stay_paused()
                     elif stepping is None and time.monotonic() >= backoff.until:
                         stepping = asyncio.create_task(self.step())
                     if time.monotonic() - said_at >= PROGRESS_S:
                         self._say(backoff)
                         said_at = time.monotonic()
+                        if pace.due(said_at):
+                            self.measure()
+                            pace.took(said_at, time.monotonic())
                     await asyncio.sleep(TICK_S)
             finally:
                 if stepping is not None:

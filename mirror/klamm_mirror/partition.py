@@ -8,6 +8,7 @@ from typing import Final
 
 from klamm_broker.client.outbox import Backoff, Outbox
 from klamm_mirror.raw import Batch
+from klamm_mirror.sensors import PartitionSensors
 
 BUFFER_BYTES: Final = 8 << 20
 """A partition with more than this on its way is not fetched further."""
@@ -31,6 +32,7 @@ class MirrorPartition(Outbox[Batch]):
     stopped: str | None = None
     reading: Backoff = field(default_factory=Backoff)
     buffered: int = 0
+    sensors: PartitionSensors = field(default_factory=PartitionSensors)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -67,5 +69,6 @@ class MirrorPartition(Outbox[Batch]):
         self.bytes += len(batch.data)
         self.buffered -= len(batch.data)
         self.latency_ms = max(now_ms - batch.max_timestamp, 0)
+        self.sensors.acked(batch, now_ms)
         for done in self.delivered(batch):
             self.done = done.next_offset

@@ -49,7 +49,8 @@ class Counts:
 @dataclass(slots=True)
 class Batch:
     """One batch for the target. Offsets are the source's: of its first and last record, and where to go on after it.
-    `data` is whole, but for what `wire.batch.stamp` writes. `max_timestamp` in ms.
+    `data` is whole, but for what `wire.batch.stamp` writes. `max_timestamp` in ms; so is `first_timestamp`, of the first
+    record (-1: not known without decoding it).
     """
 
     data: bytearray
@@ -60,6 +61,7 @@ class Batch:
     max_timestamp: int
     sequence: int = -1
     acked: bool = False
+    first_timestamp: int = -1
 
 
 @dataclass(slots=True)
@@ -150,6 +152,8 @@ def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
     return Batch(
         data, header.base_offset, header.last_offset, header.next_offset,
         header.record_count, header.max_timestamp,
+        # with this flag the field holds when the batch's tombstones may go
+        first_timestamp=-1 if header.has_delete_horizon else header.base_timestamp,
     )  # fmt: skip
 
 
@@ -162,4 +166,7 @@ def _anew(view: memoryview, pos: int, header: BatchHeader, offset: int, counts: 
         return None
     data = encode_batch(kept, compression=header.compression)
     latest = max(r.timestamp for r in kept)
-    return Batch(data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest)
+    return Batch(
+        data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest,
+        first_timestamp=kept[0].timestamp,
+    )  # fmt: skip

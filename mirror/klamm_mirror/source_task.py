@@ -13,6 +13,8 @@ from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.fetcher import FetchSettings
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.policy import policy_from
+from klamm_mirror.sensor_tables import ROWS_MAX, Pace, tables
+from klamm_mirror.sensors import SAMPLE_MS, SAMPLES, SOURCE_ABOUT, SOURCE_PREFIX
 from klamm_mirror.source import (
     ASSIGNED,
     IDS,
@@ -33,19 +35,20 @@ class MirrorSourceTask(DriverTask):
     kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceTask"
 
     def __init__(self) -> None:
-        self._alias = ""
+        self._alias = self._target = ""
         self._partitions: list[MirrorPartition] = []
         self._settings: CopierSettings | None = None
         self._before = 0
         self._said_at = 0.0
+        self._pace = Pace()
 
     def start(self, props: Mapping[str, str]) -> None:
         parsed = MirrorSourceConnector.config().parse(props)
         policy = policy_from(parsed)
-        self._alias = parsed["source.cluster.alias"]
+        self._alias, self._target = parsed["source.cluster.alias"], parsed["target.cluster.alias"]
         consumer = client_settings(props, "source", "consumer")
         at_target = parsed["offset-syncs.topic.location"] == "target"
-        other = self._alias if at_target else parsed["target.cluster.alias"]
+        other = self._alias if at_target else self._target
         emits = parsed["emit.offset-syncs.enabled"]
         self._settings = CopierSettings(
             source=consumer["bootstrap.servers"],
@@ -71,6 +74,7 @@ class MirrorSourceTask(DriverTask):
         while self._partitions and not self.context.stopping.is_set():
             asyncio.run(self._copy())
             if self.context.paused:
+                self._measure(idle=True)
                 self.context.stay_paused()
                 self._restart()
 
@@ -83,6 +87,8 @@ class MirrorSourceTask(DriverTask):
     def _tick(self, copier: Copier) -> bool:
         if time.monotonic() - self._said_at >= PROGRESS_S:
             self._say(copier)
+            if self._pace.due(time.monotonic()):
+                self._measure()
         return not self.context.stopping.is_set() and not self.context.paused
 
     def _say(self, copier: Copier) -> None:
@@ -91,6 +97,20 @@ class MirrorSourceTask(DriverTask):
         self.context.progress(
             records, lag=copier.lag, waiting_for=copier.waiting_for, details=copier.details()
         )
+
+    def _measure(self, *, idle: bool = False) -> None:
+        """Say how each partition does. `idle`: it will be silent from now on, so that nothing is in its windows."""
+        began = time.monotonic()
+        at_ms = time.time_ns() // 1_000_000 + (SAMPLES * SAMPLE_MS if idle else 0)
+        shown = self._partitions[:ROWS_MAX]
+        rows = [(p.remote, p.partition, *p.sensors.row(at_ms)) for p in shown]
+        flow = (self._alias, self._target)
+        left_out = len(self._partitions) - len(shown)
+        by = ("topic", "partition")
+        self.context.metrics(
+            tables(SOURCE_PREFIX, SOURCE_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
+        )
+        self._pace.took(began, time.monotonic())
 
     async def _commit(self, committed: Committed) -> None:
         offsets: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -109,6 +129,7 @@ class MirrorSourceTask(DriverTask):
         """After a pause: nothing is kept of what was fetched and not acknowledged."""
         self._before += sum(p.records for p in self._partitions)
         self._partitions = [
-            MirrorPartition(topic=p.topic, partition=p.partition, remote=p.remote) for p in self._partitions
+            MirrorPartition(topic=p.topic, partition=p.partition, remote=p.remote, sensors=p.sensors)
+            for p in self._partitions
         ]
         self._resume()

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_plugins.metrics import MetricTable
 from klamm_plugins.records import RecordMetadata, SinkRecord, SourceRecord, TopicPartition
 
 SourcePartition = Mapping[str, Any]
@@ -190,6 +191,14 @@ class DriverTaskContext(Protocol):
         "broker", or a word of its own). `details` are figures of its own (JSON values), shown in its status.
         A task that is silent for `task.heartbeat.timeout.ms` is killed and restarted. Raises ConnectError for
         details that are no JSON, or more than 16 KiB of it.
+        """
+        ...
+
+    def metrics(self, tables: Sequence[MetricTable]) -> None:
+        """Figures for the worker's GET /metrics alone, in place of those before: one row for each partition or group.
+
+        No sign of life, and told to the worker with the next `progress`. Raises ConnectError for names that are no
+        metric's, rows of another length, and more than 4 MiB of JSON.
         """
         ...
 

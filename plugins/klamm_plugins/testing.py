@@ -32,6 +32,7 @@ from klamm_plugins.connector import (
     TransactionContext,
 )
 from klamm_plugins.errors import ConnectError
+from klamm_plugins.metrics import MetricTable, check_tables
 from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import STRING, Schema
 
@@ -118,6 +119,7 @@ class MemoryDriverContext:
         self.properties = dict(properties or {})
         self.stopping = threading.Event()
         self.said: list[DriverProgress] = []
+        self.tables: list[MetricTable] = []
         self.topics: set[str] = set()
         self.commits: list[list[tuple[dict[str, Any], dict[str, Any] | None]]] = []
         self.is_paused = threading.Event()
@@ -162,6 +164,10 @@ class MemoryDriverContext:
     ) -> None:
         shown = json.loads(json.dumps(dict(details or {})))
         self.said.append(DriverProgress(records=records, lag=lag, waiting_for=waiting_for, details=shown))
+
+    def metrics(self, tables: Sequence[MetricTable]) -> None:
+        check_tables(tables)
+        self.tables = list(tables)
 
     def use_topics(self, topics: Collection[str]) -> None:
         self.topics |= set(topics)

@@ -12,6 +12,7 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.runtime import Runtime
 from klamm.connect.supervisor import PluginCallError
+from klamm_plugins.metrics import MetricTable
 
 CONVERTERS = "org.apache.kafka.connect"
 
@@ -82,6 +83,9 @@ class HandChildren:
 
     def progress(self, task: TaskId) -> Progress | None:
         return None
+
+    def metrics(self, task: TaskId) -> list[MetricTable]:
+        return []
 
 
 def make(bootstrap: str, **properties: str) -> tuple[Runtime, HandChildren]:

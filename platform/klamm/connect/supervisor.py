@@ -35,6 +35,7 @@ from klamm.connect.secrets import Secrets, conceal
 from klamm.connect.unit import PluginCallError, Surroundings, Unit
 from klamm.connect.usage import Usage
 from klamm_base.errors import ConfigError, KlammError
+from klamm_plugins.metrics import MetricTable
 
 __all__ = ["OffsetReader", "PluginCallError", "Supervisor"]
 
@@ -241,6 +242,11 @@ class Supervisor:
         """The last word of a task about its progress, None when there is none."""
         unit = self._units.get(task)
         return unit.progress if unit else None
+
+    def metrics(self, task: TaskId) -> list[MetricTable]:
+        """The tables that a driver task keeps for /metrics."""
+        unit = self._units.get(task)
+        return unit.metrics if unit else []
 
     def restarts(self, target: TaskId | str) -> RestartNote | None:
         """The restart policy's word on the last failure of a task or, by name, a connector; None without one."""

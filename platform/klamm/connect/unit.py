@@ -25,6 +25,7 @@ from klamm.connect.restart_policy import ErrorClass, GiveUp, History, Restart, R
 from klamm.connect.secrets import Resolved, Secrets
 from klamm.connect.usage import Usage, size_text, usage_of
 from klamm_base.errors import ConfigError, KlammError
+from klamm_plugins.metrics import MetricTable, tables_of
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ class Unit:
         self.key = key
         self.site = site
         self.progress: Progress | None = None
+        self.metrics: list[MetricTable] = []  # of a driver task
         self.restart: RestartNote | None = None  # of its last failure
         self.usage: Usage | None = None  # of its process
         self._order = order
@@ -349,6 +351,8 @@ class Unit:
         match message["event"]:
             case "progress":
                 self._on_report(message)
+            case "metrics":
+                self.metrics = tables_of(message["tables"])
             case "state":
                 self._on_state(State(message["state"]))
             case "version":

@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Final
 
+import orjson
+
 from klamm.connect.channel import BlockingChannel, ChannelError, Message
 from klamm.connect.child.vitals import Vitals
 from klamm_plugins.errors import ConnectError
@@ -118,6 +120,8 @@ class Control:
             if time.monotonic() >= due:
                 due = time.monotonic() + REPORT_INTERVAL_S
                 self.notify("progress", **self.vitals.report())
+                if (tables := self.vitals.take_tables()) is not None:
+                    self.notify("metrics", tables=orjson.Fragment(tables))
             if self._signals_r in ready and signal.SIGTERM in os.read(self._signals_r, 64):
                 self.ask_to_stop()
             if self._channel in ready:

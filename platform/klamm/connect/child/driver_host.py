@@ -18,6 +18,7 @@ from klamm.connect.child.driver_offsets import DriverOffsets, GroupOffsets, Topi
 from klamm.connect.model import Kind, TaskSpec
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition, StopSignal
 from klamm_plugins.errors import ConnectError
+from klamm_plugins.metrics import TABLE_BYTES_MAX, MetricTable, check_tables
 
 _BEAT_S: Final = 1.0
 # Reported twice a second and shown in every status: figures, not logs.
@@ -67,6 +68,15 @@ class DriverContext:
         shown = _figures(details) if details else {}
         behind = None if lag is None else int(lag)
         self._control.vitals.say(int(records), behind, waiting_for and str(waiting_for), shown)
+
+    def metrics(self, tables: Sequence[MetricTable]) -> None:
+        check_tables(tables)
+        data = orjson.dumps([table.as_json() for table in tables])
+        if len(data) > TABLE_BYTES_MAX:
+            raise ConnectError(
+                f"The metrics of a task are {len(data)} bytes of JSON, more than {TABLE_BYTES_MAX}: leave rows out"
+            )
+        self._control.vitals.tables = data
 
     def use_topics(self, topics: Collection[str]) -> None:
         if not self._topics.issuperset(topics):

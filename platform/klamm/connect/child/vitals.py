@@ -25,6 +25,8 @@ class Vitals:
         self.lag: int | None = None
         self.details: dict[str, Any] = {}
         self.errors = ErrorFigures()
+        self.tables: bytes | None = None  # what is for /metrics alone, as JSON
+        self._told: bytes | None = None
         self.figures: dict[str, float] = {}  # by Kafka's metric names (source-task, sink-task)
         self._phase: str | None = None
         self._since = time.monotonic()
@@ -70,6 +72,14 @@ class Vitals:
             "waiting_for": self._phase if waiting else None,
             "details": self._all_details(),
         }
+
+    def take_tables(self) -> bytes | None:
+        """What is new for /metrics since the last call."""
+        tables = self.tables
+        if tables is self._told:
+            return None
+        self._told = tables
+        return tables
 
     def _all_details(self) -> dict[str, Any]:
         """The task's own, and what the runtime counts: shown once there is something to show."""

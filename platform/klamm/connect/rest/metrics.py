@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.connect.model import State, TaskId
 from klamm.connect.rest.process_metrics import process_families, usage
+from klamm.connect.rest.task_tables import table_families
 from klamm_base.metrics_text import Family, Number, Sample
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ def families(service: ConnectService) -> Iterator[Family]:
     yield from _connectors(runtime, local)
     yield from _tasks(runtime, local)
     yield from _progress(runtime, local)
+    yield from table_families(
+        (task, table) for task in local.tasks for table in runtime.children.metrics(task)
+    )
     yield from _events(runtime)
     yield from _requests(service.requests)
 

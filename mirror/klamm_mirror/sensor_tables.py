@@ -1,0 +1,55 @@
+"""How the mirror's tasks tell their sensors to the worker: as tables, under the names that MirrorMaker's boards ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from klamm_plugins.metrics import Cell, MetricTable
+
+ROWS_MAX: Final = 5000
+"""Of one task; the host takes 4 MiB. What is beyond is counted in `klamm_mirror_metrics_left_out`: more tasks tell more."""
+EVERY_S: Final = 2.0
+SHARE: Final = 0.02
+"""Of the time that telling may take, however many rows there are."""
+
+
+class Pace:
+    """When the next table is due, by a monotonic clock in seconds."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+
+    def due(self, now: float) -> bool:
+        return now >= self._at
+
+    def took(self, began: float, ended: float) -> None:
+        """It was told just now; it is told the less often the longer that took."""
+        self._at = ended + max(EVERY_S, (ended - began) / SHARE)
+
+
+def tables(
+    prefix: str,
+    about: Mapping[str, str],
+    *,
+    flow: tuple[str, str],
+    by: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    left_out: int,
+) -> list[MetricTable]:
+    """A task's rows (labels, then a figure for each of `about`), and how many it leaves out."""
+    source, target = flow
+    labels = {"source": source, "target": target}
+    return [
+        MetricTable(prefix=prefix, labels=labels, by=by, columns=list(about), rows=rows, about=about),
+        MetricTable(
+            prefix="klamm_mirror_",
+            labels=labels,
+            by=(),
+            columns=["metrics_left_out"],
+            rows=[[left_out]],
+            about={
+                "metrics_left_out": f"Partitions of the task that have no figures here: it has over {ROWS_MAX}."
+            },
+        ),
+    ]

@@ -1,0 +1,185 @@
+"""What MirrorMaker measures, measured by the batch: counts, rates, ages, latencies. Pure: times are passed in, ms.
+
+Windows are those of Kafka's sensors with a Connect worker's defaults: two samples of 30 s, so that a maximum or a rate is
+of the last 30 to 60 s. A batch stands for its records: their times are taken to be spread evenly between that of its first
+record and its latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm_mirror.raw import Batch
+
+SAMPLE_MS: Final = 30_000
+SAMPLES: Final = 2
+
+Figures = tuple[int | float | None, int | float | None, int | float | None, int | float | None]
+NOTHING: Final[Figures] = (None, None, None, None)
+
+
+@dataclass(slots=True)
+class _Sample:
+    """What came since `start_ms`: how many in all, their sum, least and largest."""
+
+    start_ms: int
+    count: int = 0
+    sum: float = 0
+    least: float = 0
+    largest: float = 0
+
+    def add(self, count: int, total: float, least: float, largest: float) -> None:
+        self.least = min(self.least, least) if self.count else least
+        self.largest = max(self.largest, largest) if self.count else largest
+        self.count += count
+        self.sum += total
+
+
+@dataclass(slots=True)
+class Sensor:
+    """A value that comes now and then: how often and how much in the window, and the last one."""
+
+    last: float | None = None
+    _samples: list[_Sample] = field(default_factory=list)
+
+    def record(self, now_ms: int, value: float, *, largest: float | None = None, count: int = 1) -> None:
+        """One value, or `count` of them from `largest` down to `value`."""
+        most = value if largest is None else largest
+        samples = self._samples
+        # A clock that was set back begins a new sample too: a rate over a negative time is none
+        if not samples or not 0 <= now_ms - samples[-1].start_ms < SAMPLE_MS:
+            samples.append(_Sample(now_ms))
+            del samples[:-SAMPLES]
+        samples[-1].add(count, count * (value + most) / 2, value, most)
+        self.last = value
+
+    def rate(self, now_ms: int) -> float:
+        """The sum by the second. As with Kafka, what is younger than a sample counts as if a sample went before it."""
+        samples = self._current(now_ms)
+        if not samples:
+            return 0.0
+        elapsed = now_ms - samples[0].start_ms
+        if elapsed < SAMPLE_MS:
+            elapsed += SAMPLE_MS
+        return sum(s.sum for s in samples) * 1000 / elapsed
+
+    def figures(self, now_ms: int) -> Figures:
+        """Last value, least, largest and mean; the last three None where the window is empty."""
+        samples = self._current(now_ms)
+        count = sum(s.count for s in samples)
+        if not count:
+            return self.last, None, None, None
+        mean = sum(s.sum for s in samples) / count
+        return self.last, min(s.least for s in samples), max(s.largest for s in samples), round(mean, 3)
+
+    def _current(self, now_ms: int) -> list[_Sample]:
+        return [s for s in self._samples if 0 <= now_ms - s.start_ms < SAMPLES * SAMPLE_MS]
+
+
+SOURCE_PREFIX: Final = "kafka_connect_mirror_mirrorsourceconnector_"
+SOURCE_ABOUT: Final = {
+    "record_count": "Records that the target has acknowledged.",
+    "record_rate": "Records that the target has acknowledged, by the second.",
+    "byte_count": "Bytes of the batches that the target has acknowledged, as they are compressed.",
+    "byte_rate": "Bytes of the batches that the target has acknowledged, by the second.",
+    "record_age_ms": "How old records were when they were read at the source, ms.",
+    "record_age_ms_min": "The least age of records when they were read at the source, ms.",
+    "record_age_ms_max": "The largest age of records when they were read at the source, ms.",
+    "record_age_ms_avg": "The mean age of records when they were read at the source, ms.",
+    "replication_latency_ms": "From a record's timestamp to the target's acknowledgement, ms.",
+    "replication_latency_ms_min": "The least time from a record's timestamp to the target's acknowledgement, ms.",
+    "replication_latency_ms_max": "The largest time from a record's timestamp to the target's acknowledgement, ms.",
+    "replication_latency_ms_avg": "The mean time from a record's timestamp to the target's acknowledgement, ms.",
+}
+"""Columns of `PartitionSensors.row`, in order, with their help."""
+
+
+@dataclass(slots=True)
+class PartitionSensors:
+    """Of one partition on its way: outlives a pause."""
+
+    records: int = 0
+    bytes: int = 0
+    _record: Sensor = field(default_factory=Sensor)
+    _byte: Sensor = field(default_factory=Sensor)
+    _age: Sensor = field(default_factory=Sensor)
+    _latency: Sensor = field(default_factory=Sensor)
+
+    def fetched(self, batches: Iterable[Batch], now_ms: int) -> None:
+        """These were read at the source."""
+        for batch in batches:
+            _measure(self._age, batch, now_ms)
+
+    def acked(self, batch: Batch, now_ms: int) -> None:
+        """The target has it."""
+        size = len(batch.data)
+        self.records += batch.count
+        self.bytes += size
+        self._record.record(now_ms, batch.count)
+        self._byte.record(now_ms, size)
+        _measure(self._latency, batch, now_ms)
+
+    def row(self, now_ms: int) -> tuple[int | float | None, ...]:
+        """One figure for each of SOURCE_ABOUT."""
+        return (
+            self.records, round(self._record.rate(now_ms), 3), self.bytes, round(self._byte.rate(now_ms), 3),
+            *self._age.figures(now_ms), *self._latency.figures(now_ms),
+        )  # fmt: skip
+
+
+def _measure(sensor: Sensor, batch: Batch, now_ms: int) -> None:
+    """How long ago its records were made. Clocks that differ make none younger than now."""
+    if batch.max_timestamp < 0:  # records without timestamps
+        return
+    least = max(now_ms - batch.max_timestamp, 0)
+    first = batch.first_timestamp
+    largest = max(now_ms - first, least) if first >= 0 else least
+    sensor.record(now_ms, least, largest=largest, count=batch.count)
+
+
+CHECKPOINT_PREFIX: Final = "kafka_connect_mirror_mirrorcheckpointconnector_"
+CHECKPOINT_ABOUT: Final = {
+    "checkpoint_latency_ms": "From reading a group's offset at the source to its checkpoint at the target, ms.",
+    "checkpoint_latency_ms_min": "The least time from reading a group's offset to its checkpoint, ms.",
+    "checkpoint_latency_ms_max": "The largest time from reading a group's offset to its checkpoint, ms.",
+    "checkpoint_latency_ms_avg": "The mean time from reading a group's offset to its checkpoint, ms.",
+}
+
+GroupPartition = tuple[str, str, int]
+
+
+class CheckpointSensors:
+    """By group, topic and partition; at most `most` of them. Those beyond are counted in `left_out`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sensors: dict[GroupPartition, Sensor] = {}
+        self._beyond: set[GroupPartition] = set()
+
+    @property
+    def left_out(self) -> int:
+        return len(self._beyond)
+
+    def written(self, keys: Iterable[GroupPartition], latency_ms: int, now_ms: int) -> None:
+        """These checkpoints are at the target, so long after the pass began that read them."""
+        for key in keys:
+            sensor = self._sensors.get(key)
+            if sensor is None:
+                if len(self._sensors) >= self._most:
+                    self._beyond.add(key)
+                    continue
+                sensor = self._sensors[key] = Sensor()
+            sensor.record(now_ms, latency_ms)
+
+    def keep(self, groups: Sequence[str]) -> None:
+        """Forget all other groups."""
+        there = set(groups)
+        self._beyond = {key for key in self._beyond if key[0] in there}
+        for key in [key for key in self._sensors if key[0] not in there]:
+            del self._sensors[key]
+
+    def rows(self, now_ms: int) -> list[tuple[str | int | float | None, ...]]:
+        """Group, topic, partition and one figure for each of CHECKPOINT_ABOUT."""
+        return [(*key, *sensor.figures(now_ms)) for key, sensor in self._sensors.items()]
