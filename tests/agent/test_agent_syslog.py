@@ -206,3 +206,17 @@ def test_documents_of_shared_fields_are_the_documents():
     assert wrapped == list(map(json.loads, documents.build(work)))
     assert wrapped[0]["host"]["name"] == "h"
     assert wrapped[2]["host"]["name"] == "agent"
+
+
+@pytest.mark.parametrize(
+    "stamp", [b"0001-01-01T00:00:00+05:00", b"9999-12-31T23:59:59-05:00", b"9999-12-31T23:59:60Z"]
+)
+@pytest.mark.parametrize("form", [b"<13>%b host app: x", b"<13>1 %b host app - - - x"])
+def test_a_time_that_utc_has_not_is_the_time_of_arrival(stamp, form):
+    """Nobody may end the agent with a datagram."""
+    _, times, fields = Parser(dt.UTC).parse([form % stamp], ["p"], NOW)
+    assert times == [NOW]
+    wrapped = SharedFields(Documents({})).wrap(
+        Events([b"x"], "syslog://udp:514", NOW, times=times, fields=fields)
+    )
+    assert json.loads(wrapped[0])["@timestamp"] == "2026-11-22T12:00:00.000Z"

@@ -94,3 +94,18 @@ def test_a_count_beyond_the_limit_is_not_held():
     assert b"".join(found) == b"y" * 900
     assert frames.feed(b"7 <13>one") == [b"<13>one"]
     assert frames.pieces == 9
+
+
+@pytest.mark.parametrize("framing", ["auto", "octet", "newline", "nul"])
+@pytest.mark.parametrize("noise", [b"\n", b"\r\n", b" ", b"0", b"7 "])
+def test_what_never_becomes_a_message_is_not_gathered(framing, noise):
+    frames = Frames(framing, 100)
+    for _ in range(100):
+        frames.feed(noise * 50)
+        assert frames.held <= 100 + 12
+
+
+def test_the_rest_of_a_long_counted_message_that_looks_like_a_count_stays():
+    frames = Frames("octet", 100)
+    assert frames.feed(b"150 " + b"x" * 100 + b"12 abc") == [b"x" * 100]
+    assert frames.finish() == [b"12 abc"]

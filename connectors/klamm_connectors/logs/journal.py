@@ -45,6 +45,7 @@ _HERE: Final = frozenset(
     )
 )
 _KEPT: Final = 1024
+_TIME_DIGITS: Final = 20  # of a number of 64 bits
 _FIELD_MAX: Final = 768 * 1024 * 1024  # bytes; systemd's own bound of a field
 
 
@@ -116,7 +117,7 @@ def time_of(entry: Entry) -> float | None:
     """When it was logged, in seconds since the epoch: as the sender says, or else as the journal does."""
     for name in (b"_SOURCE_REALTIME_TIMESTAMP", b"__REALTIME_TIMESTAMP"):
         value = entry.get(name, b"")
-        if value.isdigit():
+        if value.isdigit() and len(value) <= _TIME_DIGITS:
             return int(value) / 1e6
     return None
 

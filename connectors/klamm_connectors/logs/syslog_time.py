@@ -10,6 +10,8 @@ import datetime as dt
 import re
 from typing import Final
 
+from klamm_connectors.logs.timestamps import EARLIEST, LATEST
+
 _MONTHS: Final = {
     name: number
     for number, name in enumerate(
@@ -45,7 +47,10 @@ class Times:
         try:
             return self._known[text]
         except KeyError:
-            found = self._known[text] = self._parse(text, came)
+            found = self._parse(text, came)
+            if found is not None and not EARLIEST <= found <= LATEST:
+                found = None  # in its zone it is a time, in UTC no calendar has it
+            self._known[text] = found
             return found
 
     def _parse(self, text: bytes, came: float) -> float | None:

@@ -27,8 +27,9 @@ _USUAL: Final = ("%d/%b/%Y:%H:%M:%S %z", "%b %d %H:%M:%S", "%Y/%m/%d %H:%M:%S", 
                  "%a %b %d %H:%M:%S %Y", "%d-%b-%Y %H:%M:%S.%f", "%d %b %Y %H:%M:%S.%f", "%a, %d %b %Y %H:%M:%S %z")  # fmt: skip
 _KNOWN_MAX: Final = 4096  # texts whose time is remembered: most logs repeat the second
 _FUTURE_S: Final = 32 * 86400  # a time without year that would lie further ahead is of the last year
-_EARLIEST: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC).timestamp()
-_LATEST: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC).timestamp()
+EARLIEST: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC).timestamp()
+LATEST: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC).timestamp()
+"""What a document can say, whatever zone the text named."""
 
 _Parse = Callable[[Any, float], float]
 _Compiled = tuple[_Parse, bool]  # and whether the time depends on nothing but the text
@@ -63,7 +64,7 @@ class Times:
                 found = parser(value, reference)
             except (ValueError, TypeError, OverflowError):
                 continue
-            if not _EARLIEST <= found <= _LATEST:
+            if not EARLIEST <= found <= LATEST:
                 continue
             if lasting:
                 if len(self._known) >= _KNOWN_MAX:
@@ -146,7 +147,7 @@ def _directives(form: str) -> str:
 
 
 def stamp(seconds: float) -> str:
-    """As documents have it: UTC with milliseconds, or microseconds where there are some."""
+    """As documents have it: UTC with milliseconds, or microseconds where there are some. What no calendar has is its end."""
     second, micros = divmod(round(seconds * 1_000_000), 1_000_000)
     if micros % 1000:
         return f"{_second(second)}.{micros:06d}Z"
@@ -155,4 +156,4 @@ def stamp(seconds: float) -> str:
 
 @lru_cache(maxsize=256)
 def _second(seconds: int) -> str:
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()[:19]
+    return dt.datetime.fromtimestamp(min(max(seconds, EARLIEST), LATEST), dt.UTC).isoformat()[:19]

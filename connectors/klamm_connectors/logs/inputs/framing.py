@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 FRAMINGS: Final = ("auto", "octet", "newline", "nul")
+_COUNT_MAX: Final = 32  # bytes that may be a count that has not come as a whole; more are a line's
 _COUNT: Final = re.compile(rb"[\n\r ]*([1-9]\d{0,8}) ")
 _COUNT_BEGINS: Final = re.compile(rb"[\n\r ]*(?:[1-9]\d{0,8})?")
 _COUNTED: Final = re.compile(rb"[\n\r ]*[1-9]\d{0,8} <")
@@ -40,8 +41,9 @@ class Frames:
         """Messages that are complete now; empty ones are left out."""
         data = self._held + data if self._held else data
         if self._mode == "auto":
-            if _MAYBE_COUNTED.fullmatch(data):
-                self._held = data  # cannot be told yet; as bounded as a count is
+            data = data.lstrip(b"\r\n")  # empty lines are none, and nobody sends them without end to be kept
+            if len(data) <= _COUNT_MAX and _MAYBE_COUNTED.fullmatch(data):
+                self._held = data  # cannot be told yet
                 return []
             self._mode = "octet" if _COUNTED.match(data) else "newline"
         if self._mode == "octet":
@@ -53,7 +55,7 @@ class Frames:
     def finish(self) -> list[bytes]:
         """The connection ended: what is left is a message, complete or not."""
         rest, self._held = self._held, b""
-        if self._mode == "octet" and (count := _COUNT.match(rest)):
+        if self._mode == "octet" and not self._left and (count := _COUNT.match(rest)):
             rest = rest[count.end() :]
         rest = rest.strip(b"\r\n\0")
         return [rest] if rest else []
@@ -87,6 +89,7 @@ class Frames:
                 count = _COUNT.match(data, at)
                 if count is None:
                     if _COUNT_BEGINS.fullmatch(data, at):
+                        data, at = data[at:].lstrip(b"\r\n "), 0
                         break
                     self.errors += 1
                     self._mode, self._held = "newline", b""
