@@ -528,3 +528,37 @@ def test_stamps_are_read_as_they_are_written(time):
 def test_errors_name_file_line_and_key(lane, more, why):
     with pytest.raises(ConfigError, match=why):
         lane(more)
+
+
+def test_dead_letters_have_the_names_of_others_and_hide_the_same_fields(lane):
+    found = run(
+        lane(
+            'format = "json"\ndead_letter_topic = "d"\nremove = ["secret"]\nrename = { mail = "user.email" }\n'
+            '[[inputs.parse]]\ntype = "json"\n[[inputs.parse]]\ntype = "grok"\nfield = "code"\npattern = "^%{INT:n}$"\n'
+            'on_error = "dead_letter"\n[[inputs.mask]]\nfields = ["user.email"]'
+        ),
+        '{"code":"x","mail":"a@b.c","secret":"s","level":"info","time":"2024-05-01T12:00:00Z"}\n',
+    )
+    assert found.values == []
+    (dead,) = map(json.loads, found.dead)
+    assert dead["user"] == {"email": "***"}
+    assert dead["log"]["level"] == "info"
+    assert dead["@timestamp"] == "2024-05-01T12:00:00.000Z"
+    assert not {"secret", "mail", "time"} & dead.keys()
+    assert dead["tags"] == ["_grokparsefailure"]
+
+
+@pytest.mark.parametrize(
+    "more", ["", '[[inputs.parse]]\ntype = "json"\ntarget = "t"', "[inputs.fields]\na.a.b = 1"]
+)
+@pytest.mark.parametrize("depth", [300, 1020])
+def test_no_nesting_ends_the_agent(lane, more, depth):
+    parse = "" if "parse" in more else 'parse = "json"\n'
+    deep = '{"a":' * depth + "1" + "}" * depth
+    (value,) = run(lane(f'format = "json"\n{parse}{more}'), f"{deep}\n").values
+    assert json.loads(value)["message"] == deep
+
+
+def test_what_no_calendar_has_is_shown_as_its_end():
+    assert stamp(1e12) == "9999-12-31T00:00:00.000Z"
+    assert stamp(-1e12) == "0001-01-02T00:00:00.000Z"

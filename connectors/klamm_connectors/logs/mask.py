@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 from klamm_connectors.logs.filters import anywhere
 from klamm_connectors.logs.parse.fields import get, pop, put
@@ -153,8 +153,3 @@ def _is_card(text: str) -> bool:
     digits = [int(c) for c in text if c.isdigit()]
     doubled = (sum(divmod(2 * d, 10)) for d in digits[-2::-2])
     return 13 <= len(digits) <= 19 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
-
-
-def hidden(value: Any) -> str:
-    """How a secret of the configuration is shown."""
-    return "***" if value else ""

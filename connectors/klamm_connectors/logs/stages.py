@@ -254,9 +254,12 @@ class Stages:
         if self._fields:
             work.begin_documents()
         for stage in self._fields:
-            stage.run(work)
+            if work.values:
+                stage.run(work)
+            if work.dead is not None and not isinstance(stage, Parse):
+                stage.run(work.dead)  # dead letters have the same names, and hide the same fields
             yield stage
-            if not work.values:
+            if not work.values and work.dead is None:
                 return
 
     def _finish(self, work: Work) -> Records:

@@ -55,21 +55,24 @@ def put(document: Document, name: str, value: Any) -> None:
 
 def merge(document: Document, more: Mapping[str, Any]) -> None:
     """Put `more` into `document`, objects into objects; `more` wins, and is not changed."""
-    for name, value in more.items():
-        there = document.get(name)
-        if isinstance(value, dict):
-            if isinstance(there, dict):
-                merge(there, value)
-            else:
+    waiting = [(document, more)]  # no recursion: what a log line nests is no reason to fail
+    while waiting:
+        into, what = waiting.pop()
+        for name, value in what.items():
+            there = into.get(name)
+            if isinstance(value, dict):
+                if isinstance(there, dict):
+                    waiting.append((there, value))
+                    continue
                 copy: Document = {}
-                document[name] = copy
-                merge(copy, value)
+                into[name] = copy
+                waiting.append((copy, value))
                 if there is not None:
-                    _labels(document)[name] = there
-        elif isinstance(there, dict):
-            _labels(document)[name] = value
-        else:
-            document[name] = value
+                    _labels(into)[name] = there
+            elif isinstance(there, dict):
+                _labels(into)[name] = value
+            else:
+                into[name] = value
 
 
 def _labels(document: Document) -> Document:
