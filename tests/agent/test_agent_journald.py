@@ -97,6 +97,29 @@ def test_without_journalctl_it_is_an_error():
         JournaldReader(JournaldSettings(journalctl="no-such-journalctl"), parse=False, checkpoint=None)
 
 
+def test_a_time_that_is_none_is_the_journals():
+    assert time_of({b"_SOURCE_REALTIME_TIMESTAMP": b"9" * 5000, b"__REALTIME_TIMESTAMP": b"1000000"}) == 1.0
+
+
+def test_a_journalctl_that_cannot_be_started_again_is_waited_for(tmp_path):
+    program = tmp_path / "journalctl"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    reader = JournaldReader(JournaldSettings(journalctl=str(program)), parse=False, checkpoint=None)
+    try:
+        wait_until(lambda: reader.poll(0.0) == [] and not reader.status()["running"], "its end")
+        program.unlink()  # as while systemd is updated
+        assert reader.poll(1000.0) == []
+        assert "cannot be started: No such file" in reader.status()["error"]
+        program.write_text("#!/bin/sh\nprintf 'MESSAGE=back\\n__CURSOR=c\\n\\n'; exec sleep 60\n")
+        program.chmod(0o755)
+        found = []
+        wait_until(lambda: found.extend(reader.poll(2000.0)) or found, "entries")
+        assert [events.values for events, _ in found] == [[b"back"]]
+    finally:
+        reader.close()
+
+
 class Journal:
     """A journald of its own: systemd's namespaces."""
 

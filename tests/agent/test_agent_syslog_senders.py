@@ -362,3 +362,20 @@ def test_a_spool_keeps_syslog_over_a_broker_that_is_away_and_a_kill(tmp_path, wh
     finally:
         a.close()
         broker.stop()
+
+
+def test_one_round_of_many_connections_does_not_go_beyond_the_queue(receive):
+    receiver = receive("tcp://127.0.0.1:0", parse=False, queue_bytes=65_536, idle_timeout=0.1)
+    senders = [socket.create_connection(("127.0.0.1", receiver.ports[0])) for _ in range(20)]
+    try:
+        wait_until(lambda: receiver.reader.status()["connections"] == 20, "connections")
+        line = b"x" * 999 + b"\n"
+        for sender in senders:
+            sender.sendall(line * 200)
+        wait_until(lambda: receiver.reader.status()["bytes"] >= 65_536, "a full queue")
+        time.sleep(0.3)  # longer than idle_timeout: what they sent is read all the same
+        assert receiver.reader.status()["bytes"] <= 65_536 + 2 * 256 * 1024
+        assert len(receiver.wait(20 * 200)) == 20 * 200
+    finally:
+        for sender in senders:
+            sender.close()

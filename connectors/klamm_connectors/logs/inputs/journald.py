@@ -62,7 +62,11 @@ class JournaldReader:
             if now < self._again_at:
                 return []
             self._restarts += 1
-            self._start()
+            try:
+                self._start()
+            except (ConfigError, OSError) as e:  # while systemd is updated, or descriptors are short
+                self._ended(now, str(e))
+                return []
         entries = self._read(now)
         if not entries:
             return []
@@ -136,7 +140,7 @@ class JournaldReader:
             try:
                 found += self._export.feed(data)
             except ExportError as e:
-                self._ended(now, f"it does not write the export format: {e}")
+                self._ended(now, f"journalctl does not write the export format: {e}")
                 break
         return found
 
@@ -146,14 +150,14 @@ class JournaldReader:
             return ""
         self._errors.seek(0)
         lines = self._errors.read(64 * 1024).decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it ended without a word"
+        return f"journalctl ended: {lines[-1]}" if lines else "journalctl ended without a word"
 
     def _ended(self, now: float, why: str) -> None:
         self._stop()
         self._pause = min(max(_FIRST_PAUSE_S, self._pause * 2), _LONGEST_PAUSE_S)
         self._again_at = now + self._pause
         if why != self._why:
-            log.warning("journald: journalctl ended: %s; it is started again", why)
+            log.warning("journald: %s; journalctl is started again", why)
         self._why = why
 
     def _stop(self) -> None:

@@ -81,6 +81,7 @@ class Listener:
         self._selector = selectors.DefaultSelector()
         self._chunks: deque[Chunk] = deque()
         self._size = 0
+        self._most = limits.queue_bytes
         self._room = threading.Condition()
         self._stopping = self._stopped = False
         self._dropped: dict[str, int] = {}
@@ -179,6 +180,8 @@ class Listener:
         """One round of all sockets that have something; whether one had."""
         found = self._selector.select(timeout)
         for key, _ in found:
+            if self._size >= self._most:
+                break  # a thousand connections would bring a thousand chunks: the others are read in the next round
             try:
                 key.data()
             except Exception:  # of one sender: the others are served on
@@ -193,8 +196,8 @@ class Listener:
                 self._selector.unregister(sock)
         self._selector.unregister(self._woken)
         deadline = time.monotonic() + _LAST_S
-        most = self._size + self._limits.queue_bytes
-        while time.monotonic() < deadline and self._size < most and self._serve(0):
+        self._most += self._size
+        while time.monotonic() < deadline and self._size < self._most and self._serve(0):
             pass
         for connection in list(self._connections):
             self._end(connection)
@@ -333,7 +336,10 @@ class Listener:
     def _close_idle(self, now: float) -> None:
         for connection in list(self._connections):
             limit = _HANDSHAKE_S if connection.handshaking else self._limits.idle
-            if limit is not None and now - connection.heard_at > limit:
+            if limit is None or now - connection.heard_at <= limit:
+                continue
+            self._read(connection)  # while the queue was full nobody listened: there may be something
+            if connection in self._connections and now - connection.heard_at > limit:
                 self._end(connection)
 
     def _say(self, about: str, what: str) -> None:
