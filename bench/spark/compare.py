@@ -5,14 +5,13 @@
 JSON lines of about 136 bytes in four partitions. `batch`: parsed, grouped and counted, the second time in a session;
 `stream`: parsed and written to Parquet in five batches, from a cold start of the query. Each run is a process of its own
 (driver, Java and workers counted together), the results of both are compared. The peer's jars come from
-tests/peers/fetch_spark_kafka.sh.
+`klamm spark setup --kafka-connector`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,8 @@ from bench.report import Row
 from bench.servers import Klamm
 from confluent_kafka import Producer
 
-JARS = Path(os.environ.get("SPARK_KAFKA_HOME", Path.home() / ".cache/klamm-spark-kafka")) / "jars"
+from klamm_spark import kafka_jars
+
 PARTITIONS, BATCHES = 4, 5
 SCHEMA = "id BIGINT, service STRING, status INT, ms DOUBLE, text STRING"
 ROWS = [
@@ -90,7 +90,7 @@ def run(name: str, bootstrap: str, records: int, directory: Path) -> dict[str, f
 
     from klamm_spark.session import open_session
 
-    settings = {} if name == "klamm" else {"spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar"))))}
+    settings = {} if name == "klamm" else kafka_jars.settings()
     spark = open_session("bench", "local[2]", settings)
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "lines", "startingOffsets": "earliest"}
     results: dict[str, float] = {}
@@ -140,10 +140,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     args = parser.parse_args()
     formats = {"klamm": "klamm"}
-    if list(JARS.glob("spark-sql-kafka*.jar")):
+    if kafka_jars.find():
         formats["kafka"] = "kafka"
     else:
-        print(f"no peer: no jars in {JARS}; tests/peers/fetch_spark_kafka.sh fetches them", file=sys.stderr)
+        print("no peer: klamm spark setup --kafka-connector fetches its jars", file=sys.stderr)
     results: report.Results = {name: [] for name in formats}
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as work:
         broker = Klamm(Path(work))

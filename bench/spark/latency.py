@@ -4,7 +4,7 @@
 
 A producer writes records at a rate, each with the time in its value; a query copies them; a consumer at the end (that reads
 committed records) takes the difference. Every case is a session of its own; the first twenty batches and ten seconds are not counted. The
-jars of the peer come from tests/peers/fetch_spark_kafka.sh.
+jars of the peer come from `klamm spark setup --kafka-connector`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench import report
 from bench.broker import load
 from bench.report import Row
 from bench.servers import Klamm
-from bench.spark.compare import JARS, family_cpu_s
+from bench.spark.compare import family_cpu_s
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from klamm_spark import kafka_jars
@@ -48,7 +48,7 @@ def run(name: str, bootstrap: str, rate: int, seconds: float, directory: Path) -
     from klamm_spark.session import open_session
 
     case: dict[str, Any] = CASES[name]
-    settings = kafka_jars.settings({"KLAMM_SPARK_KAFKA_DIR": str(JARS)}) if case["format"] == "kafka" else {}
+    settings = kafka_jars.settings() if case["format"] == "kafka" else {}
     spark = open_session("bench", "local[4]", settings)
     source = {
         "kafka.bootstrap.servers": bootstrap,
@@ -142,8 +142,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     args = parser.parse_args()
     names = args.only.split(",")
-    if not list(JARS.glob("spark-sql-kafka*.jar")):
-        print(f"no peer: no jars in {JARS}; tests/peers/fetch_spark_kafka.sh fetches them", file=sys.stderr)
+    if not kafka_jars.find():
+        print("no peer: klamm spark setup --kafka-connector fetches its jars", file=sys.stderr)
         names = [n for n in names if CASES[n]["format"] != "kafka"]
     results: report.Results = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as work:

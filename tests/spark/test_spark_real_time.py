@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -17,18 +16,13 @@ from klamm_spark.pipeline import Output, Query
 from klamm_spark.process import DriverProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
-PEER = Path(os.environ.get("SPARK_KAFKA_HOME", Path.home() / ".cache/klamm-spark-kafka")) / "jars"
 
 
 @pytest.fixture
-def connector(monkeypatch: pytest.MonkeyPatch) -> None:
+def connector() -> None:
     require_spark()
-    if not kafka_jars.find() and not kafka_jars.find({"KLAMM_SPARK_KAFKA_DIR": str(PEER)}):
-        pytest.skip(
-            f"no jars in {kafka_jars.place()} nor {PEER}: tests/peers/fetch_spark_kafka.sh fetches them"
-        )
     if not kafka_jars.find():
-        monkeypatch.setenv("KLAMM_SPARK_KAFKA_DIR", str(PEER))
+        pytest.skip(f"no jars in {kafka_jars.place()}: klamm spark setup --kafka-connector fetches them")
 
 
 @pytest.mark.usefixtures("connector")
