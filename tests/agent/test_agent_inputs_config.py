@@ -78,3 +78,10 @@ def test_what_is_wrong_is_one_sentence_with_its_line(tmp_path, text, line, what)
         load(tmp_path, text)
     assert what in str(failed.value)
     assert str(failed.value).startswith(f"{tmp_path / 'agent.toml'}:{line}: ")
+
+
+def test_standard_input_is_one_inputs(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"agent.toml:7: \[inputs\[1\]\] type = 'stdin': only one input can read"
+    ):
+        load(tmp_path, 'type = "stdin"\n[[inputs]]\ntype = "stdin"\ntopic = "u"\n')

@@ -96,7 +96,11 @@ class Agent:
             spool=config.spool,
             dropped=self._given_up,
         )
-        self._streams = Streams(self._lanes, self._state.streams, kept)
+        try:
+            self._streams = Streams(self._lanes, self._state.streams, kept)
+        except BaseException:
+            self._sender.close()  # the spool is another agent's to open
+            raise
         self._sent: dict[Inode, deque[Sent]] = {}
         self._policy = PolicyLedger(self._state.policy)
         self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
@@ -248,9 +252,9 @@ class Agent:
                 last = sent.popleft()
                 if last.dropped and file is not None:
                     self._policy.add(file.path, inode, last.generation, last.dropped, last.end)
-                if sent and sent[0].generation != last.generation and file is not None:
+                if sent and sent[0].generation != last.generation:
                     self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
-            if last is not None and file is not None:
+            if last is not None:
                 self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
             if not sent:
                 del self._sent[inode]

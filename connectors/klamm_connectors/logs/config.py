@@ -66,13 +66,16 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth", "nice", "max_open_files")
     )
     config, ignored = _producer(v, producer)
+    inputs = tuple(read_input(v, t, f"inputs[{i}]") for i, t in enumerate(tables))
+    if len(stdins := [i for i, found in enumerate(inputs) if found.type == "stdin"]) > 1:
+        raise v.error(f"inputs[{stdins[1]}]", "type", "= 'stdin': only one input can read standard input")
     state_dir = v.base / v.text(document, "", "state_dir")
     return AgentConfig(
         bootstrap_servers=_servers(v, document),
         state_dir=state_dir,
         spool=read_spool(v, document, state_dir),
         queue_bytes=v.number(document, "", "queue_bytes", 64 * 1024 * 1024, least=1024 * 1024),
-        inputs=tuple(read_input(v, t, f"inputs[{i}]") for i, t in enumerate(tables)),
+        inputs=inputs,
         producer=config,
         ignored=ignored,
         host_metadata=v.flag(agent, "agent", "host_metadata", default=False),

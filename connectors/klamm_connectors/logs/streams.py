@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from klamm_connectors.logs.config_inputs import Input
-from klamm_connectors.logs.config_readers import Settings
+from klamm_connectors.logs.config_readers import JournaldSettings, Settings
 from klamm_connectors.logs.events import Reader, Records
 from klamm_connectors.logs.inputs.opening import open_reader
 from klamm_connectors.logs.lanes import Lane
@@ -43,6 +43,11 @@ class _Stream:
         self.kept = False
         """Somebody else has the reader now."""
 
+    @property
+    def is_read_again(self) -> bool:
+        """What was not acknowledged comes again at the next start."""
+        return isinstance(self.lane.config.options, JournaldSettings)
+
     def take(self, now: float, deliver: Deliver) -> bool:
         found = self.reader.poll(now)
         for events, handle in found:
@@ -67,12 +72,13 @@ Kept = list[tuple[Settings, bool, Reader]]
 
 class Streams:
     """`saved` is what `checkpoints` gave when the agent ran last. Opens the readers, or takes those of `kept` that fit away from
-    there; raises KlammError.
+    there; raises KlammError, and `kept` is as it was then.
     """
 
     def __init__(self, lanes: list[Lane], saved: Mapping[str, Any], kept: Kept | None = None) -> None:
         self._streams: list[tuple[str, _Stream]] = []
         self._saved = dict(saved)
+        taken: Kept = []
         self._every_input = all(lane.config.options is not None for lane in lanes)
         try:
             for lane in lanes:
@@ -81,17 +87,23 @@ class Streams:
                     continue
                 parse = lane.config.format != "raw"
                 reader = _taken(kept or [], options, parse=parse)
-                if reader is None:
+                if reader is not None:
+                    taken.append((options, parse, reader))
+                else:
                     reader = open_reader(options, parse=parse, checkpoint=saved.get(options.name))
                 self._streams.append((options.name, _Stream(lane, reader)))
         except BaseException:
+            for _, stream in self._streams:
+                stream.kept = any(stream.reader is reader for _, _, reader in taken)
             self.close()
+            if kept is not None:
+                kept += taken  # what they hold is not lost with a configuration that cannot be used
             raise
 
     @property
     def ended(self) -> bool:
-        """All inputs are streams, and all have come to their end."""
-        ends = [getattr(s.reader, "ended", False) for _, s in self._streams]
+        """All inputs are streams, all have come to their end, and all that they gave is delivered."""
+        ends = [getattr(s.reader, "ended", False) and not s.sent for _, s in self._streams]
         return self._every_input and bool(ends) and all(ends)
 
     def take(self, now: float, *, has_room: Callable[[str], bool], deliver: Deliver) -> tuple[bool, bool]:
@@ -117,7 +129,7 @@ class Streams:
         kept: Kept = []
         for _, stream in self._streams:
             options, parse = stream.lane.config.options, stream.lane.config.format != "raw"
-            if options is None or (options, parse) not in wanted or stream.reader.checkpoint() is not None:
+            if options is None or (options, parse) not in wanted or stream.is_read_again:
                 continue
             if getattr(options, "tls_certificate", None) is None:
                 stream.kept = True
@@ -168,7 +180,7 @@ class Streams:
                 lines=numbers.end - numbers.start,
             )
             for _, stream in self._streams
-            if stream.reader.checkpoint() is None
+            if not stream.is_read_again
             for batches, _, numbers in stream.sent
             if not all(batch.done for batch in batches)
         ]

@@ -39,7 +39,10 @@ class StdinReader:
     def poll(self, now: float) -> list[tuple[Events, Hashable]]:
         if self.ended or not (self._finished or select.select([self._fd], [], [], 0)[0]):
             return []
-        chunk = b"" if self._finished else os.read(self._fd, _READ)
+        try:
+            chunk = b"" if self._finished else os.read(self._fd, _READ)
+        except BlockingIOError:  # another process that shares it was faster
+            return []
         self.ended = not chunk
         data = self._held + chunk if self._held else chunk
         cut = len(data) if self.ended else data.rfind(b"\n") + 1
