@@ -231,17 +231,41 @@ def test_bytes_and_keys(tmp_path, tail):
     assert (record.value, record.key) == (b"\xff\xfe line", str(tmp_path / "app.log"))
 
 
-def test_syslog_is_received(tail):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    t = tail(type="syslog", settings=f'listen = ["udp://127.0.0.1:{port}"]', format="json", paths="")
+def test_syslog_is_received(tail, caplog):
+    t = tail(type="syslog", settings='listen = ["udp://127.0.0.1:0"]', format="json", paths="")
+    (shown,) = t.task._source._reader.status()["listen"]
+    port = int(shown.rpartition(":")[2])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.sendto(b"<14>1 - h app - - - hello", ("127.0.0.1", port))
-    record = t.read(1)[0]
-    document = json.loads(record.value)
-    assert (document["message"], document["log"]["syslog"]["appname"]) == ("hello", "app")
-    assert record.source_partition == {"input": f"syslog udp:{port}"}
+        record = t.read(1)[0]
+        document = json.loads(record.value)
+        assert (document["message"], document["log"]["syslog"]["appname"]) == ("hello", "app")
+        assert record.source_partition == {"input": "syslog udp:127.0.0.1"}
+        s.sendto(b"<14>1 - h app - - - too late", ("127.0.0.1", port))
+    t.task.stop()
+    assert "syslog udp:127.0.0.1: 1 events had come and are not delivered: the task ends" in caplog.text
+
+
+JOURNALCTL = r"""#!/bin/sh
+case "$*" in *--follow*) ;; *) exit 0 ;; esac
+i=0
+case "$*" in *--after-cursor=c*) i=$(echo "$*" | sed 's/.*--after-cursor=c//') ;; esac
+while [ $i -lt 3 ]; do i=$((i + 1)); printf 'MESSAGE=m%s\n__CURSOR=c%s\n\n' $i $i; done
+exec sleep 60
+"""
+
+
+def test_a_first_batch_of_the_journal_that_a_crash_cuts_comes_again(tmp_path, tail):
+    program = tmp_path / "journalctl"
+    program.write_text(JOURNALCTL)
+    program.chmod(0o755)
+    t = tail(type="journald", settings=f'journalctl = "{program}"', paths="")
+    first = t.read(3, commit=False)
+    assert [r.value for r in first] == ["m1", "m2", "m3"]
+    t.context.commit(first[0])
+    t.restart()
+    assert t.values(3) == ["m1", "m2", "m3"]
+    t.task.stop()
 
 
 def test_what_is_left_out_by_a_rule_is_told(tmp_path, tail, caplog):

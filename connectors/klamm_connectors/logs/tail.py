@@ -19,6 +19,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from klamm_connectors.logs.config_inputs import Input
+from klamm_connectors.logs.config_readers import JournaldSettings
 from klamm_connectors.logs.connector import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, read_config
 from klamm_connectors.logs.events import Reader, Records
 from klamm_connectors.logs.files import OpenFiles
@@ -146,7 +147,10 @@ class _StreamSource:
         self._writer = writer
         self._partition = {INPUT: config.options.name}
         self._reader: Reader = open_reader(config.options, parse=config.format != "raw", checkpoint=saved)
-        self._before = dict(saved or {})
+        self._comes_again = isinstance(config.options, JournaldSettings)
+        begin = {"cursor": None} if self._comes_again else {"events": 0}
+        # Before the first batch, so that one which a crash cuts comes again as a whole
+        self._before = dict(saved or self._reader.checkpoint() or begin)
         self._waiting: deque[Batch] = deque()
 
     def next(self, now: float) -> Batch | None:
@@ -154,9 +158,7 @@ class _StreamSource:
             for events, handle in self._reader.poll(now):
                 after = {"cursor": handle} if isinstance(handle, str) else {"events": handle}
                 records = self._writer.lane.run(events)
-                batch = self._writer.batch(
-                    records, self._partition, self._before or after, after, events.path
-                )
+                batch = self._writer.batch(records, self._partition, self._before, after, events.path)
                 self._before = after
                 if batch is not None:
                     self._waiting.append(batch)
@@ -170,6 +172,13 @@ class _StreamSource:
         return None
 
     def close(self) -> None:
+        self._reader.finish()
+        left = sum(map(len, self._waiting))
+        while found := self._reader.poll(time.monotonic()):
+            left += sum(len(events.values) for events, _ in found)
+        if left and not self._comes_again:
+            name = self._partition[INPUT]
+            log.warning("%s: %d events had come and are not delivered: the task ends", name, left)
         self._reader.close()
         self._writer.say_dropped()
 
