@@ -13,24 +13,42 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from klamm_connectors.logs.archives import COPY_WAIT_S
+from klamm_connectors.logs.tracker import HEAD
 
 
 class Copies(World):
     """A world in which copies are followed, too."""
 
-    def copy(self, *, look: bool) -> None:
-        """As logrotate does: copy, then truncate; the agent may look between them."""
+    def copy(self, *, look: bool = False, slow: bool = False, late: bool = False) -> list[int]:
+        """As logrotate does: copy, then truncate; the agent may look between them. `slow`: and while it is copied. `late`:
+        lines come between them, which the agent reads. Gives these.
+        """
         path = self.path("a")
         if not path.exists() or path.stat().st_size == 0:
-            return
+            return []
         self.counter += 1
         target = self.folder / f"a.log.{self.counter}"
-        shutil.copy(path, target)
-        self.touch(target)
-        if look:
+        if late:
+            self.look_around()  # else what is read next begins before the end of the copy: that comes twice
+        content, lines = path.read_bytes(), []
+        half = max(HEAD, len(content) // 2) if slow else len(content)
+        for part in (content[:half], content[half:]):
+            self.write(target, part)
+            if look or slow:
+                self.look_around()
+            self.now += 1
+        if late:
+            before = self.counter
+            self.append("a", 3)
+            lines = list(range(before + 1, self.counter + 1))
             self.look_around()
         os.truncate(path, 0)
         self.touch(path)
+        if late:  # a restart would not know the ends of older blocks
+            self.look_around()
+            self.ack(len(self.flying))
+            self.look_around()
+        return lines
 
     def look_around(self) -> None:
         """As `look`, without asking that all is read: a copy may have to wait."""
@@ -57,8 +75,12 @@ def world(tmp_path):
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(30, 90)),
-        st.tuples(st.just("copy"), st.booleans()),
+        st.tuples(
+            st.just("copy"),
+            st.sampled_from([(), ("look",), ("slow",), ("late",), ("look", "late"), ("slow", "late")]),
+        ),
         st.tuples(st.just("look")),
+        st.tuples(st.just("wait")),
         st.tuples(st.just("ack"), st.integers(1, 3)),
         st.tuples(st.just("restart")),
     ),
@@ -66,7 +88,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_copytruncate_with_copies_that_are_followed_delivers_every_line_once(steps):
     with tempfile.TemporaryDirectory() as folder:
@@ -84,8 +106,12 @@ def test_copytruncate_with_copies_that_are_followed_delivers_every_line_once(ste
                     world.append("a", 5)  # unread at the truncation, if that comes next
                     lines += range(before + 1, world.counter + 1)
                 case "copy":
-                    world.copy(look=arguments[0])
+                    lines += world.copy(**dict.fromkeys(arguments[0], True))
                 case "look":
+                    world.look_around()
+                case "wait":  # without acknowledgements
+                    world.look_around()
+                    world.now += COPY_WAIT_S + 1
                     world.look_around()
                 case "ack":
                     world.ack(arguments[0])
@@ -97,6 +123,8 @@ def test_copytruncate_with_copies_that_are_followed_delivers_every_line_once(ste
         found = world.settle()
         world.files.close_all()
         assert sorted(found) == lines
+        assert world.tracker.gaps == []
+        assert not world.tracker.archives._replaced, "only what is in flight"
 
 
 def test_a_file_with_the_same_beginning_that_stays_is_read_after_a_while(world):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from klamm_connectors.logs.archives import COPY_WAIT_S
 from klamm_connectors.logs.config import Input
 from klamm_connectors.logs.files import OpenFiles
 from klamm_connectors.logs.scan import Scanner
@@ -310,7 +311,8 @@ class TestRotation:
         assert len(set(world.delivered)) == 55
         assert world.tracker.gaps == []
 
-    def test_lines_lost_by_a_truncation_are_counted(self, tmp_path):
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_lines_lost_by_a_truncation_are_counted(self, tmp_path, killed):
         world = self.world(tmp_path)
         world.append("a", 3)
         world.look()
@@ -323,6 +325,14 @@ class TestRotation:
         world.tracker.looked(file, grown.st_size, grown.st_mtime, 1, world.now)
         world.copytruncate("a")
         world.look()
+        world.ack(99)
+        assert world.tracker.gaps == [], "a copy may bring them"
+        if killed:
+            world.save()
+            world.kill()
+        world.wait(COPY_WAIT_S)
+        if killed:
+            world.wait(COPY_WAIT_S)
         assert [(g.start, g.end, g.reason) for g in world.tracker.gaps] == [
             (read, grown.st_size, "truncated")
         ]

@@ -39,17 +39,33 @@ class Archives:
         self._heads: dict[str, list[Tracked]] = {}  # by digest, of whole beginnings
         self._replaced: dict[int, Tracked] = {}  # by generation, as long as something of it is in flight
 
-    def remember(self, file: Tracked, now: float) -> None:
-        """The content of `file` is replaced by another; a copy or an archive may still bring it."""
+    def remember(self, file: Tracked, known: int, reason: str, now: float) -> None:
+        """The content of `file`, of which `known` bytes were seen, is replaced by another; a copy or an archive may still
+        bring it.
+        """
         number = -1
         while (-1, number) in self._files:  # no file has such a device
             number -= 1
         inode = (-1, number)
-        self._files[inode] = self._replaced[file.generation] = Tracked(
+        self._files[inode] = content = Tracked(
             inode=inode, path=file.path, source=file.source, head_print=file.head_print, position=file.position,
             tail=file.tail, acked=file.acked, acked_tail=file.acked_tail, inside=file.inside,
-            acked_inside=file.acked_inside, size=file.position, seen=False, gone_at=now, was=file.inode,
+            acked_inside=file.acked_inside, size=max(file.position, known), seen=False, gone_at=now, was=file.inode,
+            marks=file.marks, reason=reason,
         )  # fmt: skip
+        if content.acked != content.position:
+            self._replaced[file.generation] = content
+
+    def missed(self, content: Tracked, now: float) -> None:
+        """No copy has come of what was replaced for so long: what was not read is lost."""
+        if content.owes and content.gone_at is not None and now - content.gone_at >= COPY_WAIT_S:
+            self._lost(content, content.position)
+
+    def _lost(self, content: Tracked, since: int) -> None:
+        """What was seen of replaced content behind `since` is nowhere."""
+        if content.owes and content.size > since:
+            self._gap(content, since, content.size, content.reason)
+        content.reason = ""
 
     def acknowledged(self, generation: int, offset: int, tail: bytes, *, inside: bool) -> None:
         """Everything before `offset` of content that was replaced is delivered."""
@@ -68,7 +84,8 @@ class Archives:
 
     def copied(self, file: Tracked, head: bytes, size: int) -> list[Candidate]:
         """What a new file with this beginning and `size` may be a copy of, if its bytes before their positions are the same:
-        content that was replaced, and files that are there and may be truncated soon.
+        content that was replaced, and files that are there and may be truncated soon. Without `tail`: as far as it goes, which
+        may not be its end.
 
         Short beginnings are no reason to think so.
         """
@@ -77,26 +94,32 @@ class Archives:
         found = [
             other
             for other in self._heads.get(Print.of(head).digest, ())
-            if self._files.get(other.inode) is other and other.position <= size and self._goes_with(other, file)
+            if self._files.get(other.inode) is other and self._goes_with(other, file)
             and other is not file and other.was != file.inode and (other.seen or other.was is not None)
         ]  # fmt: skip
         found.sort(key=lambda other: other.was is None)
-        return [Candidate(other.inode, other.position, _tail(other)) for other in found]
+        return [c for other in found if (c := _candidate(other, size)) is not None]
 
-    def is_copy(self, file: Tracked, candidate: Candidate, now: float) -> bool:
-        """`file` is what `candidate` says, up to its offset; whether it can be read now.
+    def is_copy(self, file: Tracked, candidate: Candidate, size: int, now: float) -> bool:
+        """`file`, of `size` bytes, is what `candidate` says, up to its offset; whether it can be read now.
 
-        As a copy it goes on where the original ended, once that is truncated. If it is not, it is no copytruncate.
+        As a copy it goes on where the original ended, once that is truncated. If it is not, it is no copytruncate. One that is
+        still being written is waited for.
         """
         source = self._files[candidate.inode]
-        if source.was is not None and source.position == source.acked:
-            file.position = file.acked = source.position
-            file.acked_tail, file.inside, file.acked_inside = source.acked_tail, source.inside, source.inside
+        if source.was is not None:
+            if source.position != source.acked:
+                return False
+            file.position = file.acked = candidate.offset
+            file.acked_tail = candidate.tail
+            if candidate.offset == source.position:
+                file.inside = file.acked_inside = source.inside
+            self._lost(source, max(size, source.position))
             del self._files[source.inode]
             return True
-        if file.copy_since is None:
-            file.copy_since = now
-        return now - file.copy_since >= COPY_WAIT_S
+        if file.copy_since is None or file.copy_since[0] != size:
+            file.copy_since = size, now
+        return now - file.copy_since[1] >= COPY_WAIT_S
 
     def _goes_with(self, other: Tracked, file: Tracked) -> bool:
         """Whether the lines of both go to one topic, as far as that is known."""
@@ -213,6 +236,7 @@ class Archives:
         if source is not None:
             file.position = file.acked = source.position
             file.inside = file.acked_inside = source.acked_inside
+            self._lost(source, max(archive.total, source.position))
             del self._files[source.inode]
         if archive.problem:
             self._gap(file, archive.total, archive.total, f"the archive is {archive.problem}")
@@ -236,6 +260,17 @@ class Archives:
         for other in self._files.values():
             if other.archive is not None and other is not file and other.gone_at is None:
                 yield other.archive
+
+
+def _candidate(other: Tracked, size: int) -> Candidate | None:
+    """Where a copy of `size` bytes must agree with `other` to be one."""
+    if other.position <= size:
+        return Candidate(other.inode, other.position, _tail(other))
+    if other.was is None:
+        return Candidate(other.inode, size, Print())
+    # It was read further between the copy's end and the truncation
+    mark = next((m for m in reversed(other.marks) if m[0] <= size), None)
+    return None if mark is None else Candidate(other.inode, mark[0], Print.of(mark[1]))
 
 
 def _tail(file: Tracked) -> Print:

@@ -5,9 +5,7 @@ Values are the lines without their line end (LF or CRLF).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 from klamm_connectors.logs.text import character_end
 
@@ -43,10 +41,3 @@ def _shorten(lines: list[bytes], offsets: list[int], limit: int) -> tuple[list[b
         pieces.append(line[at:])
         places.append(offset + at)
     return pieces, places, len(pieces) - len(lines)
-
-
-def messages(values: Sequence[bytes], key: bytes | None) -> list[dict[str, Any]]:
-    """What produce_batch takes."""
-    if key is None:
-        return [{"value": v} for v in values]
-    return [{"value": v, "key": key} for v in values]

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from klamm_connectors.logs.gzip_files import MAGIC, GzipReader, Inspection
+from klamm_connectors.logs.gzip_files import MAGIC, Candidate, GzipReader, Inspection
 from klamm_connectors.logs.tracker import HEAD, TAIL, Block, Inode, Print, Tracked, Tracker
 
 OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
+_COMPARED: Final = 4096  # bytes by which a copy that is being written is known
 _UNPACK: Final = 2 * 1024 * 1024  # bytes a turn, of archives that are looked through or skipped
 
 
@@ -86,13 +87,26 @@ class OpenFiles:
         if compression == "gzip":
             raise OSError(errno.EINVAL, 'it is not packed by gzip, as compression = "gzip" says')
         for c in self._tracker.archives.copied(file, head, there.st_size):
-            if Print.of(os.pread(fd, c.tail.length, c.offset - c.tail.length)) == c.tail:
-                if not self._tracker.archives.is_copy(file, c, now):
+            if self._agree(fd, c):
+                if not self._tracker.archives.is_copy(file, c, there.st_size, now):
                     return False
                 break
         start, count = self._tracker.tail_range(file)
         self._tracker.opened(file, head, os.pread(fd, count, start), now)
         return True
+
+    def _agree(self, fd: int, candidate: Candidate) -> bool:
+        """Whether the file is the candidate's content, by the bytes before its offset."""
+        length, offset = candidate.tail.length, candidate.offset
+        if length:
+            return Print.of(os.pread(fd, length, offset - length)) == candidate.tail
+        if (original := self._open.get(candidate.inode)) is None:
+            return False
+        there, source = original
+        start, known = max(0, offset - _COMPARED), len(source.tail)
+        if os.pread(fd, offset - start, start) == os.pread(there, offset - start, start):
+            return True
+        return os.pread(there, known, source.position - known) != source.tail  # truncated just now
 
     def look_through(self, now: float) -> None:
         """Go on with the archive whose turn it is."""

@@ -74,6 +74,7 @@ class Checkpoint:
     packed: int | None = None
     """Size of an archive; `head` and `tail` are then of packed bytes, `offset` and `total` count unpacked ones."""
     total: int = -1
+    """Of content that was replaced: its size, if not all was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +185,23 @@ class Tracked:
     acked_inside: bool = False
     archive: Archive | None = None
     was: Inode | None = None  # the file that had this content, which was replaced there
-    copy_since: float | None = None  # when it was first taken for a copy of a file that is there, too
+    copy_since: tuple[int, float] | None = None  # taken for a copy: its size, and since when it has that
+    marks: tuple[
+        tuple[int, bytes], ...
+    ] = ()  # ends of the blocks before the position, with the bytes before them
+    reason: str = (
+        ""  # of content that was replaced: why what was known beyond the position cannot be read there
+    )
     left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
 
     @property
     def unread(self) -> int:
         return max(0, self.size - self.position)
+
+    @property
+    def owes(self) -> bool:
+        """Content that was replaced before all that was known of it was read: a copy may have the rest, or it is lost."""
+        return bool(self.reason) and self.unread > 0
 
     @property
     def lag(self) -> int:
@@ -205,5 +217,5 @@ class Tracked:
             )  # fmt: skip
         return Checkpoint(
             path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail,
-            inside=self.acked_inside,
+            inside=self.acked_inside, total=self.size if self.owes else -1,
         )  # fmt: skip

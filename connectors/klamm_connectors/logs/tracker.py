@@ -12,6 +12,7 @@ answers what to open, read and close. What can no longer be read is handed to `g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from klamm_connectors.logs.archives import Archives
 from klamm_connectors.logs.framing import Framed, Framer, Place
@@ -47,6 +48,11 @@ __all__ = [
 ]
 
 
+_MARKS: Final = (
+    4  # what is read between the end of a copy and the truncation of its original takes no more blocks
+)
+
+
 class Tracker:
     """All files of an agent. `limits` and `framers` are by input. Not thread-safe."""
 
@@ -69,7 +75,7 @@ class Tracker:
         self.gaps: list[Gap] = []  # taken and emptied by the shell
         self.archives = Archives(
             self._files,
-            lambda f, start, end, why: self._gap(f.path, f.inode, start, end, why),
+            lambda f, start, end, why: self._gap(f.path, f.was or f.inode, start, end, why),
             self._restart,
             lambda f: self._limits[f.source].topic if f.source >= 0 else "",
         )
@@ -302,15 +308,19 @@ class Tracker:
             generation=file.generation,
             framed=framed,
         )
+        if file.tail and not file.inside:
+            file.marks = (*file.marks[-_MARKS + 1 :], (file.position, file.tail))
         file.position, file.tail = block.end, tail
         file.size = max(file.size, file.position)
         return block
 
     def acknowledged(
-        self, file: Tracked, generation: int, offset: int, tail: bytes, *, inside: bool = False
+        self, file: Tracked | None, generation: int, offset: int, tail: bytes, *, inside: bool = False
     ) -> None:
-        """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one."""
-        if generation == file.generation:
+        """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one; `file` may be
+        forgotten meanwhile.
+        """
+        if file is not None and generation == file.generation:
             file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
         else:
             self.archives.acknowledged(generation, offset, tail, inside=inside)
@@ -354,6 +364,7 @@ class Tracker:
                 continue
             if self.archives.wants(file):
                 continue
+            self.archives.missed(file, now)
             # A file without any name cannot come back, and its inode may be given to another soon.
             if file.removed or now - file.gone_at >= EXPIRE_S:
                 if file.unread:
@@ -362,17 +373,17 @@ class Tracker:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Of all files that have begun; a file of which nothing is acknowledged begins at 0 anyway."""
-        return [f.checkpoint() for f in self._files.values() if f.acked]
+        return [f.checkpoint() for f in self._files.values() if f.acked or f.owes]
 
     def _restart(self, file: Tracked, reason: str) -> None:
         known = max(file.before, file.lost)
-        if known > file.position:
-            self._gap(file.path, file.inode, file.position, known, reason)
         if file.archive is None and file.position and file.head_print.length:
-            self.archives.remember(file, self._now)
+            self.archives.remember(file, known, reason, self._now)
+        elif known > file.position:
+            self._gap(file.path, file.inode, file.position, known, reason)
         file.generation = self._next_generation()
         file.position = file.acked = 0
-        file.tail, file.acked_tail = b"", Print()
+        file.tail, file.acked_tail, file.marks = b"", Print(), ()
         file.head, file.head_print = b"", Print()
         file.ended, file.long_line, file.held = None, False, False
         file.inside = file.acked_inside = False
@@ -403,6 +414,7 @@ def _restored(c: Checkpoint, now: float) -> Tracked:
     )  # fmt: skip
     if c.inode[0] < 0:
         file.was = c.inode  # of which file it was is not kept
+        file.size, file.reason = max(c.total, c.offset), "truncated"
     if c.packed is None:
         file.head_print, file.acked_tail = c.head, c.tail
         file.left_out = c.offset > 0 and not c.head.length and not c.tail.length
