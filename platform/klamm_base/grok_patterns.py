@@ -2,6 +2,9 @@
 
 Names of fields are ECS's (as Logstash's own patterns with ECS compatibility on). Users' pattern files have the same form.
 Groups that do not capture everywhere; `[` inside a class is escaped, as Java would begin a class in the class.
+
+Java matches a repeated group by recursion, and a line of some thousand characters would exceed its stack, which ends the whole process.
+So a group is repeated at most some hundred times, or without going back (`++`, `*+`), or is written as one class.
 """
 
 from __future__ import annotations
@@ -26,11 +29,11 @@ NOTSPACE \S+
 SPACE \s*
 DATA .*?
 GREEDYDATA .*
-GREEDYMULTILINE (?:.|\r|\n)*
-QUOTEDSTRING (?<!\\)(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`)
+GREEDYMULTILINE (?s:.*)
+QUOTEDSTRING (?<!\\)(?:"(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|`(?:[^`\\]++|\\.)*+`)
 QS %{QUOTEDSTRING}
 UUID [A-Fa-f0-9]{8}-(?:[A-Fa-f0-9]{4}-){3}[A-Fa-f0-9]{12}
-URN urn:[0-9A-Za-z][0-9A-Za-z-]{0,31}:(?:%[0-9a-fA-F]{2}|[0-9A-Za-z()+,.:=@;$_!*'/?#-])+
+URN urn:[0-9A-Za-z][0-9A-Za-z-]{0,31}:(?:%[0-9a-fA-F]{2}|[0-9A-Za-z()+,.:=@;$_!*'/?#-])++
 
 # --- networks
 CISCOMAC (?:[A-Fa-f0-9]{4}\.){2}[A-Fa-f0-9]{4}
@@ -43,18 +46,18 @@ IPV6HEX [0-9A-Fa-f]{1,4}
 IPV6TAIL (?:%{IPV6HEX}:%{IPV6HEX}|%{IPV4})
 IPV6 (?<![0-9A-Fa-f:.])(?:(?:%{IPV6HEX}:){6}%{IPV6TAIL}|(?:%{IPV6HEX}:){1,7}:(?![0-9A-Fa-f:])|::(?:%{IPV6HEX}:){0,5}%{IPV6TAIL}|::%{IPV6HEX}|(?:%{IPV6HEX}:){1,6}(?::%{IPV6HEX}){1,6}(?![0-9A-Fa-f:.])|(?:%{IPV6HEX}:){1,5}:(?:%{IPV6HEX}:){0,4}%{IPV4}|::(?![0-9A-Fa-f:]))(?:%[0-9A-Za-z_.-]+)?
 IP (?:%{IPV4}|%{IPV6})
-HOSTNAME \b[0-9A-Za-z][0-9A-Za-z-]{0,62}(?:\.[0-9A-Za-z][0-9A-Za-z-]{0,62})*\.?(?![0-9A-Za-z-])
+HOSTNAME \b[0-9A-Za-z][0-9A-Za-z-]{0,62}(?:\.[0-9A-Za-z][0-9A-Za-z-]{0,62}){0,126}\.?(?![0-9A-Za-z-])
 IPORHOST (?:%{IP}|%{HOSTNAME})
 HOSTPORT %{IPORHOST}:%{POSINT}
 
 # --- paths and addresses
 PATH (?:%{UNIXPATH}|%{WINPATH})
-UNIXPATH (?:/[\w_%!$@:.,+~-]*)+
+UNIXPATH /[\w_%!$@:.,+~/-]*
 TTY /dev/(?:pts|tty[pq]?)(?:\w+)?/?[0-9]*
-WINPATH (?:[A-Za-z]+:|\\)(?:\\[^\\?*]*)+
-URIPROTO [A-Za-z](?:[A-Za-z0-9+.-]+)+
+WINPATH (?:[A-Za-z]+:|\\)\\[^?*]*
+URIPROTO [A-Za-z][A-Za-z0-9+.-]+
 URIHOST %{IPORHOST}(?::%{POSINT})?
-URIPATH (?:/[A-Za-z0-9$.+!*'(){},~:;=@#%&_-]*)+
+URIPATH /[A-Za-z0-9$.+!*'(){},~:;=@#%&_/-]*
 URIQUERY [A-Za-z0-9$.+!*'|(){},~@#%&/=:;_?<>\[\]-]*
 URIPARAM \?%{URIQUERY}
 URIPATHPARAM %{URIPATH}(?:\?%{URIQUERY})?
@@ -100,9 +103,9 @@ SYSLOGBASE2 (?:%{SYSLOGTIMESTAMP:timestamp}|%{TIMESTAMP_ISO8601:timestamp})(?: %
 SYSLOGPAMSESSION %{SYSLOGBASE} (?=%{GREEDYDATA:message})%{WORD:system.auth.pam.module}\(%{DATA:system.auth.pam.origin}\): session %{WORD:system.auth.pam.session_state} for user %{USERNAME:user.name}(?: by %{GREEDYDATA})?
 SYSLOGLINE %{SYSLOGBASE2} %{GREEDYDATA:message}
 SYSLOG5424PRI <%{NONNEGINT:log.syslog.priority:int}>
-SYSLOG5424SD \[(?:[^\]\\"]|\\.|"(?:[^"\\]|\\.)*")+\]
+SYSLOG5424SD \[(?:[^\]\\"]++|\\.|"(?:[^"\\]++|\\.)*+")++\]
 SYSLOG5424PRINTASCII [!-~]+
-SYSLOG5424BASE %{SYSLOG5424PRI}%{NONNEGINT:system.syslog.version} +(?:-|%{TIMESTAMP_ISO8601:timestamp}) +(?:-|%{IPORHOST:host.hostname}) +(?:-|%{SYSLOG5424PRINTASCII:process.name}) +(?:-|%{POSINT:process.pid:int}|%{SYSLOG5424PRINTASCII}) +(?:-|%{SYSLOG5424PRINTASCII:event.code}) +(?:-|(?:%{SYSLOG5424SD})+)
+SYSLOG5424BASE %{SYSLOG5424PRI}%{NONNEGINT:system.syslog.version} +(?:-|%{TIMESTAMP_ISO8601:timestamp}) +(?:-|%{IPORHOST:host.hostname}) +(?:-|%{SYSLOG5424PRINTASCII:process.name}) +(?:-|%{POSINT:process.pid:int}|%{SYSLOG5424PRINTASCII}) +(?:-|%{SYSLOG5424PRINTASCII:event.code}) +(?:-|(?:%{SYSLOG5424SD})++)
 SYSLOG5424LINE %{SYSLOG5424BASE} +%{GREEDYDATA:message}
 CRON_ACTION [A-Z ]+
 CRONLOG %{SYSLOGBASE} \(%{USER:user.name}\) %{CRON_ACTION:cron.action} \(%{DATA:message}\)
@@ -113,7 +116,7 @@ HTTPDUSER (?:%{EMAILADDRESS}|%{USER})
 HTTPMETHOD [A-Za-z]+
 HTTPREQUEST (?:%{HTTPMETHOD:http.request.method} %{NOTSPACE:url.original}(?: HTTP/%{NUMBER:http.version})?|%{DATA})
 HTTPD_COMMONLOG %{IPORHOST:source.address} (?:-|%{HTTPDUSER:apache.access.user.identity}) (?:-|%{HTTPDUSER:user.name}) \[%{HTTPDATE:timestamp}\] "%{HTTPREQUEST}" (?:-|%{INT:http.response.status_code:int}) (?:-|%{INT:http.response.body.bytes:int})
-HTTPD_COMBINEDLOG %{HTTPD_COMMONLOG} "(?:-|(?<http.request.referrer>[^"]*))" "(?:-|(?<user_agent.original>(?:[^"\\]|\\.)*))"
+HTTPD_COMBINEDLOG %{HTTPD_COMMONLOG} "(?:-|(?<http.request.referrer>[^"]*))" "(?:-|(?<user_agent.original>(?:[^"\\]++|\\.)*+))"
 COMMONAPACHELOG %{HTTPD_COMMONLOG}
 COMBINEDAPACHELOG %{HTTPD_COMBINEDLOG}
 NGINXACCESS %{COMBINEDAPACHELOG}(?: "(?:-|%{DATA:network.forwarded_ip})")?
@@ -127,7 +130,7 @@ ELB_TIMESTAMP %{TIMESTAMP_ISO8601:timestamp}
 ELB_ACCESS_LOG %{ELB_TIMESTAMP} %{NOTSPACE:aws.elb.name} %{IP:source.ip}:%{INT:source.port:int} (?:-|%{IP:aws.elb.backend.ip}:%{INT:aws.elb.backend.port:int}) (?:-1|%{NUMBER:aws.elb.request_processing_time.sec:float}) (?:-1|%{NUMBER:aws.elb.backend_processing_time.sec:float}) (?:-1|%{NUMBER:aws.elb.response_processing_time.sec:float}) (?:-|%{INT:http.response.status_code:int}) (?:-|%{INT:aws.elb.backend.http.response.status_code:int}) %{INT:http.request.body.bytes:int} %{INT:http.response.body.bytes:int} "%{HTTPREQUEST}"(?: "(?:-|%{DATA:user_agent.original})")?
 
 # --- programs
-JAVACLASS (?:[a-zA-Z$_][a-zA-Z$_0-9]*\.)*[a-zA-Z$_][a-zA-Z$_0-9]*
+JAVACLASS (?:[a-zA-Z$_][a-zA-Z$_0-9]*\.){0,200}[a-zA-Z$_][a-zA-Z$_0-9]*
 JAVAFILE [a-zA-Z$_0-9. -]+
 JAVAMETHOD (?:<(?:cl)?init>|[a-zA-Z$_][a-zA-Z$_0-9]*)
 JAVASTACKTRACEPART %{SPACE}at %{JAVACLASS:java.log.origin.class.name}\.%{JAVAMETHOD:log.origin.function}\(%{JAVAFILE:log.origin.file.name}(?::%{INT:log.origin.file.line:int})?\)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import re._parser as sre  # type: ignore[import-not-found]
 import shutil
 import subprocess
 
@@ -156,6 +157,29 @@ def test_every_pattern_compiles_and_captures_in_order(name):
     assert [compiled.groupindex[f.group] for f in expanded.fields] == list(range(1, compiled.groups + 1))
     assert expanded.fields[0].name == "whole"
     assert expand(f"%{{{name}:whole}}", dialect="java").fields == expanded.fields
+
+
+def _recursive(parsed):
+    """Repetitions of a group without a small bound, from which Java goes back by recursion: a deep line ends the process."""
+    for operation, value in parsed:
+        if operation in {sre.MAX_REPEAT, sre.MIN_REPEAT}:
+            _, most, body = value
+            if most > 1000 and (len(body) > 1 or body[0][0] in {sre.SUBPATTERN, sre.BRANCH}):
+                yield body
+        for part in value if isinstance(value, tuple) else ():
+            for inner in part if isinstance(part, list) else [part]:
+                if isinstance(inner, sre.SubPattern):
+                    yield from _recursive(inner)
+
+
+@pytest.mark.parametrize("name", sorted(patterns()))
+def test_no_pattern_needs_a_stack_as_deep_as_a_line_is_long(name):
+    assert list(_recursive(sre.parse(expand(f"%{{{name}}}").regex))) == []
+
+
+def test_repetitions_that_need_a_stack_are_found():
+    for bad in (r'"(?:[^"]|\\.)*"', r"(?:a|bc)+?", r"((?:ab)+)x", r"a|(?:(?:ab)*c){2}"):
+        assert list(_recursive(sre.parse(bad))), bad
 
 
 @pytest.mark.parametrize("address", ["1.2.3.4", "255.255.255.255", "::1", "fe80::1%eth0", "2001:db8::ff00:42:8329",
