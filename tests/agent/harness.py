@@ -30,7 +30,7 @@ class AgentProcess:
         self.state = folder / "state"
         self.config = folder / "agent.toml"
         self.config.write_text(
-            f'bootstrap_servers = "{bootstrap}"\nstate_dir = "state"\n{top}\n[agent]\nscan_interval_ms = 50\n'
+            f'bootstrap_servers = "{bootstrap}"\nstate_dir = "state"\n{top}\n[agent]\nscan_interval_ms = 50\ncheckpoint_interval_ms = 200\n'
             f'[[inputs]]\npaths = ["logs/**/*.log"]\ntopic = "{topic}"\nrotate_wait = "500ms"\nclose_inactive = "1500ms"\n{more}\n'
         )
 
@@ -73,13 +73,20 @@ class AgentProcess:
 
     def caught_up(self, timeout_s: float = 30) -> None:
         """Wait until everything that is there now is acknowledged."""
-        since = time.time()
 
-        def done() -> bool:
+        def status_after(at: float) -> dict | None:
             s = self.status()
-            return s.get("at", 0) > since + 0.5 and s["lag_bytes"] == 0 and s["pid"] == self.process.pid
+            return s if s.get("at", 0) > at and s["pid"] == self.process.pid else None
 
-        wait_until(done, f"the agent to catch up: {self.status()} {self.log[-500:]}", timeout_s=timeout_s)
+        def written(at: float) -> dict:
+            return wait_until(lambda: status_after(at), f"a status: {self.log[-500:]}", timeout_s=timeout_s)
+
+        # A look at all files lies between two of them
+        now = written(written(time.time())["at"])
+        deadline = time.monotonic() + timeout_s
+        while now["lag_bytes"]:
+            assert time.monotonic() < deadline, f"the agent does not catch up: {now} {self.log[-500:]}"
+            now = written(now["at"])
 
     def has_acknowledged(self, path: Path) -> None:
         """Wait until the registry says that the whole of one file is acknowledged."""

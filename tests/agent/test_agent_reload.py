@@ -194,21 +194,20 @@ def test_reloads_while_files_grow_and_rotate_repeat_and_lose_nothing(broker, age
 
 
 def test_senders_of_syslog_stay_connected_over_a_reload(broker, agent):
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        port = asked.getsockname()[1]
     topic = new_topic(broker)
     agent.config.write_text(
         agent.config.read_text()
-        + f'[[inputs]]\ntype = "syslog"\nlisten = ["tcp://127.0.0.1:{port}", "udp://127.0.0.1:{port}"]\ntopic = "{topic}"\n'
+        + f'[[inputs]]\ntype = "syslog"\nlisten = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"]\ntopic = "{topic}"\n'
     )
     agent.start()
     sent = set()
-    with socket.create_connection(("127.0.0.1", port)) as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+    streams = wait_until(lambda: agent.status().get("streams"), "a status")
+    by_tcp, by_udp = (("127.0.0.1", int(shown.rpartition(":")[2])) for shown in streams[0]["listen"])
+    with socket.create_connection(by_tcp) as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
 
         def send(name: str) -> None:
             tcp.sendall(f"t-{name} over tcp\n".encode())
-            udp.sendto(f"u-{name} over udp".encode(), ("127.0.0.1", port))
+            udp.sendto(f"u-{name} over udp".encode(), by_udp)
             sent.update((f"t-{name}", f"u-{name}"))
 
         for round_ in range(3):

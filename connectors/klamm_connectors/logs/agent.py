@@ -32,7 +32,6 @@ from klamm_connectors.logs.tracker import Block, Checkpoint, Gap, Inode, Limits,
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 0.1  # between two looks at files that do not grow
-_SAVE_S: Final = 1.0
 _DRAIN_S: Final = 15.0
 _SAID_AGAIN_S: Final = 300.0
 _BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
@@ -174,7 +173,7 @@ class Agent:
             if now >= save_at:
                 self._save()
                 self._write_status("running")
-                save_at = now + _SAVE_S
+                save_at = now + self._config.checkpoint_interval
             if self._stats_interval and now >= stats_at:
                 said = self._say(now, said)
                 stats_at = now + self._stats_interval

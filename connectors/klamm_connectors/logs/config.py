@@ -9,7 +9,7 @@ import socket
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_connectors.logs.config_inputs import Input, read_input
@@ -17,6 +17,10 @@ from klamm_connectors.logs.config_producer import OURS, ProducerSettings, produc
 from klamm_connectors.logs.config_spool import SpoolSettings, read_spool
 from klamm_connectors.logs.config_values import Values, dotted
 from klamm_connectors.logs.metrics import MetricsSettings, read_metrics
+
+_OF_AGENT: Final = (
+    "id", "scan_interval_ms", "checkpoint_interval_ms", "host_metadata", "bandwidth", "nice", "max_open_files",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class AgentConfig:
     queue_bytes: int = 64 * 1024 * 1024
     agent_id: str = ""
     scan_interval: float = 1.0
+    checkpoint_interval: float = 1.0
     host_metadata: bool = False
     bandwidth: int | None = None
     nice: int | None = None
@@ -62,9 +67,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         raise v.error("", "inputs", "is missing: at least one [[inputs]] table with paths and topic")
     producer = v.table(document, "producer")
     agent = v.table(document, "agent")
-    v.known(
-        agent, "agent", ("id", "scan_interval_ms", "host_metadata", "bandwidth", "nice", "max_open_files")
-    )
+    v.known(agent, "agent", _OF_AGENT)
     config, ignored = _producer(v, producer)
     inputs = tuple(read_input(v, t, f"inputs[{i}]") for i, t in enumerate(tables))
     if len(stdins := [i for i, found in enumerate(inputs) if found.type == "stdin"]) > 1:
@@ -84,6 +87,8 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         max_open_files=v.number(agent, "agent", "max_open_files", 512, least=1, most=1_000_000),
         metrics=read_metrics(v, document),
         scan_interval=v.number(agent, "agent", "scan_interval_ms", 1000, least=10) / 1000,
+        checkpoint_interval=v.number(agent, "agent", "checkpoint_interval_ms", 1000, least=10, most=3_600_000)
+        / 1000,
         bandwidth=v.number(agent, "agent", "bandwidth", 0, least=1024) if "bandwidth" in agent else None,
     )
 
