@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import subprocess
@@ -16,9 +17,11 @@ from support.broker import new_topic, wait_until
 from klamm.testing import EmbeddedBroker
 from klamm_broker.wire.batch import decode_records, stamp
 from klamm_broker.wire.compression import Compression
+from klamm_connectors.logs.config_producer import ProducerSettings
 from klamm_connectors.logs.config_spool import SpoolSettings
 from klamm_connectors.logs.delivery import Origin
 from klamm_connectors.logs.encode import encode_batch
+from klamm_connectors.logs.sender import Sender
 from klamm_connectors.logs.spool.segment import Damaged, Share
 from klamm_connectors.logs.spool.spool import Spool, SpoolError
 from klamm_connectors.logs.spooling import ranges
@@ -219,6 +222,35 @@ def test_klamm_log_dump_reads_it(tmp_path):
     assert "baseOffset: 4 lastOffset: 5 count: 2" in shown
     assert shown.count("isvalid: true") >= 3
     assert "payload: 000002" in shown
+
+
+def test_what_an_fsync_left_in_doubt_counts_when_a_broker_has_it(tmp_path, monkeypatch):
+    """Also what is on disk only: its files' checkpoints would stand still for good."""
+    broker = EmbeddedBroker(tmp_path / "data").start()
+    topic = new_topic(broker)
+    broker.stop()
+    spool = SpoolSettings(path=tmp_path / "spool", when="always")
+    sender = Sender(
+        broker.bootstrap, ProducerSettings(batch_bytes=1_000), queue_bytes=1 << 20, topics=1,
+        refused=lambda batch, size: None, spool=spool,
+    )  # fmt: skip
+
+    def fails(fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("klamm_connectors.logs.spool.segment.os.fsync", fails)
+            batches = [sender.send(topic, [b"x" * 990], 990, None, origin(i)) for i in range(40)]
+            wait_until(lambda: sender.poll(0.01) or sender._spooling._doubtful, "an fsync that fails")
+        assert sender.figures()["batches"] == 40
+        assert not any(b.done for b in batches)
+        broker.start()
+        wait_until(lambda: sender.poll(0.01) or all(b.done for b in batches), "the broker to have all")
+        assert not sender._spooling._doubtful
+    finally:
+        sender.close()
+        broker.stop()
 
 
 def spooling_agent(tmp_path, bootstrap, topic, spool):

@@ -79,6 +79,7 @@ class Spooling:
         self._spool = Spool(settings.path, settings.max_bytes, fsync=settings.fsync)
         self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
         self._unsafe: list[Parcel] = []
+        self._doubtful: list[Parcel] = []  # written, but an fsync failed: a broker has to have them
         self._look_at = self._sync_at = self._save_at = 0.0
         self._broken = False
         self.dropped_records = 0
@@ -175,9 +176,10 @@ class Spooling:
     def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
         if parcel.spooled >= 0:
             self._topics[parcel.topic].under_way[parcel.spooled] += len(parts) - 1
-            if parcel in self._unsafe:
-                at = self._unsafe.index(parcel)
-                self._unsafe[at : at + 1] = parts
+            for parcels in (self._unsafe, self._doubtful):
+                if parcel in parcels:
+                    at = parcels.index(parcel)
+                    parcels[at : at + 1] = parts
 
     # ---- now and then
 
@@ -190,6 +192,8 @@ class Spooling:
         if self._unsafe and now >= self._sync_at:
             self.sync()
             self._sync_at = time.monotonic() + _SYNC_S
+        if self._doubtful:
+            self._settle_doubtful()
         if now >= self._save_at:
             self._save()
             self._save_at = now + _SAVE_S
@@ -244,10 +248,19 @@ class Spooling:
             self._spool.sync()
         except SpoolError as e:
             # A second fsync may succeed without the data: checkpoints wait until brokers have it
+            self._doubtful += unsafe
             self._fails(e)
             return
         for parcel in unsafe:
             self._owner.settled(parcel)
+
+    def _settle_doubtful(self) -> None:
+        """What was read again from the disk has handles of its own: these follow."""
+        waiting = self._doubtful
+        self._doubtful = [p for p in waiting if not p.safe and p.spooled > self._spool.acked(p.topic)]
+        for parcel in waiting:
+            if parcel.spooled <= self._spool.acked(parcel.topic):
+                self._owner.settled(parcel)
 
     def _save(self) -> None:
         try:

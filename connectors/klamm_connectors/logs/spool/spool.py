@@ -93,6 +93,10 @@ class Spool:
     def acknowledged(self, topic: str, offset: int) -> None:
         self._topics[topic].acknowledged(offset)
 
+    def acked(self, topic: str) -> int:
+        """The offset behind what is delivered or given up."""
+        return self._topics[topic].acked
+
     def sync(self) -> bool:
         """Make what was appended safe; whether there was anything. Raises SpoolError."""
         if not self._dirty:
