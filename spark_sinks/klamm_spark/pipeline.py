@@ -166,6 +166,13 @@ class Job:
     position: str | None = None
     """Where batch reads begin, as JSON, when somebody else keeps it; None: it is kept beside the checkpoint."""
 
+    @property
+    def ends(self) -> bool:
+        """Whether it is done some time, with what there was when it began."""
+        if self.source.read == "batch":
+            return self.available_now or self.source.poll.interval is None
+        return self.available_now or all(o.trigger == AVAILABLE_NOW for o in self.outputs)
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -18,7 +18,7 @@ from klamm_plugins.errors import ConnectError, DataError, RetriableError
 from klamm_spark.java import JavaError, need_java, need_packages
 from klamm_spark.pipeline import Job
 from klamm_spark.process import ENDED, DriverProcess
-from klamm_spark.status import JobStatus, samples
+from klamm_spark.status import STOPPED, JobStatus, samples
 
 START_S: Final = 180.0
 STEP_S: Final = 0.5
@@ -63,6 +63,7 @@ class SparkTask(DriverTask):
         self._details: dict[str, Any] = {}
         self._status = JobStatus("")
         self._done = False
+        self._ends = False
         self._committed_at = 0.0
 
     @abstractmethod
@@ -119,9 +120,11 @@ class SparkTask(DriverTask):
 
     def _launch(self) -> None:
         """Start the process and wait until its queries run."""
-        self._driver = DriverProcess(self.describe(self.context.configs))
+        job = self.describe(self.context.configs)
+        self._ends = job.ends
+        self._driver = DriverProcess(job)
         deadline = time.monotonic() + START_S
-        while not self.context.stopping.is_set():
+        while not self.context.stopping.is_set() and self._driver is not None:
             event = self._driver.next_event(STEP_S)
             shown = bounded(self._details)
             self.context.progress(self._records, lag=self._lag, waiting_for="spark", details=shown)
@@ -169,11 +172,11 @@ class SparkTask(DriverTask):
                 raise ConnectError(message) if event["retriable"] else DataError(message)
             case "ended":
                 self._driver = None
-                if event["code"] or self._status.state != "STOPPED":
+                if event["code"] or self._status.state != STOPPED:
                     raise ConnectError(f"the process of the Spark job ended (exit code {event['code']})")
-                self._done = (
-                    True  # all that there was to read: trigger = available_now, or a source that is read once
-                )
+                if not self._ends:  # a SIGTERM that was not ours
+                    raise ConnectError("the process of the Spark job was told to stop, not by this worker")
+                self._done = True
 
     def _progress(self, event: dict[str, Any]) -> None:
         self._records += event["rows"]

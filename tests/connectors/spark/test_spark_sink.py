@@ -17,9 +17,11 @@ from support.spark import QUICK, all_gone, produce, require_spark
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
-from klamm_connectors.spark import SparkSinkConnector, config, keys
+from klamm_connectors.spark import SparkSinkConnector, config, driver_task, keys
 from klamm_connectors.spark.driver_task import bounded
-from klamm_plugins.testing import ConnectorConformance
+from klamm_connectors.spark.task import SparkSinkTask
+from klamm_plugins.errors import ConnectError
+from klamm_plugins.testing import ConnectorConformance, MemoryDriverContext
 
 CLIENT = {
     "bootstrap.servers": "h:1",
@@ -111,6 +113,47 @@ def documents(directory: Path) -> list[int]:
                 names.add(Path(json.loads(line)["path"]).name)
     lines = [x for n in names for x in (directory / n).read_text().splitlines()]
     return sorted(json.loads(x)["n"] for x in lines)
+
+
+class ScriptedDriver:
+    """A job's process that says this."""
+
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self._events = list(events)
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        return self._events.pop(0) if self._events else None
+
+    def kill(self) -> None:
+        self._events.clear()
+
+
+STOPPED = ({"event": "stopped", "rows": 0}, {"event": "ended", "code": 0})
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_job_that_somebody_else_stopped_is_started_again(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was idle and RUNNING for ever: only a job that ends by itself may do so."""
+    started = {"event": "started", "queries": ["output"], "spark": "4", "java": 17}
+
+    def task(trigger: str) -> SparkSinkTask:
+        events = STOPPED if early else (started, *STOPPED)
+        monkeypatch.setattr(driver_task, "DriverProcess", lambda job: ScriptedDriver(*events))
+        found = SparkSinkTask()
+        found.initialize(MemoryDriverContext(PROPS))
+        job = config.job(PROPS | {"trigger": trigger}, CLIENT, "/cp", "earliest")
+        monkeypatch.setattr(found, "describe", lambda props: job)
+        return found
+
+    def work(one: SparkSinkTask) -> None:
+        one._launch()
+        one.run()
+
+    with pytest.raises(ConnectError, match="was told to stop, not by this worker"):
+        work(task("5 seconds"))
+    work(task("available_now"))
 
 
 @pytest.mark.spark
