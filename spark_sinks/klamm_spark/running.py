@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from klamm_spark import events, figures, schema_watch, upgrade
+from klamm_spark import events, figures, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import files_of
 from klamm_spark.java import need_java
@@ -38,9 +38,7 @@ _TOO_SLOW: Final = "failed to connect back"
 
 
 class Reports(Protocol):
-    """Where events go; `batches` counts those of progress."""
-
-    batches: int
+    """Where events go."""
 
     def send(self, event: dict[str, Any]) -> None: ...
 
@@ -70,6 +68,7 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         frames = jobs.frames(job, spark, given)
         found = upgrade.examine(job, frames, spark)
         upgrade.allow(job, found)
+        slots.need_slots(job, spark)
         _run_queries(job, frames, _Kept(job, found, spark, watch), reporter, stop)
 
 
@@ -132,7 +131,7 @@ def _run_queries(
     try:
         _watch(queries, lambda n: start_output(job, job.outputs[n], frames[job.outputs[n].name]), stop)
     finally:
-        _stop_queries(queries, reporter, stop.batch_s)
+        _stop_queries(queries, stop.batch_s)
     for query in queries:
         if (error := query.exception()) is not None:
             raise error
@@ -212,16 +211,22 @@ def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery]
             return
 
 
-def _stop_queries(queries: list[StreamingQuery], reporter: Reports, batch_s: float) -> None:
+def _stop_queries(queries: list[StreamingQuery], batch_s: float) -> None:
     """Between two batches where possible: a file sink then has no half batch to clean up."""
     deadline = time.monotonic() + batch_s
-    seen = reporter.batches
-    for query in queries:
+    begun = [_last_batch(q) for q in queries]
+    for query, before in zip(queries, begun, strict=True):
         while (
             query.isActive
             and query.status["isTriggerActive"]
-            and reporter.batches == seen
+            and _last_batch(query) == before
             and time.monotonic() < deadline
         ):
             time.sleep(0.05)
         query.stop()
+
+
+def _last_batch(query: StreamingQuery) -> int | None:
+    """The last batch that is done; None before the first."""
+    last = query.lastProgress
+    return None if last is None else int(last["batchId"])

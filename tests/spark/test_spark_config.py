@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.options import read_options, write_options
-from klamm_spark.pipeline import job_from_json, job_from_toml
+from klamm_spark.pipeline import Job, Output, Poll, Source, job_from_json, job_from_toml
 
 GOOD = """
 [job]
@@ -180,3 +181,40 @@ def test_client_settings_keep_their_names_and_passwords_do_not_show() -> None:
         write_options({"kafka.bootstrap.servers": "h:1", "topic": "o", "checkpointLocation": "x"}).topic
         == "o"
     )
+
+
+@pytest.mark.parametrize(
+    ("master", "there"),
+    [("local", 1), ("local[*]", 8), ("local[3]", 3), ("local[ 3, 2]", 3), ("local[*,2]", 8), ("yarn", None)],
+)
+def test_how_many_tasks_a_master_runs_at_a_time(master: str, there: int | None) -> None:
+    from klamm_spark.slots import slots
+
+    assert slots(master, 8) == there
+
+
+def test_real_time_mode_needs_a_task_for_each_partition() -> None:
+    from klamm_spark.slots import check as need
+
+    fast = Output("a", "kafka", "update", trigger="real-time 1 minutes")
+    source = Source("h:1", ("t",), connector="spark")
+    job = Job("x", "/cp", source, (fast, dataclasses.replace(fast, name="b"), Output("c", "parquet")), master="local[8]")  # fmt: skip
+    need(job, 3, 8)
+    said = r'4 partitions all the time, for each of 2 outputs, and one .* set \[job\] master = "local\[9\]"'
+    with pytest.raises(ConfigError, match=said):
+        need(job, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "source", "ends"),
+    [
+        ("available_now", Source("h:1", ("t",)), True),
+        ("5 seconds", Source("h:1", ("t",)), False),
+        (None, Source(format="jdbc", read="batch"), True),
+        (None, Source(format="jdbc", read="batch", poll=Poll("5 seconds")), False),
+    ],
+)
+def test_jobs_that_end_by_themselves(trigger: str | None, source: Source, ends: bool) -> None:
+    job = Job("x", "/cp", source, (Output("a", "parquet", trigger=trigger),))
+    assert job.ends is ends
+    assert dataclasses.replace(job, available_now=True).ends

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
 from pathlib import Path
 
@@ -38,9 +40,17 @@ def test_records_pass_while_a_batch_is_open(broker: EmbeddedBroker, tmp_path: Pa
     )
     job = a_job(
         broker.bootstrap, topics[0], tmp_path,
-        source={"connector": "spark", "value_format": "string", "schema": None},
-        query=Query(sql="SELECT key, upper(value) AS value FROM input"), outputs=(copy,), master="local[3]",
+        source={"connector": "spark", "schema": "line STRING"},
+        query=Query(sql="SELECT key, upper(line) AS value FROM input"), outputs=(copy,), master="local[3]",
     )  # fmt: skip
+    narrow = DriverProcess(dataclasses.replace(job, master="local[1]"))
+    try:
+        said = wait_event(narrow, "failed")["message"]
+        assert said.endswith(
+            '2 partitions all the time: master = "local[1]" has 1, set [job] master = "local[2]"'
+        )
+    finally:
+        narrow.kill()
     driver = DriverProcess(job)
     try:
         wait_event(driver, "started")
@@ -51,7 +61,7 @@ def test_records_pass_while_a_batch_is_open(broker: EmbeddedBroker, tmp_path: Pa
         consumer.subscribe([topics[1]])
         found: set[bytes] = set()
         for i in range(3):
-            producer.produce(topics[0], f"line {i}", str(i))
+            producer.produce(topics[0], json.dumps({"line": f"line {i}"}), str(i))
             producer.flush()
             deadline = time.monotonic() + 120
             while f"LINE {i}".encode() not in found and time.monotonic() < deadline:

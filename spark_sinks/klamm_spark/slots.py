@@ -1,0 +1,50 @@
+"""Real-time mode keeps a task for each partition all the time: a partition without a slot is never read, and Spark says nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from klamm_base.errors import ConfigError
+from klamm_spark.datasource.cluster import Cluster
+from klamm_spark.datasource.options import read_options
+from klamm_spark.pipeline import Job
+
+_LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?")
+_TOPICS: Final = ("subscribe", "subscribepattern", "assign", "kafka.")
+
+
+def slots(master: str, cores: int) -> int | None:
+    """How many tasks a master runs at a time on a machine of `cores`; None for a cluster, whose size may change."""
+    found = _LOCAL.fullmatch(master.strip())
+    if found is None:
+        return None
+    return cores if found[1] == "*" else int(found[1] or 1)
+
+
+def check(job: Job, partitions: int, there: int) -> None:
+    """Raises ConfigError where partitions would have to wait for ever."""
+    real_time = sum(output.real_time is not None for output in job.outputs)
+    others = len(job.outputs) > real_time
+    needed = real_time * partitions + others
+    if needed <= there:
+        return
+    raise ConfigError(
+        f"real-time mode needs a task for each of {partitions} partitions all the time"
+        f"{f', for each of {real_time} outputs' if real_time > 1 else ''}{', and one for the other outputs' if others else ''}: "
+        f'master = "{job.master}" has {there}, set [job] master = "local[{needed}]"',
+        key="job.master",
+    )
+
+
+def need_slots(job: Job, spark: Any) -> None:
+    """Ask for the topics' partitions and compare. Raises ConfigError."""
+    if job.source.format is not None or all(output.real_time is None for output in job.outputs):
+        return
+    cores = int(spark.sparkContext._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # noqa: SLF001
+    there = slots(job.master, cores)
+    if there is None:
+        return
+    options = {k: v for k, v in job.source.reader_options().items() if k.lower().startswith(_TOPICS)}
+    cluster = Cluster(read_options(options))
+    check(job, len(cluster.subscribed(cluster.topics())), there)
