@@ -58,14 +58,12 @@ class Reporter:
         self._stop = stop
         self._lock = threading.Lock()
         self.rows = 0
-        self.batches = 0
         self.status: StatusFile | None = None
 
     def send(self, event: dict[str, Any]) -> None:
         with self._lock:
             if event["event"] == "progress":
                 self.rows += event["rows"]
-                self.batches += 1
             try:
                 self._out.write(json.dumps(event) + "\n")
                 self._out.flush()
@@ -83,11 +81,27 @@ class StatusFile:
         self._files = None if place is None else LocalFiles(place)
         self._status = JobStatus(job.name, since=time.time(), pid=os.getpid())
         self._written = 0.0
+        self._lock = threading.Lock()
+        self._later: threading.Timer | None = None
+        self._write()  # what an earlier process said is no longer so
 
     def take(self, event: dict[str, Any]) -> None:
-        self._status.take(event, time.time())
-        if event["event"] == "progress" and time.monotonic() - self._written < STATUS_S:
-            return
+        with self._lock:
+            self._status.take(event, time.time())
+            left = STATUS_S - (time.monotonic() - self._written)
+            if event["event"] != "progress" or left <= 0:
+                self._write()
+            elif self._later is None:  # perhaps nothing comes behind it
+                self._later = threading.Timer(left, self._write_later)
+                self._later.daemon = True
+                self._later.start()
+
+    def _write_later(self) -> None:
+        with self._lock:
+            self._later = None
+            self._write()
+
+    def _write(self) -> None:
         self._written = time.monotonic()
         if self._files is None:
             return
@@ -116,19 +130,22 @@ def main() -> int:
     threading.Thread(target=_watch_owner, args=(stop, owner), daemon=True, name="owner").start()
     threading.Thread(target=_end_in_time, args=(stop,), daemon=True, name="end-in-time").start()
     checkpoint = "?"
-    try:
-        told = json.loads(line)
-        order = told.pop("order", RUN)
-        job = job_from_json(told)
-        checkpoint = job.checkpoint
-        _run(job, order, reporter, stop)
-    except Exception as e:
-        log.debug("failed", exc_info=True)
-        if not (stop.is_set() and _java_went_first()):
-            reporter.send(events.failed(e, checkpoint))
-            return 1
-        log.info("Java ended before its queries were stopped; what was cut off is run again")
-    reporter.send({"event": "stopped", "rows": reporter.rows})
+    with (
+        contextlib.ExitStack() as until_told
+    ):  # nobody else has the checkpoint before the status says how this ended
+        try:
+            told = json.loads(line)
+            order = told.pop("order", RUN)
+            job = job_from_json(told)
+            checkpoint = job.checkpoint
+            _run(job, order, reporter, stop, until_told)
+        except Exception as e:
+            log.debug("failed", exc_info=True)
+            if not (stop.is_set() and _java_went_first()):
+                reporter.send(events.failed(e, checkpoint))
+                return 1
+            log.info("Java ended before its queries were stopped; what was cut off is run again")
+        reporter.send({"event": "stopped", "rows": reporter.rows})
     return 0
 
 
@@ -172,7 +189,7 @@ def _end(why: str) -> None:
     os._exit(1)
 
 
-def _run(job: Job, order: str, reporter: Reporter, stop: Stop) -> None:
+def _run(job: Job, order: str, reporter: Reporter, stop: Stop, until_told: contextlib.ExitStack) -> None:
     need_packages()
     need_java()
     from klamm_spark import running
@@ -180,10 +197,10 @@ def _run(job: Job, order: str, reporter: Reporter, stop: Stop) -> None:
     if order == CHECK:
         running.check(job, reporter)
         return
-    with _checkpoint_of_its_own(job, stop) as held:
-        if not stop.is_set():
-            reporter.status = StatusFile(job)
-            running.run(job, reporter, stop, held)
+    held = until_told.enter_context(_checkpoint_of_its_own(job, stop))
+    if not stop.is_set():
+        reporter.status = StatusFile(job)
+        running.run(job, reporter, stop, held)
 
 
 @contextlib.contextmanager

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.broker import wait_until
 from support.klamm import klamm
 
 from klamm.cli.spark_follow import metrics
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import SCHEMA, STATUS
 from klamm_spark.lock import in_use, locked
+from klamm_spark.pipeline import Job, Source
 from klamm_spark.status import JobStatus
 
 JOB = """
@@ -63,6 +65,22 @@ def test_a_job_that_runs_and_one_that_was_killed(tmp_path: Path) -> None:
         found = json.loads(klamm("spark", "status", pipeline, "-o", "json").stdout)
     assert not in_use(tmp_path / "cp")
     assert found[0]["queries"]["parquet"]["rows"] == 7
+
+
+def test_the_status_is_that_of_the_last_batch(tmp_path: Path) -> None:
+    """A batch right behind another one counts, too, and what an earlier process said does not."""
+    from klamm_spark.driver import StatusFile
+
+    def shown() -> dict[str, Any]:
+        return json.loads((tmp_path / "cp" / STATUS).read_text())
+
+    files(tmp_path, status=running())
+    written = StatusFile(Job("orders", str(tmp_path / "cp"), Source(), ()))
+    assert (shown()["state"], shown()["queries"]) == ("STARTING", {})
+    written.take({"event": "started", "queries": ["parquet"], "spark": "4.3.0"})
+    for batch in range(3):
+        written.take({"event": "progress", "query": "parquet", "batch": batch, "rows": 7})
+    wait_until(lambda: shown()["queries"]["parquet"]["rows"] == 21, "the last batch", timeout_s=60)
 
 
 def test_there_is_nothing_to_tell_yet(tmp_path: Path) -> None:
