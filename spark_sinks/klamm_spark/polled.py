@@ -6,13 +6,16 @@ checkpoint) after all outputs have the rows: a read that was cut off is done aga
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -26,21 +29,13 @@ from klamm_spark.sources import read_batch
 
 log = logging.getLogger(__name__)
 
+LOOK_S: Final = 0.2
 FAILURES_MAX: Final = 10
 """Reads in a row that may fail before the job does."""
 _UNITS_S: Final = {"ms": 1e-3, "mi": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_ORDERED: Final = (
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "float",
-    "double",
-    "decimal",
-    "date",
-    "timestamp",
-    "string",
-)
+_ORDERED: Final = re.compile(r"(tiny|small|big)?int|float|double|decimal.*|date|timestamp(_ntz)?|string")
+_WITH_ZONE: Final = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
+"""How a timestamp is kept: with its zone, because an hour comes twice a year."""
 
 
 class _Reports(Protocol):
@@ -48,6 +43,9 @@ class _Reports(Protocol):
 
 
 class _Stopping(Protocol):
+    batch_s: float
+
+    def is_set(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> bool: ...
 
 
@@ -79,26 +77,53 @@ class Polled:
     def check(self) -> None:
         """The query and the column, before anything is written. Raises ConfigError."""
         given = read_batch(self._job.source, self._spark)
-        self._type(given)
+        kind = self._type(given)
+        if kind is not None and kind.startswith("timestamp") and self._job.source.poll.delay is None:
+            log.warning(
+                "[source.poll] column = %r is a timestamp without delay: a row that comes with a time that was read already is "
+                "passed over",
+                self._job.source.poll.column,
+            )
         jobs.frames(self._job, self._spark, given)
 
     def run(self, stop: _Stopping) -> None:
-        """Until asked to stop; without an interval, once."""
+        """Until asked to stop; without an interval, once. A read that then takes too long is cut off."""
+        over = threading.Event()
+        threading.Thread(target=self._cut_off, args=(stop, over), daemon=True, name="cut-off").start()
+        try:
+            self._repeat(stop)
+        finally:
+            over.set()
+
+    def _repeat(self, stop: _Stopping) -> None:
         poll = self._job.source.poll
         every = None if poll.interval is None or self._job.available_now else seconds(poll.interval)
         if every is None and poll.column is None and self._read_before:
             return
         while True:
             begun = time.monotonic()
-            self._once_if_it_can(patient=every is not None)
+            self._once_if_it_can(stop, patient=every is not None)
             if every is None or stop.wait(max(0.0, every - (time.monotonic() - begun))):
                 return
 
-    def _once_if_it_can(self, *, patient: bool) -> None:
+    def _cut_off(self, stop: _Stopping, over: threading.Event) -> None:
+        while not stop.is_set():
+            if over.wait(LOOK_S):
+                return
+        if over.wait(stop.batch_s):
+            return
+        log.info("the read that is under way is cut off, and done again at the next start")
+        with contextlib.suppress(Py4JError):  # Java has ended
+            self._spark.sparkContext.cancelAllJobs()
+
+    def _once_if_it_can(self, stop: _Stopping, *, patient: bool) -> None:
         """A source that is away is asked again the next time; a new start of Spark would cost more and help no more."""
         try:
             self._once()
         except Exception as e:
+            if stop.is_set():
+                log.info("not finished when it was stopped: %s", str(e).partition("\n")[0][:200])
+                return
             failed = events.failed(e, self._job.checkpoint)
             self._failures += 1
             if not patient or not failed["retriable"] or self._failures > FAILURES_MAX:
@@ -112,7 +137,7 @@ class Polled:
         begun = time.monotonic()
         found = self._new_rows()
         if found is None:
-            self._tell(0, begun)
+            self._tell(0, begun, {})
             return
         rows, value = found
         counted = Observation("klamm_rows")
@@ -122,7 +147,7 @@ class Polled:
             write_batch(self._job, output, frames[output.name], self._number)
         self._value = value
         self._keep()
-        self._tell(int(counted.get["rows"]), begun)
+        self._tell(_rows(counted), begun, {"position": self._position()})
         self._number += 1
 
     def _type(self, frame: DataFrame) -> str | None:
@@ -136,14 +161,22 @@ class Polled:
                 key="source.poll.column",
             )
         kind = types[column.lower()]
-        if not kind.startswith(_ORDERED):
+        if not _ORDERED.fullmatch(kind):
             raise ConfigError(
                 f"[source.poll] column = {column!r} is {kind}: use a number, a date, a timestamp or a text",
                 key="source.poll.column",
             )
-        if self._job.source.poll.delay is not None and not kind.startswith("timestamp"):
+        delay = self._job.source.poll.delay
+        if delay is not None and not kind.startswith(("timestamp", "date")):
             raise ConfigError(
-                f"[source.poll] delay is for timestamps; {column} is {kind}", key="source.poll.delay"
+                f"[source.poll] delay is for timestamps and dates; {column} is {kind}",
+                key="source.poll.delay",
+            )
+        if delay is None and kind == "date":
+            raise ConfigError(
+                f"[source.poll] column = {column!r} is a date: rows of a day that was read already would be passed over. Set delay: "
+                "a day is then read when it has been over for so long",
+                key="source.poll.delay",
             )
         return kind
 
@@ -157,9 +190,11 @@ class Polled:
         if self._value is not None:
             frame = frame.where(column > F.lit(self._value).cast(kind))
         if poll.delay is not None:
-            before = datetime.fromtimestamp(time.time() - seconds(poll.delay), UTC)
-            frame = frame.where(column <= F.lit(before.strftime("%Y-%m-%d %H:%M:%S.%f")).cast(kind))
-        last = frame.agg(F.max(column).cast("string")).collect()[0][0]
+            before = F.lit(datetime.fromtimestamp(time.time() - seconds(poll.delay), UTC)).cast(kind)
+            frame = frame.where(column < before if kind == "date" else column <= before)
+        highest = F.max(column)
+        shown = F.date_format(highest, _WITH_ZONE) if kind == "timestamp" else highest.cast("string")
+        last = frame.agg(shown).collect()[0][0]
         return None if last is None else (frame.where(column <= F.lit(last).cast(kind)), last)
 
     def _position(self) -> dict[str, Any]:
@@ -169,7 +204,7 @@ class Polled:
         if self._job.position is None:
             write_json(self._files, POSITION, self._position())
 
-    def _tell(self, rows: int, begun: float) -> None:
+    def _tell(self, rows: int, begun: float, place: dict[str, Any]) -> None:
         took = time.monotonic() - begun
         event = {
             "event": "progress",
@@ -188,6 +223,13 @@ class Polled:
             "late": 0,
             "watermark": None,
         }
-        place = {"position": self._position()} if rows else {}
         for n, output in enumerate(self._job.outputs):
             self._reporter.send(event | place | {"query": output.name} | ({"rows": 0} if n else {}))
+
+
+def _rows(counted: Observation) -> int:
+    """None at all where Spark has found out that the query takes nothing, and has not looked at a row."""
+    try:
+        return int(counted.get["rows"])
+    except Py4JError:
+        return 0

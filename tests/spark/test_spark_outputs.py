@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -92,7 +92,7 @@ def polled(tmp_path: Path, errors: list[Exception | None], **changes: Any) -> tu
     from klamm_spark.polled import Polled
 
     reports, poll = Reports(), changes.pop("poll", Poll("1 seconds", "id"))
-    source = Source(format="jdbc", read="batch", poll=poll)
+    source, spark = Source(format="jdbc", read="batch", poll=poll), changes.pop("spark", None)
     job = Job("x", str(tmp_path), source, (Output("o", "noop"),), **changes)
 
     class Scripted(Polled):
@@ -100,7 +100,7 @@ def polled(tmp_path: Path, errors: list[Exception | None], **changes: Any) -> tu
             if (error := errors.pop(0)) is not None:
                 raise error
 
-    return Scripted(job, None, reports), reports  # type: ignore[arg-type]
+    return Scripted(job, spark, reports), reports  # type: ignore[arg-type]
 
 
 def test_a_source_that_is_away_is_asked_again(tmp_path: Path) -> None:
@@ -115,6 +115,32 @@ def test_a_source_that_is_away_is_asked_again(tmp_path: Path) -> None:
         polled(tmp_path, [OSError("refused") for _ in range(11)])[0].run(Once(20))
     with pytest.raises(OSError, match="refused"):
         polled(tmp_path, [OSError("refused")], poll=Poll())[0].run(Once(1))
+
+
+def test_a_read_that_was_cut_off_by_a_stop_is_no_failure(tmp_path: Path) -> None:
+    class Stop(threading.Event):
+        batch_s = 0.0
+
+    cancelled = threading.Event()
+
+    class Context:
+        cancelAllJobs = cancelled.set  # noqa: N815
+
+    class Spark:
+        sparkContext = Context  # noqa: N815
+
+    stop = Stop()
+    reading, reports = polled(tmp_path, [], spark=Spark)
+
+    def long_read() -> None:
+        stop.set()
+        assert cancelled.wait(30)
+        raise OSError("cancelled")
+
+    reading._once = long_read
+    reading.run(stop)
+    assert cancelled.is_set()
+    assert reports == []
 
 
 def test_what_is_read_once_is_not_read_again_by_a_restart(tmp_path: Path) -> None:
@@ -170,6 +196,34 @@ def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts:
         queries = [ScriptedQuery(error)]
         _watch(queries, in_vain, Once(99))  # type: ignore[arg-type]
         assert len(started) == RESTARTS_MAX
+
+
+class RunningQuery:
+    """A query in the middle of a batch, which ends when it was looked at so often."""
+
+    isActive = True  # noqa: N815
+    status: ClassVar = {"isTriggerActive": True}
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+        self.stopped_after: int | None = None
+
+    @property
+    def lastProgress(self) -> dict[str, int]:  # noqa: N802
+        self._looks -= 1
+        return {"batchId": 4 + (self._looks < 0)}
+
+    def stop(self) -> None:
+        self.stopped_after = self.lastProgress["batchId"]
+
+
+def test_each_query_may_end_its_own_batch() -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.running import _stop_queries
+
+    queries: list[Any] = [RunningQuery(2), RunningQuery(5)]
+    _stop_queries(queries, 60)
+    assert [q.stopped_after for q in queries] == [5, 5]
 
 
 @pytest.mark.spark

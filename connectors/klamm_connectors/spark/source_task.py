@@ -37,15 +37,13 @@ class SparkSourceTask(SparkTask):
         return source_config.job(props, self.context.client_properties("producer"), checkpoint, position)
 
     def moved(self, event: Mapping[str, Any]) -> None:
-        if not event["rows"]:
-            return
-        self.context.use_topics([self.context.configs["topic"]])
-        place = event.get("position")
-        self._offset = (
-            dict(place)
-            if self.context.configs.get("source.read") == "batch" and place
-            else {"batch": event["batch"]}
-        )
+        if event["rows"]:
+            self.context.use_topics([self.context.configs["topic"]])
+        if self.context.configs.get("source.read") == "batch":
+            if "position" in event:
+                self._offset = dict(event["position"])
+        elif event["rows"]:
+            self._offset = {"batch": event["batch"]}
 
     def commit(self) -> None:
         if self._offset is not None and self._offset != self._committed:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import broker, new_name, new_topic, wait_until  # noqa: F401  the fixture
@@ -17,8 +18,9 @@ from support.spark import QUICK, require_spark
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_connectors.spark import SparkSourceConnector, source_config
+from klamm_connectors.spark.source_task import SparkSourceTask
 from klamm_plugins.errors import ConnectError
-from klamm_plugins.testing import ConnectorConformance
+from klamm_plugins.testing import ConnectorConformance, MemoryDriverContext
 
 CLIENT = {
     "bootstrap.servers": "h:1",
@@ -102,8 +104,91 @@ def test_offsets_of_batch_reads_can_be_changed() -> None:
         alter(PROPS, [({"file": "x"}, None)])
 
 
+def test_a_place_is_committed_whether_rows_were_taken_or_not() -> None:
+    def task(read: str) -> SparkSourceTask:
+        found = SparkSourceTask()
+        found.initialize(MemoryDriverContext(PROPS | {"source.read": read}))
+        found._partition = {"spark": "x"}
+        return found
+
+    position = {"column": "id", "value": "7", "batch": 1}
+    batch = task("batch")
+    for event in ({"rows": 0, "batch": 0}, {"rows": 0, "batch": 1, "position": position}):
+        batch.moved(event)
+        batch.commit()
+    assert batch.context.commits == [[({"spark": "x"}, position)]]
+    stream = task("stream")
+    for event in ({"rows": 0, "batch": 0, "position": "x"}, {"rows": 3, "batch": 1, "position": "x"}):
+        stream.moved(event)
+        stream.commit()
+    assert stream.context.commits == [[({"spark": "x"}, {"batch": 1})]]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_stream_of_files_is_written_exactly_once_over_kills(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
+    """The job's process is killed twice while files come: readers of what is committed see every row once."""
+    require_spark()
+    topic, name, source = new_topic(broker), new_name("spark"), tmp_path / "in"
+    rows(source, "1.json", range(100))
+    worker = WorkerProcess(worker_properties(broker.bootstrap, new_name("group")), tmp_path).wait_ready()
+    body = {
+        "connector.class": "SparkSource",
+        "topic": topic,
+        "source.format": "json",
+        "source.schema": "id BIGINT, name STRING",
+        "source.options.path": str(source),
+        "source.options.maxFilesPerTrigger": "1",
+        "delivery.guarantee": "exactly-once",
+        "key.columns": "id",
+        "trigger.interval.ms": "100",
+        "spark.master": "local[2]",
+        "checkpoint.location": str(tmp_path / "cp"),
+        "task.restart.backoff.ms": "200",
+        **QUICK,
+    }
+
+    def counted() -> Counter[str]:
+        return Counter(key for key, _ in records(broker.bootstrap, topic))
+
+    def settled(upto: int) -> None:
+        wait_until(lambda: len(counted()) >= upto, f"{upto} rows", timeout_s=240)
+        assert counted() == Counter(str(n) for n in range(upto))
+
+    def driver() -> psutil.Process | None:
+        below = psutil.Process(worker.process.pid).children(recursive=True)
+        return next((p for p in below if "klamm_spark.driver" in " ".join(p.cmdline())), None)
+
+    try:
+        answer = worker.request("PUT", f"/connectors/{name}/config", body)
+        assert answer.status == 201, answer.body
+        settled(100)
+        for n in range(2, 4):
+            found = driver()
+            assert found is not None
+            for part in range(10):
+                low = (n - 1) * 100 + part * 10
+                rows(source, f"{n}-{part}.json", range(low, low + 10))
+            wait_until(lambda n=n: len(counted()) > (n - 1) * 100, "a part of them", timeout_s=240)
+            found.kill()
+            settled(n * 100)
+        wait_until(lambda: worker.get(f"/connectors/{name}/offsets")["offsets"], "an offset", timeout_s=60)
+        assert isinstance(worker.get(f"/connectors/{name}/offsets")["offsets"][0]["offset"]["batch"], int)
+    finally:
+        print(worker.log)
+        worker.stop(timeout_s=60)
+
+
 def records(bootstrap: str, topic: str) -> list[tuple[str, dict[str, Any]]]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.partition.eof": "true"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "x",
+            "enable.partition.eof": "true",
+            "isolation.level": "read_committed",
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while (m := consumer.poll(10)) is not None and not m.error():
