@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_spark import figures
+from klamm_spark.beside import local_place
 from klamm_spark.pipeline import AVAILABLE_NOW, OUR_FORMATS, Job, Output, Source
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -81,9 +81,8 @@ def client_options(source: Source) -> dict[str, str]:
 
 def base_of(job: Job) -> str:
     """The job's checkpoint: a path of this machine is made absolute; others (s3a://…) are taken as they are."""
-    if "://" in job.checkpoint:
-        return job.checkpoint.rstrip("/")
-    return str(Path(job.checkpoint).expanduser().resolve())
+    place = local_place(job.checkpoint)
+    return job.checkpoint.rstrip("/") if place is None else str(place)
 
 
 def checkpoint_of(job: Job, output: Output) -> str:

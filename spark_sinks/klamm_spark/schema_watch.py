@@ -104,11 +104,9 @@ class SchemaWatch:
         drift = self._topics.setdefault(topic, TopicDrift(self._schema))
         before = set(drift.found)
         try:
-            document = json.loads(text)
-        except ValueError:
+            news = drift.take(json.loads(text), now)
+        except (ValueError, RecursionError):  # no JSON, or nested deeper than anybody means it
             news = drift.unreadable(now)
-        else:
-            news = drift.take(document, now)
         for key in drift.found.keys() - before:
             log.warning("%s", sentence(topic, drift.found[key]))
         return news
@@ -118,7 +116,11 @@ class SchemaWatch:
         topics = {name: t.to_json() for name, t in self._topics.items() if t.found or t.records}
         records = {name: t["records"] for name, t in topics.items()}
         try:
-            write_json(self._files, SCHEMA, self._kept | {"drift": topics})
+            if read_json(self._files, SCHEMA).get("schema", self._kept.get("schema")) == self._kept.get(
+                "schema"
+            ):
+                write_json(self._files, SCHEMA, self._kept | {"drift": topics})
+            # otherwise `--adopt` has written another one, which counts from the next start on
         except OSError as e:
             log.warning("the schema's drift cannot be written: %s", e)
         self._reporter.send(
@@ -211,8 +213,10 @@ def _sampled(
     for part in parts:
         for topic, text in _read(source, spark, part):
             try:
-                found.setdefault(topic, []).append(json.loads(text))
-            except ValueError:
+                document = json.loads(text)
+                type_of(document)
+                found.setdefault(topic, []).append(document)
+            except (ValueError, RecursionError):
                 log.debug("%s: a value that is no JSON", topic)
     answer = {}
     for topic, documents in found.items():

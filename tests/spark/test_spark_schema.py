@@ -175,6 +175,29 @@ def test_a_watch_takes_its_observation_out_of_the_progress_and_keeps_what_it_fou
     ], "it is remembered"
 
 
+def test_what_is_nested_without_end_is_unreadable_and_an_adopted_schema_stays(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.beside import SCHEMA as FILE
+    from klamm_spark.beside import LocalFiles
+    from klamm_spark.schema_watch import NAME, SchemaWatch
+
+    class Reports(list[dict[str, Any]]):
+        send = list.append
+
+    reports, kept = Reports(), {"version": 1, "schema": "`id` BIGINT"}
+    watch = SchemaWatch(LocalFiles(tmp_path), reports, {"struct": {"id": "BIGINT"}}, kept)
+    for depth in (900, 30_000):
+        sample = [{"topic": "t", "value": "[" * depth + "]" * depth}]
+        watch.take({"observed": {NAME: {"rows": 1, "corrupt": 0, "sample": sample, "unread": None}}}, 5.0)
+    assert reports[-1]["topics"]["t"]["found"][0]["kind"] in {"unreadable", "changed"}
+    assert json.loads((tmp_path / FILE).read_text())["schema"] == "`id` BIGINT"
+    (tmp_path / FILE).write_text('{"schema": "`id` BIGINT, `x` BIGINT"}')
+    sample = [{"topic": "t", "value": '{"id": 1, "x": 2}'}]
+    watch.take({"observed": {NAME: {"rows": 1, "corrupt": 0, "sample": sample, "unread": None}}}, 99.0)
+    assert json.loads((tmp_path / FILE).read_text()) == {"schema": "`id` BIGINT, `x` BIGINT"}
+    assert reports[-1]["topics"]["t"]["found"][-1]["kind"] == "new"
+
+
 def test_what_came_since_is_taken_into_the_schema() -> None:
     drift = TopicDrift(type_of({"id": 1, "in": [{"a": 1}], "old": 1}))
     for document in ({"id": "x", "in": [{"a": 1, "b": 2.5}]}, {"new": {"y": True}}, [1]):
