@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 WARN_EVERY_S: Final = 30.0
 _OVERLOADED: Final = 429
 _TOO_LARGE: Final = 413
+_INVALID: Final = (
+    400  # one document's id is too long, for example: the request is refused with all of the others
+)
 _PASSING: Final = frozenset({502, 503, 504})
 _CONFLICT: Final = 409  # `create` of a document that is there: written by the run before
 _PATH: Final = "/_bulk?filter_path=errors,error,items.*.status,items.*.error"
@@ -93,6 +96,7 @@ class Verdict:
     passing: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
     too_large: bool = False
+    """Half of the documents at a time: to be taken, or to find those that cannot be."""
 
 
 def sort_out(answer: Mapping[str, Any], count: int) -> Verdict:
@@ -233,10 +237,12 @@ class BulkSender:
             with self._lock:
                 self._running -= 1
                 self._lock.notify_all()
-        if status == _TOO_LARGE and len(part) == 1:
-            return Verdict(refused=[(0, f"{connection.name} takes no request of this size (413)")]), ""
-        if status == _TOO_LARGE:
+        if status in {_TOO_LARGE, _INVALID} and len(part) > 1:
             return Verdict(too_large=True), ""
+        if status == _TOO_LARGE:
+            return Verdict(refused=[(0, f"{connection.name} takes no request of this size (413)")]), ""
+        if status == _INVALID:
+            return Verdict(refused=[(0, short(answer))]), ""
         if status == _OVERLOADED:
             return Verdict(overloaded=everything), ""
         if status in _PASSING:

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.elasticsearch import documents, unique_index
 
+from klamm.testing.elasticsearch import ElasticsearchServer
 from klamm_base.errors import ConfigError
 from klamm_spark import bulk, bulk_lines, figures
 from klamm_spark import throttle as throttle_module
@@ -273,10 +275,33 @@ def test_a_server_that_is_away_is_waited_for_and_then_said() -> None:
     with pytest.raises(TargetError, match=r"refused for 0 s; documents wait"):
         write(where, numbered(2), Limits())
     with (
-        serving(lambda number, ids: 400) as (_, where),
-        pytest.raises(TargetError, match="refuses the bulk request with 400"),
+        serving(lambda number, ids: 401) as (_, where),
+        pytest.raises(TargetError, match="refuses the bulk request with 401"),
     ):
         write(where, numbered(2), Limits())
+
+
+def test_a_document_for_which_a_whole_request_is_refused_is_found() -> None:
+    with serving(lambda number, ids: 400 if "7" in ids else 200) as (server, where):
+        found, refused = write(where, numbered(40), Limits(in_flight=1))
+        assert sorted(server.taken, key=int) == [str(n) for n in range(40) if n != 7]
+        assert [(r.id, r.reason) for r in refused] == [("7", "t: None")]
+        assert (found.documents, found.refused) == (39, 1)
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.slow
+def test_an_id_that_elasticsearch_does_not_take_holds_up_no_other(
+    elasticsearch_server: ElasticsearchServer,
+) -> None:
+    index = unique_index("ids")
+    lines = bulk_lines.block(
+        rows(["a", "x" * 513, "b", "", "c"], ['{"n":1}'] * 5), Layout("index", ("id",), index, "d")
+    )
+    found, refused = write(endpoint({"hosts": elasticsearch_server.url}), lines, Limits())
+    assert (found.documents, sorted(len(r.id) for r in refused)) == (3, [0, 513])
+    assert any("513" in r.reason for r in refused)
+    assert sorted(documents(elasticsearch_server, index)) == ["a", "b", "c"]
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
