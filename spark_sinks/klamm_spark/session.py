@@ -20,9 +20,11 @@ from klamm_spark.java import need_java
 from klamm_spark.secrets import is_secret
 
 JAVA_ENDS_S: Final = 5.0
+ANSWER_S: Final = 60
+"""How long a Python process waits for Java's answer when it starts; Spark's default of 15 s is short where a machine stands still."""
 _RUNNERS: Final = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
-    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_AUTH_SOCKET_TIMEOUT": str(ANSWER_S),
     "SPARK_BUFFER_SIZE": "65536",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
@@ -36,6 +38,7 @@ def defaults(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
         # A query without a trigger of its own asks for new records this often; Spark's default is 10 ms
         "spark.sql.streaming.pollingDelay": "100ms",
         # Options that Spark must not show in plans and logs

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support.broker import new_name, new_topic, wait_until
 from support.kafka_broker import KafkaBroker
-from support.spark import produce
+from support.spark import produce, to_the_end
 
 from klamm.testing import EmbeddedBroker
 
@@ -86,13 +86,8 @@ def to_files(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
 
     def run(frame: DataFrame, name: str = "q") -> tuple[Any, list[tuple[int, int, bytes]]]:
         writer = frame.writeStream.format("parquet").option("path", str(tmp_path / name / "out"))
-        query = (
-            writer.option("checkpointLocation", str(tmp_path / name / "cp"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(90)
-        assert query.exception() is None
+        writer = writer.option("checkpointLocation", str(tmp_path / name / "cp"))
+        query = to_the_end(writer.trigger(availableNow=True).start)
         return query, rows(spark.read.parquet(str(tmp_path / name / "out")))
 
     return run
@@ -211,7 +206,7 @@ def test_what_a_stream_writes_is_in_the_topic(
     frame = t.stream(includeHeaders="true").selectExpr("key", "value", "headers", "partition")
     target = {"kafka.bootstrap.servers": broker.bootstrap, "topic": out.name}
     writer = frame.writeStream.format("klamm").options(**target).option("checkpointLocation", str(tmp_path))
-    writer.trigger(availableNow=True).start().awaitTermination(60)
+    to_the_end(writer.trigger(availableNow=True).start)
     assert sorted((p, v) for p, _, v in out.records()) == sorted((p, v) for p, _, v in t.records())
     assert out.batch(includeHeaders="true").first()["headers"][0]["value"] == b"x"
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_topic
 from support.elasticsearch import call, documents, require, unique_index
-from support.spark import produce
+from support.spark import produce, to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
@@ -38,10 +38,8 @@ def test_a_stream_is_indexed_once_and_bad_documents_go_to_a_topic(
 
     def run(name: str, options: dict[str, str]) -> None:
         writer = frame.writeStream.format("klamm-elasticsearch").options(**options)
-        query = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
-        query.awaitTermination(90)
-        if (error := query.exception()) is not None:
-            raise error
+        writer = writer.option("checkpointLocation", str(tmp_path / name))
+        to_the_end(writer.trigger(availableNow=True).start)
 
     for name in ("one", "two"):
         run(name, target | letters)
@@ -122,10 +120,7 @@ def run_job(job: Job, spark: SparkSession) -> list[dict[str, Any]]:
     from klamm_spark import figures
     from klamm_spark import job as jobs
 
-    (query,) = jobs.start(job, jobs.frames(job, spark))
-    assert query.awaitTermination(200)
-    if (error := query.exception()) is not None:
-        raise error
+    (query,) = to_the_end(lambda: jobs.start(job, jobs.frames(job, spark)))
     batches = {p["batchId"] for p in query.recentProgress}
     return [found for b in sorted(batches) if (found := figures.take("documents", b)) is not None]
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_name, new_topic, wait_until
-from support.spark import a_job, all_gone, family, produce, require_spark, until_end, wait_event
+from support.spark import a_job, all_gone, family, produce, require_spark, to_the_end, until_end, wait_event
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark.pipeline import Output, Query
@@ -62,9 +62,8 @@ def copy(
     frame = spark.readStream.format("klamm").options(**source, maxOffsetsPerTrigger="200", **more).load()
     target = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topics[1]} | EXACTLY
     writer = frame.select("key", "value").writeStream.format("klamm").options(**target)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination(200)
-    return query
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    return to_the_end(writer.start)
 
 
 def forget_last_batch(checkpoint: Path) -> None:
@@ -113,7 +112,7 @@ def test_a_batch_that_gives_something_else_is_refused(
         writer = (
             frame.writeStream.format("klamm").options(**target).option("checkpointLocation", str(tmp_path))
         )
-        writer.trigger(availableNow=True).start().awaitTermination(100)
+        to_the_end(writer.trigger(availableNow=True).start)
 
     run("true")
     forget_last_batch(tmp_path)

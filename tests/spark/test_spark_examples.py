@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_topic
+from support.spark import to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark.pipeline import Job, check, job_from_json, load
@@ -65,11 +66,7 @@ class Example:
     def run(self) -> None:
         from klamm_spark import job as jobs
 
-        queries = jobs.start(self.job, jobs.frames(self.job, self._spark))
-        for query in queries:
-            assert query.awaitTermination(120)
-            if (error := query.exception()) is not None:
-                raise error
+        to_the_end(lambda: jobs.start(self.job, jobs.frames(self.job, self._spark)))
 
     def records(self, topic: str, **client: str) -> list[tuple[str | None, Any]]:
         """Keys and values that are in a topic now; JSON values as what they are."""

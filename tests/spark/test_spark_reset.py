@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.broker import new_topic
 from support.klamm import klamm
-from support.spark import produce
+from support.spark import produce, to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -206,10 +206,7 @@ def test_a_job_that_was_reset_reads_from_there_and_its_files_have_the_batch(
     job = dataclasses.replace(load(path), available_now=True)
 
     def run() -> None:
-        (query,) = jobs.start(job, jobs.frames(job, spark))
-        assert query.awaitTermination(200)
-        if (error := query.exception()) is not None:
-            raise error
+        to_the_end(lambda: jobs.start(job, jobs.frames(job, spark)))
 
     def rows() -> list[int]:
         """All files, whatever Spark's list says of them."""

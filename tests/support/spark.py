@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,30 @@ def require_spark() -> None:
     """Skip the calling test, saying why, where Spark cannot run."""
     if why := _why_not():
         pytest.skip(why)
+
+
+def to_the_end(start: Callable[[], Any], timeout_s: float = 200) -> Any:
+    """What `start` starts (a query, or several), once it has ended. Raises what ended it.
+
+    Started again where Spark found that a Python process took too long to connect back: it has ten seconds, a busy machine or not.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    until = time.monotonic() + timeout_s
+    while True:
+        started = start()
+        queries = started if isinstance(started, list) else [started]
+        try:
+            for query in queries:
+                left_s = max(0, until - time.monotonic())
+                assert query.awaitTermination(left_s), f"not within {timeout_s} s"
+        except StreamingQueryException as e:
+            for query in queries:
+                query.stop()
+            if "failed to connect back" in str(e) and time.monotonic() < until:
+                continue
+            raise
+        return started
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> None:
