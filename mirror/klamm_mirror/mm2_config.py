@@ -12,6 +12,7 @@
 | `A->B.SETTING` | the three connectors of the flow from A to B |
 | a connector's or a client's setting alone | all flows, all clusters |
 | `config.storage.…`, `offset.storage.…`, `status.storage.…`, converters | all workers |
+| `klamm.metrics.port`, `klamm.metrics.host` | `GET /metrics` of all flows |
 
 A flow is one Connect worker at its target with MirrorSourceConnector, MirrorCheckpointConnector and
 MirrorHeartbeatConnector. As in MirrorMaker, a flow that is not enabled still sends heartbeats, which the
@@ -22,9 +23,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, suggestion
 
@@ -45,6 +47,35 @@ _WORKER_PREFIXES: Final = (
 _ALWAYS: Final = ("config.providers", "replication.policy")
 _OWN_KEYS: Final = frozenset({"clusters", "dedicated.mode.enable.internal.rest", "enabled", "tasks.max"})
 _TRUE: Final = "true"
+
+METRICS_PORT, METRICS_HOST = "klamm.metrics.port", "klamm.metrics.host"
+METRICS: Final = (
+    ConfigDef()
+    .define(
+        METRICS_PORT,
+        Type.INT,
+        -1,
+        validator=between(-1, 65_535),
+        importance=Importance.LOW,
+        documentation="A port for GET /metrics, of all flows. -1: none, 0: any.",
+    )
+    .define(
+        METRICS_HOST,
+        Type.STRING,
+        "localhost",
+        validator=non_empty,
+        importance=Importance.LOW,
+        documentation="The address that it is on. The metrics name topics and groups: do not open it to everybody.",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPlace:
+    """Where GET /metrics is served. `port` -1: nowhere, 0: any free one."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +116,7 @@ class MirrorConfig:
     clusters: tuple[str, ...]
     flows: tuple[Flow, ...]
     warnings: tuple[str, ...] = field(default=())
+    metrics: MetricsPlace = field(default=MetricsPlace("localhost", -1))
 
     @property
     def enabled(self) -> list[Flow]:
@@ -105,7 +137,7 @@ class MirrorConfig:
         flows = tuple(f for f in self.flows if f.target in targets)
         if not any(f.enabled for f in flows):
             raise ConfigError(f"no flow into {', '.join(targets)} is enabled", key="--clusters")
-        return MirrorConfig(self.clusters, flows, self.warnings)
+        return replace(self, flows=flows)
 
 
 def parse(props: Mapping[str, str], connector_keys: Iterable[str]) -> MirrorConfig:
@@ -137,7 +169,7 @@ class _Parser:
             first, second = (*self._clusters, "B")[:2]
             raise ConfigError(f"no flow is enabled: set {first}->{second}.enabled=true", key="enabled")
         self._check_one_cluster_twice(flows)
-        return MirrorConfig(self._clusters, tuple(flows), tuple(self._warnings))
+        return MirrorConfig(self._clusters, tuple(flows), tuple(self._warnings), self._metrics())
 
     # What is there
 
@@ -158,11 +190,15 @@ class _Parser:
             self._check_flow_key(key, source)
             return
         if any(key.startswith(f"{alias}.") for alias in self._clusters):
+            if key.endswith(tuple(f".{name}" for name in METRICS.names)):
+                name = key.partition(".")[2]
+                self._warn(key, f"has no effect: {name} without a cluster is for all flows")
             return
         if key.endswith(".bootstrap.servers"):
             _check_alias(key.removesuffix(".bootstrap.servers"), self._clusters, key, source)
         known = (
             key in self._connector_keys
+            or key in METRICS
             or _CLIENT_KEYS.fullmatch(key)
             or key.startswith((*_WORKER_PREFIXES, *_ALWAYS))
         )
@@ -181,6 +217,13 @@ class _Parser:
         flow = f"{match['source']}->{match['target']}"
         if f"{flow}.enabled" not in self._props:
             self._warn(key, f"has no effect: {flow} is not enabled; set {flow}.enabled=true")
+
+    def _metrics(self) -> MetricsPlace:
+        try:
+            parsed = METRICS.parse(self._props)
+        except ConfigError as e:
+            raise ConfigError(str(e), key=e.key, source=self._props.source(e.key or "")) from None
+        return MetricsPlace(parsed[METRICS_HOST], parsed[METRICS_PORT])
 
     def _warn(self, key: str, text: str) -> None:
         source = self._props.source(key)

@@ -7,9 +7,12 @@ thousand partitions costs each of them a millisecond at most; a peer that does n
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from klamm_base.errors import KlammError
@@ -40,10 +43,26 @@ class MetricsServer:
                 self._serve, host, port, limit=REQUEST_BYTES_MAX, start_serving=False
             )
         except OSError as e:
-            raise KlammError(
-                f"klamm.metrics.port={port}: cannot listen on {host}: {e.strerror or e}; give another port, or -1 for none"
-            ) from e
+            why = e.strerror or e
+            if isinstance(e, socket.gaierror) or e.errno == errno.EADDRNOTAVAIL:
+                text = f"klamm.metrics.host={host}: cannot listen there: {why}; give an address of this machine, or 0.0.0.0"
+            else:
+                text = f"klamm.metrics.port={port}: cannot listen on {host}: {why}; give another port, or -1 for none"
+            raise KlammError(text) from e
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def bind_unix(self, path: Path) -> None:
+        """Take a Unix socket instead; who may reach it is the folder's to say. Raises KlammError."""
+        try:
+            self._server = await asyncio.start_unix_server(
+                self._serve, path, limit=REQUEST_BYTES_MAX, start_serving=False
+            )
+        except OSError as e:
+            raise KlammError(f"cannot listen on {path}: {e.strerror or e}") from e
+
+    async def text(self) -> Iterator[str]:
+        """The lines of an answer."""
+        return lines(self._families())
 
     async def serve(self) -> None:
         """Begin to answer."""
@@ -87,13 +106,19 @@ class MetricsServer:
                 self._scrapes -= 1
 
     async def _scrape(self, writer: asyncio.StreamWriter, *, body: bool) -> None:
+        text = await self.text() if body else iter(())
         writer.write(_head("200 OK", CONTENT_TYPE).encode())
-        text = lines(self._families()) if body else iter(())
         while part := "".join(islice(text, LINES_A_SLICE)):
             writer.write(part.encode())
             await writer.drain()
             await asyncio.sleep(0)  # requests come first
         await writer.drain()
+
+
+def url_of(host: str, port: int) -> str:
+    """Where the metrics are, for a ready line."""
+    shown = "127.0.0.1" if host == "localhost" else host
+    return f"http://[{shown}]:{port}/metrics" if ":" in shown else f"http://{shown}:{port}/metrics"
 
 
 async def _say(writer: asyncio.StreamWriter, status: str, text: str, headers: str = "") -> None:

@@ -38,7 +38,7 @@ def lines(families: Iterable[Family]) -> Iterator[str]:
     for family in families:
         yield f"# HELP {family.name} {_escape_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
         for labels, value, suffix in family.samples:
-            text = ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
+            text = ",".join(f'{name}="{escape(value)}"' for name, value in labels.items())
             yield (
                 f"{family.name}{suffix}{{{text}}} {_number(value)}\n"
                 if text
@@ -50,7 +50,8 @@ def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _escape(value: str | int) -> str:
+def escape(value: str | int) -> str:
+    """A label's value between its quotes."""
     if isinstance(value, int):
         return str(value)
     if "\\" in value or '"' in value or "\n" in value:

@@ -117,6 +117,7 @@ def test_spark_job_reads_what_the_agent_writes():
 
 
 def test_what_is_scraped_is_served(model):
+    from klamm.mirror.files import load
     from klamm_connectors.logs.config import AgentConfig
     from klamm_spark import pipeline
 
@@ -130,6 +131,8 @@ def test_what_is_scraped_is_served(model):
     job = pipeline.load(COMPOSE / "config/pipeline.toml")
     assert (agent.host, {agent.port}) == ("0.0.0.0", targets["agent"])
     assert (job.metrics_host, {job.metrics_port}) == ("0.0.0.0", targets["spark"])
+    mirror = load(COMPOSE / "config/mm2.properties").metrics
+    assert (mirror.host, {mirror.port}) == ("0.0.0.0", targets["mirror"])
 
 
 def test_the_web_servers_log_format_is_the_one_that_the_job_parses():

@@ -14,12 +14,17 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.broker import new_topic
+from support.klamm import Server
+from support.mirror import mirror_file, produce, read_as
+
+from klamm.testing import EmbeddedBroker
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 DASHBOARDS = sorted((COMPOSE / "grafana/dashboards").glob("*.json"))
@@ -155,19 +160,52 @@ def watched(tmp_path: Path) -> Iterator[Prometheus]:
         up.stdout.close()
 
 
+def not_found(
+    prometheus: Prometheus, dashboards: list[str], step: Callable[[], None] = lambda: None
+) -> list[str]:
+    """What of the dashboards has not been found at some time within a minute and a half."""
+    deadline = time.monotonic() + 90
+    empty = expressions(*dashboards)
+    while empty and time.monotonic() < deadline:
+        time.sleep(0.5)
+        step()
+        if prometheus.answers():
+            empty = [
+                e for e in empty if not prometheus.query(e) and not any(m in e for m in WHEN_THERE_ARE_ERRORS)
+            ]
+    return empty
+
+
 @pytest.mark.slow
 @needs_prometheus
 def test_prometheus_finds_what_the_dashboards_of_broker_and_connect_show(watched):
-    wanted = expressions("broker", "connect")
-    deadline = time.monotonic() + 90
-    empty = wanted
-    while empty and time.monotonic() < deadline:
-        time.sleep(0.5)
-        if watched.answers():
-            empty = [
-                e for e in empty if not watched.query(e) and not any(m in e for m in WHEN_THERE_ARE_ERRORS)
-            ]
-    assert not empty
+    assert not not_found(watched, ["broker", "connect"])
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_prometheus_finds_what_the_dashboard_of_the_mirror_shows(tmp_path):
+    clusters = [EmbeddedBroker(tmp_path / name) for name in ("a", "b")]
+    with clusters[0] as a, clusters[1] as b:
+        topic = new_topic(a)
+        flows = {"A->B.enabled": "true", "topics": topic, "klamm.metrics.port": "0"}
+        path = mirror_file(tmp_path / "mm2.properties", {"A": a.bootstrap, "B": b.bootstrap}, flows)
+
+        def traffic() -> None:
+            produce(a.bootstrap, topic, ["value"])
+            read_as(a.bootstrap, "readers", topic, lambda values: len(values) >= 1)
+
+        with Server("mirror", "start", str(path)) as mirror:
+            where = mirror.ready["metrics"].removeprefix("http://").removesuffix("/metrics")
+            prometheus = Prometheus(tmp_path, {"mirror": where})
+            try:
+                assert not not_found(prometheus, ["mirror"], traffic)
+                shown = [found["metric"] for found in prometheus.query(expressions("mirror")[0])]
+                assert {"source": "A", "target": "B", "topic": f"A.{topic}"} in shown
+                (flows_up,) = prometheus.query('klamm_mirror_flow_up{flow="A->B"}')
+                assert flows_up["value"][1] == "1"
+            finally:
+                prometheus.close()
 
 
 @needs_prometheus

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm_base.errors import ConfigError
-from klamm_base.metrics_server import MetricsServer
+from klamm_base.metrics_server import MetricsServer, url_of
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig, Listener
 from klamm_broker.server.listener import Server
@@ -93,8 +93,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
 async def _bind_metrics(metrics: MetricsServer, config: BrokerConfig) -> str:
     host = config["klamm.metrics.host"]
     port = await metrics.bind(host, config["klamm.metrics.port"])
-    shown = "127.0.0.1" if host == "localhost" else host
-    return f"http://[{shown}]:{port}/metrics" if ":" in shown else f"http://{shown}:{port}/metrics"
+    return url_of(host, port)
 
 
 def _raise_file_limit() -> None:

@@ -30,11 +30,13 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
     """Run the flows of a file in the foreground until SIGTERM or Ctrl-C, which stops them all cleanly.
 
     Prints `ready mirror=A->B,…` once every flow runs. A flow whose cluster cannot be reached waits for it; the others
-    go on meanwhile.
+    go on meanwhile. With `klamm.metrics.port` the line says where `metrics` are.
     """
     import asyncio
+    import contextlib
 
     from klamm.mirror import files, supervisor
+    from klamm.mirror.metrics import FlowsMetrics, FlowSockets, own_families
     from klamm.up.supervisor import ChildSpec
 
     with reported(server=True):
@@ -43,15 +45,29 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
         if targets:
             mirror = mirror.towards(targets)
         overrides = [word for each in override or () for word in ("--override", each)]
-        specs = [
-            ChildSpec(f"flow {f.name}", ("mirror", "flow", str(config), f.name, *overrides))
-            for f in mirror.flows
-        ]
         line = "ready mirror=" + ",".join(f.name for f in mirror.enabled)
-        try:
-            asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))
-        except supervisor.FlowRefused:
-            raise typer.Exit(EXIT_USAGE) from None
+        with contextlib.ExitStack() as stack:
+            paths, served = dict[str, Path](), None
+            if mirror.metrics.port >= 0:
+                paths = stack.enter_context(FlowSockets(f.name for f in mirror.flows)).paths
+                served = mirror.metrics, FlowsMetrics(paths, own_families)
+            sockets = {name: ("--metrics-socket", str(path)) for name, path in paths.items()}
+            specs = [
+                ChildSpec(
+                    f"flow {f.name}",
+                    ("mirror", "flow", str(config), f.name, *overrides, *sockets.get(f.name, ())),
+                )
+                for f in mirror.flows
+            ]
+            running = supervisor.run(specs, lambda url: _say_ready(line, url), metrics=served)
+            try:
+                asyncio.run(running)
+            except supervisor.FlowRefused:
+                raise typer.Exit(EXIT_USAGE) from None
+
+
+def _say_ready(line: str, metrics: str | None) -> None:
+    typer.echo(f"{line} metrics={metrics}" if metrics else line)
 
 
 @app.command()
@@ -59,6 +75,7 @@ def flow(
     config: ConfigArgument,
     name: Annotated[str, typer.Argument(metavar="A->B", help="The flow.")],
     override: OverrideOption = None,
+    metrics_socket: Annotated[Path | None, typer.Option("--metrics-socket", hidden=True)] = None,
 ) -> None:
     """Run one flow of a file in the foreground: what `start` runs for each, for those who spread flows themselves.
 
@@ -70,9 +87,13 @@ def flow(
     from klamm.mirror.flow import claimed, run
 
     with reported(server=True):
-        wanted = files.load(config, override, warn=False).flow(name)
+        mirror = files.load(config, override, warn=False)
+        wanted = mirror.flow(name)
+        metrics = metrics_socket or (mirror.metrics if mirror.metrics.port >= 0 else None)
         with claimed(config, wanted) as identity:
-            asyncio.run(run(wanted, identity, lambda: typer.echo(f"ready flow={name}")))
+            asyncio.run(
+                run(wanted, identity, lambda url: _say_ready(f"ready flow={name}", url), metrics=metrics)
+            )
 
 
 @app.command()

@@ -29,7 +29,8 @@ from klamm.connect.service import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
 from klamm.mirror.owner import Membership
 from klamm_base.errors import ConfigError, KlammError
-from klamm_mirror.mm2_config import CHECKPOINT, Flow, connectors_of
+from klamm_base.metrics_server import MetricsServer, url_of
+from klamm_mirror.mm2_config import CHECKPOINT, Flow, MetricsPlace, connectors_of
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +43,15 @@ LOCK_PATIENCE_S: Final = 30.0
 class FlowWorker(Worker):
     """A worker that takes its connectors from the file."""
 
-    def __init__(self, flow: Flow, identity: str) -> None:
+    def __init__(self, flow: Flow, identity: str, metrics: MetricsPlace | Path | None = None) -> None:
         super().__init__(WorkerConfig.from_properties(flow.worker))
         self.flow = flow
         self._identity = identity
         self._owner: Membership | None = None
         self._sole: SoleMember | None = None
+        self._metrics_at = metrics
+        self._metrics: MetricsServer | None = None
+        self.metrics_url: str | None = None
 
     async def start(self) -> None:
         """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
@@ -56,6 +60,7 @@ class FlowWorker(Worker):
             self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
         )
         service = ConnectService(runtime)
+        await self._serve_metrics(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
         described = await asyncio.wrap_future(runtime.admin.describe_cluster(request_timeout=BROKER_ASK_S))
         self.config = runtime.config = fitting(self.config, len(described.nodes))
@@ -81,6 +86,20 @@ class FlowWorker(Worker):
         service.ready = True
         await _until_running(runtime, list(wanted))
 
+    async def _serve_metrics(self, service: ConnectService) -> None:
+        """From the first moment, as a worker's REST: also of a flow that waits for its cluster."""
+        where = self._metrics_at
+        if where is None:
+            return
+        from klamm.connect.rest.metrics import families
+
+        server = self._metrics = MetricsServer(lambda: families(service))
+        if isinstance(where, Path):
+            await server.bind_unix(where)
+        else:
+            self.metrics_url = url_of(where.host, await server.bind(where.host, where.port))
+        await server.serve()
+
     async def wait(self) -> None:
         """Until another process has taken the flow over; raises the reason."""
         assert self._owner is not None, "started"
@@ -88,6 +107,8 @@ class FlowWorker(Worker):
 
     async def stop(self) -> None:
         """Drain, then give the flow up."""
+        if self._metrics is not None:
+            self._metrics.close()
         if self._sole is not None:
             await self._sole.stop()
         await super().stop()
@@ -145,9 +166,18 @@ def _runs(runtime: Runtime, name: str) -> bool:
     return all(state in {State.RUNNING, State.PAUSED} for state in states)
 
 
-async def run(flow: Flow, identity: str, ready: Callable[[], None]) -> None:
-    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself."""
-    await serve(FlowWorker(flow, identity), ready)
+async def run(
+    flow: Flow,
+    identity: str,
+    ready: Callable[[str | None], None],
+    *,
+    metrics: MetricsPlace | Path | None = None,
+) -> None:
+    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the URL of its metrics, if it
+    has one; `metrics` is where they are served: a place, or the path of a Unix socket.
+    """
+    worker = FlowWorker(flow, identity, metrics)
+    await serve(worker, lambda: ready(worker.metrics_url))
 
 
 @contextlib.contextmanager

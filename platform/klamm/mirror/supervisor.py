@@ -16,6 +16,8 @@ from typing import Final
 
 from klamm.up.supervisor import BACKOFF_FIRST_S, BACKOFF_MAX_S, Child, ChildSpec, NotReadyError
 from klamm_base.errors import KlammError
+from klamm_base.metrics_server import MetricsServer, url_of
+from klamm_mirror.mm2_config import MetricsPlace
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +28,18 @@ class FlowRefused(KlammError):
     """A flow's configuration cannot be used: its process has said why."""
 
 
-async def run(specs: Sequence[ChildSpec], ready: Callable[[], None]) -> None:
-    """Run the flows until SIGTERM or SIGINT; `ready` is called once all of them run.
+async def run(
+    specs: Sequence[ChildSpec],
+    ready: Callable[[str | None], None],
+    *,
+    metrics: tuple[MetricsPlace, MetricsServer] | None = None,
+) -> None:
+    """Run the flows until SIGTERM or SIGINT; `ready` is called once all of them run, with the URL of `metrics`, which
+    are served there meanwhile.
 
-    Raises FlowRefused, and KlammError when a second signal killed them.
+    Raises KlammError where that cannot be, FlowRefused, and KlammError when a second signal killed them.
     """
+    url = None if metrics is None else await _serve(*metrics)
     read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
     children = [Child(spec, read_end) for spec in specs]
     stop, killed = asyncio.Event(), asyncio.Event()
@@ -45,7 +54,7 @@ async def run(specs: Sequence[ChildSpec], ready: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    starting = asyncio.create_task(_start_all(children, ready))
+    starting = asyncio.create_task(_start_all(children, lambda: ready(url)))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -59,10 +68,18 @@ async def run(specs: Sequence[ChildSpec], ready: Callable[[], None]) -> None:
             with contextlib.suppress(asyncio.CancelledError, KlammError):
                 await task
         await asyncio.gather(*(child.stop() for child in children))
+        if metrics is not None:
+            metrics[1].close()
         os.close(read_end)
         os.close(write_end)
     if killed.is_set():
         raise KlammError("killed by a second signal: the next start goes on from what was committed")
+
+
+async def _serve(place: MetricsPlace, server: MetricsServer) -> str:
+    port = await server.bind(place.host, place.port)
+    await server.serve()
+    return url_of(place.host, port)
 
 
 async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> None:

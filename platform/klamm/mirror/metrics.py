@@ -1,0 +1,129 @@
+"""`GET /metrics` of a mirror: one endpoint for all flows of a file, each of which is a process.
+
+A flow serves its own metrics on a Unix socket that only this user reaches; the supervisor asks all of them at each
+scrape and gives out one text, in which every sample of a flow's process has the label `flow`. A flow that does not answer is
+`klamm_mirror_flow_up` 0 and has no other samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from klamm.connect.rest.process_metrics import process_families
+from klamm_base.metrics_server import MetricsServer
+from klamm_base.metrics_text import Family, Sample, escape, lines
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 5.0
+"""For a flow's answer; Prometheus waits 10 s for ours."""
+STARTED_S: Final = time.time()
+
+_REQUEST: Final = b"GET /metrics HTTP/1.1\r\nHost: flow\r\nConnection: close\r\n\r\n"
+_ABOUT, _TYPE = "# HELP ", "# TYPE "
+
+
+class FlowSockets:
+    """A folder with a socket for each flow, gone at the end of `with`."""
+
+    def __init__(self, flows: Iterable[str]) -> None:
+        self._flows = list(flows)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="klamm-mirror-", ignore_cleanup_errors=True)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        assert self._folder is not None, "entered"
+        self._folder.cleanup()
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """By flow. Numbers, as a socket's path may have a hundred bytes only."""
+        assert self._folder is not None, "entered"
+        return {flow: Path(self._folder.name, str(i)) for i, flow in enumerate(self._flows)}
+
+
+class FlowsMetrics(MetricsServer):
+    """The endpoint of all flows, by their sockets; `own` are this process's families."""
+
+    def __init__(self, sockets: Mapping[str, Path], own: Callable[[], Iterator[Family]]) -> None:
+        super().__init__(own)
+        self._sockets = dict(sockets)
+
+    async def text(self) -> Iterator[str]:
+        """Of the moment: each flow is asked."""
+        answers = await asyncio.gather(*(_ask(path) for path in self._sockets.values()))
+        found = dict(zip(self._sockets, answers, strict=True))
+        up = [Sample({"flow": flow}, int(answer is not None)) for flow, answer in found.items()]
+        said = "1: the flow's process answers. 0: it waits for its cluster to start, has ended, or hangs."
+        own = [*self._families(), Family("klamm_mirror_flow_up", "gauge", said, up)]
+        there = {flow: answer for flow, answer in found.items() if answer is not None}
+        return merged(lines(own), there)
+
+
+def own_families() -> Iterator[Family]:
+    """Of the supervisor's process."""
+    return process_families(STARTED_S)
+
+
+def merged(own: Iterable[str], flows: Mapping[str, str]) -> Iterator[str]:
+    """One text of many, as Prometheus wants it: everything of one name together. Texts are Klamm's own (`lines`)."""
+    heads: dict[str, str] = {}
+    samples: dict[str, list[str]] = {}
+    _take("".join(own), None, heads, samples)
+    for flow, text in flows.items():
+        _take(text, flow, heads, samples)
+    for name, head in heads.items():
+        yield head
+        yield from samples[name]
+
+
+def _take(text: str, flow: str | None, heads: dict[str, str], samples: dict[str, list[str]]) -> None:
+    """Add a text's families; a sample goes with the family whose head stands before it."""
+    label = None if flow is None else f'flow="{escape(flow)}"'
+    about, family = "", list[str]()
+    for line in text.split("\n")[
+        :-1
+    ]:  # not splitlines: names of groups may hold what that takes for a line's end
+        if line.startswith(_ABOUT):
+            about = line + "\n"
+        elif line.startswith(_TYPE):
+            name = line[len(_TYPE) :].partition(" ")[0]
+            heads.setdefault(name, f"{about}{line}\n")
+            family = samples.setdefault(name, [])
+        else:
+            family.append(f"{line if label is None else _labelled(line, label)}\n")
+
+
+def _labelled(line: str, label: str) -> str:
+    """A sample with one label more, in front of its own."""
+    name, brace, rest = line.partition("{")
+    if brace:
+        return f"{name}{{{label},{rest}"
+    name, _, value = line.partition(" ")
+    return f"{name}{{{label}}} {value}"
+
+
+async def _ask(path: Path) -> str | None:
+    """A flow's text; None where it does not answer in time."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(_REQUEST)
+                answer = await reader.read(-1)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as e:
+        log.debug("no metrics from %s: %r", path, e)
+        return None
+    head, _, body = answer.decode().partition("\r\n\r\n")
+    return body if head.startswith("HTTP/1.1 200 ") else None
