@@ -45,10 +45,7 @@ def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None
     settings = options(job, output)
     if figures.OPTION in settings:
         settings[figures.OPTION] += f"-{number}"
-    if (
-        output.format == "klamm"
-        and settings.get("deliveryGuarantee", "").replace("_", "-").lower() == "exactly-once"
-    ):
+    if output.exactly_once:
         # Not by a name of ours: with another checkpoint batches count from 0, and would be taken for written ones
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         settings = {"txnVersion": str(number)} | ({} if query is None else {"txnAppId": query}) | settings

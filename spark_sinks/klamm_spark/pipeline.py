@@ -142,6 +142,13 @@ class Output:
         return self.format in BATCH_ONLY or (self.format in OUR_FORMATS and self.mode != "append")
 
     @property
+    def exactly_once(self) -> bool:
+        """Of our format for topics, in any of the spellings that it takes."""
+        options = {k.lower(): v for k, v in self.options.items()}
+        said = options.get("deliveryguarantee", "").strip().replace("_", "-").lower()
+        return self.format == "klamm" and said == "exactly-once"
+
+    @property
     def real_time(self) -> str | None:
         """The interval between checkpoints of real-time mode; None for another trigger."""
         found = REAL_TIME.fullmatch((self.trigger or "").strip())
@@ -296,7 +303,7 @@ def _check_output(job: Job, output: Output) -> None:
         raise ConfigError(f'{place}: value and key are for format = "klamm" and "kafka"', key="outputs.value")
     if output.key and output.value is None:
         raise ConfigError(f'{place}: key needs value = "json"', key="outputs.key")
-    if job.source.read == "batch" and output.options.get("deliveryGuarantee") == "exactly-once":
+    if job.source.read == "batch" and output.exactly_once:
         raise ConfigError(
             f"{place}: deliveryGuarantee=exactly-once is for streams; batch reads are at least once",
             key="outputs.options",

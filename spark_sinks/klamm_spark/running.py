@@ -110,14 +110,18 @@ def _session(job: Job, held: tuple[int, ...]) -> Iterator[SparkSession]:
 
 
 def _settings(job: Job) -> dict[str, str]:
-    """The job's, and the jars of Spark's own connector where it is asked for and none are given."""
+    """The job's, and the jars of Spark's own connector where it is asked for and not given."""
     given = dict(job.spark)
     own = any(o.format == "kafka" for o in job.outputs) or job.source.format == "kafka"
-    if not (own or job.source.connector == "spark") or {"spark.jars", "spark.jars.packages"} & given.keys():
+    jars = [j for j in given.get("spark.jars", "").split(",") if j.strip()]
+    named = [*jars, given.get("spark.jars.packages", "")]
+    if not (own or job.source.connector == "spark") or any("spark-sql-kafka" in j for j in named):
         return given
     from klamm_spark import kafka_jars
 
-    return kafka_jars.settings() | given
+    if any(named) and not kafka_jars.find():  # one of these may have it, by a name of its own
+        return given
+    return given | {"spark.jars": ",".join([*jars, kafka_jars.settings()["spark.jars"]])}
 
 
 def _run_queries(

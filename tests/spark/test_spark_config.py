@@ -218,3 +218,27 @@ def test_jobs_that_end_by_themselves(trigger: str | None, source: Source, ends: 
     job = Job("x", "/cp", source, (Output("a", "parquet", trigger=trigger),))
     assert job.ends is ends
     assert dataclasses.replace(job, available_now=True).ends
+
+
+def test_exactly_once_is_for_streams_in_any_spelling() -> None:
+    from klamm_spark.pipeline import check
+
+    source = Source(format="jdbc", read="batch")
+    for option in ({"deliveryGuarantee": "exactly_once"}, {"deliveryguarantee": "Exactly-Once"}):
+        output = Output("a", "klamm", options=option | {"topic": "t"})
+        with pytest.raises(ConfigError, match="exactly-once is for streams"):
+            check(Job("x", "/cp", source, (output,)))
+
+
+def test_a_checkpoint_has_one_place_however_it_is_written() -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.outputs import base_of
+
+    job = Job("x", "/cp", Source(), ())
+    for text, place in (
+        ("file:/cp/x", "/cp/x"),
+        ("file:///cp/x", "/cp/x"),
+        ("/cp/x/", "/cp/x"),
+        ("s3a://b/x/", "s3a://b/x"),
+    ):
+        assert base_of(dataclasses.replace(job, checkpoint=text)) == place

@@ -198,6 +198,26 @@ def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts:
         assert len(started) == RESTARTS_MAX
 
 
+def test_jars_of_the_connector_stand_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark.running import _settings
+
+    def jars(**more: str) -> str | None:
+        source = Source("h:1", ("t",), connector="spark")
+        settings = {f"spark.{k}": v for k, v in more.items()}
+        return _settings(Job("x", "/cp", source, (Output("o", "jdbc"),), spark=settings)).get("spark.jars")
+
+    monkeypatch.setenv("KLAMM_SPARK_KAFKA_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="klamm spark setup --kafka-connector"):
+        jars()
+    assert jars(jars="/own.jar") == "/own.jar", "it may be in there"
+    ours = tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar"
+    ours.touch()
+    assert jars() == str(ours)
+    assert jars(jars="/jdbc.jar") == f"/jdbc.jar,{ours}"
+    assert jars(jars="/jdbc.jar,/spark-sql-kafka-0-10_2.13-4.3.0.jar") == "/jdbc.jar,/spark-sql-kafka-0-10_2.13-4.3.0.jar"  # fmt: skip
+
+
 class RunningQuery:
     """A query in the middle of a batch, which ends when it was looked at so often."""
 
