@@ -225,3 +225,24 @@ def test_senders_of_syslog_stay_connected_over_a_reload(broker, agent):
     assert agent.status()["reloads"] >= 1
     assert agent.stop() == 0
     assert arrived(broker.bootstrap, topic) == dict.fromkeys(sent, 1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGTERM])
+def test_what_a_file_holds_that_nobody_finds_again_is_read_at_the_end(broker, agent, how):
+    """It was renamed out of the patterns, and then the agent was told to reload or to end."""
+    write(agent, "a.log", 0, 100)
+    agent.start()
+    agent.caught_up()
+    agent.process.send_signal(signal.SIGSTOP)
+    write(agent, "a.log", 100, 20_000)
+    (agent.folder / "logs/a.log").rename(agent.folder / "a.log.1")
+    write(agent, "a.log", 20_100, 100)
+    agent.process.send_signal(how)
+    agent.process.send_signal(signal.SIGCONT)
+    if how == signal.SIGTERM:
+        assert agent._ended() == 0
+        agent.start()
+    agent.caught_up()
+    assert agent.stop() == 0
+    topic = agent.config.read_text().split('topic = "')[1].split('"')[0]
+    assert arrived(broker.bootstrap, topic) == {str(i): 1 for i in range(20_200)}

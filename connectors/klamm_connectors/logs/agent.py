@@ -32,6 +32,7 @@ from klamm_connectors.logs.tracker import Block, Checkpoint, Gap, Inode, Limits,
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 0.1  # between two looks at files that do not grow
+_STATUS_S: Final = 1.0
 _DRAIN_S: Final = 15.0
 _SAID_AGAIN_S: Final = 300.0
 _BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
@@ -138,6 +139,7 @@ class Agent:
             ready(len(self._tracker))
             self._loop(replace)
             self._streams.finish(time.monotonic(), self._deliver_stream)
+            self._read_nameless()
             delivered = self._sender.drain(_DRAIN_S)
             if not delivered:
                 log.warning(
@@ -158,6 +160,7 @@ class Agent:
     def _loop(self, replace: Callable[[], AgentConfig | None]) -> None:
         now = time.monotonic()
         scan_at, save_at, stats_at = now + self._config.scan_interval, now, now + self._stats_interval
+        status_at, status_every = now, min(_STATUS_S, self._config.checkpoint_interval)
         said = (now, 0, 0)
         while not (self._stop or self._streams.ended):
             if (config := replace()) is not None:
@@ -172,8 +175,10 @@ class Agent:
                 scan_at = time.monotonic() + self._config.scan_interval
             if now >= save_at:
                 self._save()
-                self._write_status("running")
                 save_at = now + self._config.checkpoint_interval
+            if now >= status_at:
+                self._write_status("running")
+                status_at = now + status_every
             if self._stats_interval and now >= stats_at:
                 said = self._say(now, said)
                 stats_at = now + self._stats_interval
@@ -202,6 +207,27 @@ class Agent:
         if self._tracker.gaps:
             self._note_gaps()
         return busy
+
+    def _read_nameless(self) -> None:
+        """At the end: files that were renamed out of the patterns, or removed, since they were opened. Whoever starts next cannot
+        find them, so what they hold is read now.
+        """
+        self._scan()
+        deadline = time.monotonic() + _DRAIN_S
+        waits = sent = True
+        while (sent or waits) and time.monotonic() < deadline:
+            waits = sent = False
+            now = time.monotonic()
+            for file in self._files.changed(now):
+                if file.seen or file.archive is not None:
+                    continue
+                if not self._has_room(file.source):
+                    waits = True
+                elif (block := self._files.read(file, now)) is not None:
+                    self._send(file, block)
+                    sent = True
+            self._sender.poll(_IDLE_S if waits else 0)
+            self._acknowledge()
 
     def _send(self, file: Tracked, block: Block) -> None:
         lane = self._lanes[file.source]
@@ -323,7 +349,7 @@ class Agent:
             log.warning("%s", what)
 
     def _waiting_for(self) -> str:
-        if self._sender.brokers_away and self._sender.waits:
+        if self._sender.brokers_away and (self._sender.waits or self._sender.figures()["spool_records"]):
             return "broker"
         if troubles := self._sender.troubles:
             topic, why = next(iter(troubles.items()))
