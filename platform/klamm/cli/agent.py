@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Read log files into topics.", no_args_is_help=True)
 
 _WATCH_S = 1.0
+_NO_FIGURES = ("input", "topic")
 ConfigArgument = Annotated[Path, typer.Argument(metavar="agent.toml", help="The agent's configuration.")]
 
 
@@ -183,6 +184,10 @@ def status(
             raise typer.Exit(EXIT_FAILED)
 
 
+def _figure(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _show_status(found: dict[str, Any]) -> None:
     import datetime as dt
 
@@ -210,6 +215,16 @@ def _show_status(found: dict[str, Any]) -> None:
             ("input", "topic", "lines", "bytes", "parse_failures", "dead_letters", "dropped"),
             Output.TABLE,
         )
+    if streams := found.get("streams"):
+        typer.echo("")
+        rows = [
+            {
+                "stream": s["input"],
+                "figures": "  ".join(f"{k}={_figure(v)}" for k, v in s.items() if k not in _NO_FIGURES and v),
+            }
+            for s in streams
+        ]
+        print_rows(rows, ("stream", "figures"), Output.TABLE)
     if tracked := found["tracked"]:
         typer.echo("")
         print_rows(tracked, ("path", "offset", "size", "lag_bytes"), Output.TABLE)
