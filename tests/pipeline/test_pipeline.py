@@ -70,7 +70,7 @@ def kill_on_the_way(pipeline: Pipeline, more: Callable[[], None] = lambda: None)
 
 
 def reconciled(pipeline: Pipeline) -> report.Report:
-    pipeline.run(lambda readings: None, settle_s=PATIENCE_S)
+    pipeline.run(lambda readings: None, patience_s=PATIENCE_S)
     pipeline.stop()
     return report.make(pipeline.files, pipeline.target, note="", seconds=1)
 

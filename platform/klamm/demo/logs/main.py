@@ -15,14 +15,14 @@ from typing import Final
 
 from klamm.demo.logs import report
 from klamm.demo.logs.kind import Kind
-from klamm.demo.logs.pipeline import Pipeline
+from klamm.demo.logs.pipeline import Drained, Pipeline
 from klamm.demo.logs.process import StageFailed
 from klamm.demo.logs.show import View
 from klamm.demo.logs.target import Choice, ElasticsearchTarget, SqliteTarget, Target, choose, redacted
 from klamm_base.errors import ConfigError, KlammError
 
-SETTLE_S: Final = 180.0
-"""After the last line was written; what has not arrived then is reported as missing."""
+PATIENCE_S: Final = 300.0
+"""How long nothing may move, with lines still under way, before it is given up. A first batch on a busy machine takes minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +83,21 @@ def _run(settings: Settings, directory: Path) -> report.Report:
             pipeline.start_processing(print)
             pipeline.start_logging(seed=settings.seed, rate=settings.rate, total=total)
             with View(total) as view:
-                seconds = pipeline.run(view.show, settle_s=SETTLE_S)
+                end = pipeline.run(view.show, patience_s=PATIENCE_S)
             pipeline.stop()
-            note = "\n".join(_notes(choice, pipeline.lines_sent() - total, keep=settings.keep))
-            found = report.make(pipeline.files, target, note=note, seconds=seconds)
+            note = "\n".join(_notes(choice, pipeline.lines_sent() - total, end, keep=settings.keep))
+            found = report.make(pipeline.files, target, note=note, seconds=end.seconds)
         report.show(found)
         if settings.report is not None:
             report.write(found, settings.report)
     return found
 
 
-def _notes(choice: Choice, again: int, *, keep: bool) -> Iterator[str]:
+def _notes(choice: Choice, again: int, end: Drained, *, keep: bool) -> Iterator[str]:
     """What a reader of the report may ask."""
+    if end.gave_up:
+        behind = ", ".join(f"{r.stage} {r.lag:,} {r.unit}" for r in end.gave_up)
+        yield f"given up after {PATIENCE_S:.0f} s in which nothing moved; still under way, and not lost: {behind}"
     if choice.kind is Kind.SQLITE:
         yield choice.why
     if again > 0:

@@ -7,8 +7,9 @@ generator → files → agent → broker (logs.*) → Spark → Elasticsearch
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -36,6 +37,14 @@ class Broker(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The end of a run. `gave_up`: stages that were behind and came no further."""
+
+    seconds: float
+    gave_up: Sequence[Reading] = ()
 
 
 class Pipeline:
@@ -138,7 +147,7 @@ class Pipeline:
         documents = self.target.count()
         spark, ends = self.spark.least_read(), self.topics.ends(list(INPUTS), PARTITIONS)
         agent, lines = self.agent.status(), self.generator.lines
-        batch = _batch(self.spark.progress.get(DOCUMENTS, {}))
+        batch = _batch(self.spark.progress.get(DOCUMENTS, {})) or "its first batch is under way"
         if self.spark.restarts:
             batch += f" (driver restarted {self.spark.restarts} times)"
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
@@ -184,20 +193,25 @@ class Pipeline:
         through = ends >= self.generator.lines == self.target.count() and self.spark.least_read() >= ends
         return through and self._sink_lag() == 0
 
-    def run(self, show: Callable[[list[Reading]], None], *, settle_s: float) -> float:
-        """Show readings until drained, or until `settle_s` after the last line; the seconds that it took.
+    def run(self, show: Callable[[list[Reading]], None], *, patience_s: float) -> Drained:
+        """Show readings until drained, or until no stage has come any further for `patience_s` after the last line.
 
         What has not arrived then is the report's to say. Raises StageFailed.
         """
-        began, done_at = time.monotonic(), 0.0
+        began = moved_at = time.monotonic()
+        before: list[tuple[int, int | None]] = []
         while True:
             now = time.monotonic()
             self.check()
-            show(self.readings(now))
-            if self.generator.done:
-                done_at = done_at or now
-                if self.drained() or now - done_at > settle_s:
-                    return now - began
+            readings = self.readings(now)
+            show(readings)
+            figures = [(r.total, r.lag) for r in readings]
+            if figures != before or not self.generator.done:
+                before, moved_at = figures, now
+            if self.generator.done and self.drained():
+                return Drained(now - began)
+            if now - moved_at > patience_s:
+                return Drained(now - began, gave_up=[r for r in readings if r.lag])
             time.sleep(TICK_S)
 
     def lines_sent(self) -> int:
