@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between
 from klamm_base.errors import ConfigError
+from klamm_spark.pipeline import Job
 
 OUTPUT: Final = "output"
 _CONVERTERS: Final = ("value.converter", "value.converter.", "key.converter", "key.converter.")
 _SPARKS_NOT: Final = ("spark.master", "spark.python.path")
+_KEYS: Final = {
+    "source.schema": "value.schema",
+    "source.watermark": "watermark.column",
+    "source.poll": "poll.column",
+    "source.poll.column": "poll.column",
+    "source.poll.delay": "poll.delay.ms",
+    "outputs.mode": "output.mode",
+    "outputs.format": "output.format",
+    "outputs.options": "delivery.guarantee",
+    "outputs.key": "key.columns",
+}
+"""A connector's keys for places in a job, where they have other names."""
 _CLIENT_NOT: Final = frozenset(
     {
         "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "transactional.id", "key.deserializer",
@@ -51,6 +64,26 @@ def unknown(
         and not name.startswith(free)
         and not name.startswith(_CONVERTERS)
     ]
+
+
+def validated(
+    kind: str,
+    props: Mapping[str, str],
+    definition: ConfigDef,
+    strange: Sequence[str],
+    job: Callable[[], Job],
+) -> list[ConfigValue]:
+    """What a connector's `validate` answers: each key by itself, keys that nobody knows, and what the job says of them together."""
+    values = definition.validate(props)
+    values += [ConfigValue(name=n, errors=[f"{kind} has no configuration {n}"]) for n in strange]
+    if not any(v.errors for v in values):
+        try:
+            job()
+        except ConfigError as e:
+            here = {e.key, _KEYS.get(e.key or "")}
+            where = next((v for v in values if v.name in here), values[0])
+            where.errors.append(str(e))
+    return values
 
 
 def below(props: Mapping[str, str], prefix: str) -> dict[str, str]:

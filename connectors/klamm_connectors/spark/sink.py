@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.errors import ConfigError
 from klamm_base.version import __version__
 from klamm_connectors.spark import config
+from klamm_connectors.spark.keys import validated
 from klamm_plugins.connector import DriverTask, SinkConnector
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.records import TopicPartition
@@ -31,18 +31,14 @@ class SparkSinkConnector(SinkConnector):
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
-        values = config.definition().validate(props)
-        values += [
-            ConfigValue(name=name, errors=[f"SparkSink has no configuration {name}"])
-            for name in config.unknown_keys(props)
-        ]
-        if not any(v.errors for v in values):
-            try:
-                config.job(props, {"bootstrap.servers": "-"}, "-", "earliest")
-            except ConfigError as e:
-                where = next((v for v in values if v.name == _key(e.key)), values[0])
-                where.errors.append(str(e))
-        return values
+        strange = config.unknown_keys(props)
+        return validated(
+            "SparkSink",
+            props,
+            config.definition(),
+            strange,
+            lambda: config.job(props, {"bootstrap.servers": "-"}, "-", "earliest"),
+        )
 
     @classmethod
     def task_class(cls) -> type[DriverTask]:
@@ -64,10 +60,3 @@ class SparkSinkConnector(SinkConnector):
             "SparkSink's offsets are in its checkpoint and cannot be changed here: to read from other offsets, set another "
             "checkpoint.location"
         )
-
-
-def _key(place: str | None) -> str:
-    """A connector's key behind a place in a job."""
-    return {"source.schema": "value.schema", "source.watermark": "watermark.column"}.get(
-        place or "", place or ""
-    )

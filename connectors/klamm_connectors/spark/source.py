@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.errors import ConfigError
 from klamm_base.version import __version__
 from klamm_connectors.spark import source_config
+from klamm_connectors.spark.keys import validated
 from klamm_plugins.connector import DriverTask, SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
 
@@ -30,18 +30,14 @@ class SparkSourceConnector(SourceConnector):
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
-        values = source_config.definition().validate(props)
-        values += [
-            ConfigValue(name=name, errors=[f"SparkSource has no configuration {name}"])
-            for name in source_config.unknown_keys(props)
-        ]
-        if not any(v.errors for v in values):
-            try:
-                source_config.job(props, {"bootstrap.servers": "-"}, "-", None)
-            except ConfigError as e:
-                where = next((v for v in values if v.name == e.key), values[0])
-                where.errors.append(str(e))
-        return values
+        strange = source_config.unknown_keys(props)
+        return validated(
+            "SparkSource",
+            props,
+            source_config.definition(),
+            strange,
+            lambda: source_config.job(props, {"bootstrap.servers": "-"}, "-", None),
+        )
 
     @classmethod
     def task_class(cls) -> type[DriverTask]:
