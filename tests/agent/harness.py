@@ -66,7 +66,7 @@ class AgentProcess:
         return self._ended()
 
     def _ended(self) -> int:
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         self.process.stdout.close()
         self.process = None
         return code

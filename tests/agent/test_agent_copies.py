@@ -138,6 +138,21 @@ def test_a_file_with_the_same_beginning_that_stays_is_read_after_a_while(world):
     assert len(world.settle()) == 60 + 60 + 3
 
 
+def test_a_copy_waits_while_there_is_no_room_to_look_into_its_original(world):
+    """As when no broker answers: nothing is read, so that nobody notices the truncation."""
+    world.append("a", 60)
+    world.look_around()
+    world.append("a", 9)
+    world.copy()
+    for _ in range(3):
+        world.tracker.observe(world.scanner.scan(), world.now, world.now)
+        world.files.open_new(world.now)
+        world.files.changed(world.now)
+        world.now += COPY_WAIT_S
+    assert sorted(world.settle()) == list(range(1, 70))
+    assert world.tracker.gaps == []
+
+
 def test_a_short_file_is_never_taken_for_a_copy(world):
     world.append("a", 3)
     world.look_around()

@@ -88,7 +88,7 @@ class OpenFiles:
             raise OSError(errno.EINVAL, 'it is not packed by gzip, as compression = "gzip" says')
         for c in self._tracker.archives.copied(file, head, there.st_size):
             if self._agree(fd, c):
-                if not self._tracker.archives.is_copy(file, c, there.st_size, now):
+                if self._is_replaced(c) or not self._tracker.archives.is_copy(file, c, there.st_size, now):
                     return False
                 break
         start, count = self._tracker.tail_range(file)
@@ -102,11 +102,18 @@ class OpenFiles:
             return Print.of(os.pread(fd, length, offset - length)) == candidate.tail
         if (original := self._open.get(candidate.inode)) is None:
             return False
-        there, source = original
-        start, known = max(0, offset - _COMPARED), len(source.tail)
-        if os.pread(fd, offset - start, start) == os.pread(there, offset - start, start):
-            return True
-        return os.pread(there, known, source.position - known) != source.tail  # truncated just now
+        start = max(0, offset - _COMPARED)
+        same = os.pread(fd, offset - start, start) == os.pread(original[0], offset - start, start)
+        return same or self._is_replaced(candidate)
+
+    def _is_replaced(self, candidate: Candidate) -> bool:
+        """Whether an open file was truncated since it was read: the next read of it finds that out, when there is room."""
+        original = self._open.get(candidate.inode)
+        if original is None:
+            return False
+        fd, source = original
+        known = len(source.tail)
+        return os.pread(fd, known, source.position - known) != source.tail
 
     def look_through(self, now: float) -> None:
         """Go on with the archive whose turn it is."""
