@@ -5,12 +5,14 @@ Local directories are read and written as files; others (s3a://…, hdfs://…) 
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 import os
 import re
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+log = logging.getLogger(__name__)
 
 PLAN: Final = "klamm-plan.json"
 """How the queries looked that wrote the checkpoint, by output."""
@@ -114,13 +116,17 @@ def files_of(checkpoint: str, spark: Any = None) -> Files:
 
 
 def read_json(files: Files, name: str) -> dict[str, Any]:
-    """What is kept under a name; empty where there is nothing that can be read."""
+    """What is kept under a name; empty where there is nothing, or, with a warning, nothing that can be read."""
     data = files.read(name)
-    if data is not None:
-        with contextlib.suppress(ValueError):
-            found = json.loads(data)
-            if isinstance(found, dict):
-                return found
+    if data is None:
+        return {}
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    log.warning("%s beside the checkpoint is damaged and taken for absent", name)
     return {}
 
 

@@ -16,7 +16,7 @@ from support.klamm import klamm
 from support.spark import QUICK, a_job, produce, require_spark, wait_event
 
 from klamm.testing import EmbeddedBroker
-from klamm_spark.beside import PLAN, SCHEMA, LocalFiles, last_number, local_place
+from klamm_spark.beside import PLAN, POSITION, SCHEMA, LocalFiles, last_number, local_place, read_json
 from klamm_spark.compat import Change, Standing, judge
 from klamm_spark.pipeline import Job, Output, Query, Source
 from klamm_spark.process import DriverProcess
@@ -112,7 +112,7 @@ def test_the_worst_is_told_first() -> None:
     assert Change("safe", "x").to_json() == {"level": "safe", "what": "x"}
 
 
-def test_files_beside_a_checkpoint(tmp_path: Path) -> None:
+def test_files_beside_a_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = LocalFiles(tmp_path / "cp")
     assert (files.read("x"), files.names("offsets")) == (None, [])
     files.write("offsets/9", b"1")
@@ -121,6 +121,12 @@ def test_files_beside_a_checkpoint(tmp_path: Path) -> None:
     assert files.read("offsets/9") == b"2"
     assert last_number(files.names("offsets")) == 10
     assert last_number([".9.crc", "metadata"]) is None
+    assert read_json(files, POSITION) == {}
+    assert not caplog.records
+    for damaged in (b"", b'{"value": ', b"[1]"):
+        files.write(POSITION, damaged)
+        assert read_json(files, POSITION) == {}
+        assert caplog.messages.pop() == f"{POSITION} beside the checkpoint is damaged and taken for absent"
     assert local_place("s3a://b/x") is None
     assert local_place("file:///a/b") == local_place("file:/a/b") == local_place("/a/b") == Path("/a/b")
 
