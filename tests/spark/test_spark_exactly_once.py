@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 from collections import Counter
@@ -34,6 +35,7 @@ from klamm_spark.datasource.options import write_options
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 transaction = pytest.importorskip("klamm_spark.datasource.transaction")
+writers = pytest.importorskip("klamm_spark.datasource.writer")
 
 BASE = {"kafka.bootstrap.servers": "h:1", "topic": "o"}
 
@@ -159,6 +161,26 @@ def test_a_task_that_runs_again_writes_nothing_more(slots: Slots) -> None:
     assert slots.attempt(0, 5, iter([])) == transaction.Outcome(0, False)
     assert slots.attempt(0, 6, iter([batch(["next"])]), same_worker=True).rows == 1
     assert slots.committed() == [*rows, "next"]
+
+
+def test_a_batch_write_that_had_more_tasks_before_is_refused(slots: Slots) -> None:
+    """Both runs wrote all rows, cut into other tasks: those of the tasks that are no more are there twice."""
+    for slot in range(3):
+        slots.attempt(slot, 7, iter([batch([f"{slot}"])]))
+    options = write_options(
+        {f"kafka.{k}": v for k, v in slots.client.items()}
+        | {
+            "topic": slots.topic,
+            "deliveryGuarantee": "exactly-once",
+            "txnAppId": slots.application,
+            "txnVersion": "7",
+        }
+    )
+    writer = writers.KlammBatchWriter(options)
+    writer.commit([writers.Written(1)] * 3)
+    with pytest.raises(NotReproducibleError, match="batch 7 ran before with at least 3 tasks, now with 2"):
+        writer.commit([writers.Written(1)] * 2)
+    writers.KlammBatchWriter(dataclasses.replace(options, version=8)).commit([writers.Written(1)] * 2)
 
 
 def test_what_was_cut_off_is_not_there(slots: Slots) -> None:

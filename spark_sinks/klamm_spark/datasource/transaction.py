@@ -95,8 +95,8 @@ class Markers:
                 ) from None
             time.sleep(RETRY_S)
 
-    def of(self, prefix: str, application: str) -> Iterator[tuple[int, Marker]]:
-        """Slots and markers of an application, as far as they are committed."""
+    def of(self, prefix: str, application: str, *, first: int = 0) -> Iterator[tuple[int, Marker]]:
+        """Slots (from `first` on) and markers of an application, as far as they are committed."""
         start = group_prefix(prefix, application)
         try:
             groups = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
@@ -104,7 +104,9 @@ class Markers:
             raise NotWrittenError(f"groups cannot be listed: {e.args[0].str()}") from None
         for group in (g.group_id for g in groups):
             slot = group.removeprefix(start)
-            if group.startswith(start) and slot.isdecimal() and (marker := self.read(group)) is not None:
+            if not group.startswith(start) or not slot.isdecimal() or int(slot) < first:
+                continue
+            if (marker := self.read(group)) is not None:
                 yield int(slot), marker
 
     @property

@@ -92,6 +92,13 @@ class _Writing:
         """Which task of which batch this is; None where it does not matter."""
         raise NotImplementedError
 
+    def _check_slots(self, application: str, version: int, slots: int) -> None:
+        """In the driver: did the batch run before with more tasks than now? Raises NotReproducibleError."""
+        o = self._options
+        assert o.marker_topic is not None
+        beyond = Markers(o.client, o.marker_topic).of(o.prefix, application, first=slots)
+        check_slots(beyond, version, slots)
+
 
 class KlammBatchWriter(_Writing, DataSourceArrowWriter):
     """`df.write.format("klamm")`. Exactly once as txnVersion of txnAppId."""
@@ -110,6 +117,12 @@ class KlammBatchWriter(_Writing, DataSourceArrowWriter):
         if not o.exactly_once or o.application is None or o.version is None:
             return None
         return Turn(prefix=o.prefix, application=o.application, version=o.version, slot=_task().partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Every time: Spark commits a batch in a new process, which does not know what ran before it."""
+        o = self._options
+        if o.exactly_once and o.application is not None and o.version is not None:
+            self._check_slots(o.application, o.version, len(messages))
 
 
 class KlammStreamWriter(_Writing, DataSourceStreamArrowWriter):
@@ -145,10 +158,7 @@ class KlammStreamWriter(_Writing, DataSourceStreamArrowWriter):
         done = [m for m in messages if isinstance(m, Written) and m.application]
         if not done or (done[0].application, done[0].run) in _looked_at:
             return
-        options = self._options
-        assert options.marker_topic is not None
-        found = Markers(options.client, options.marker_topic).of(options.prefix, done[0].application)
-        check_slots(found, batchId, len(messages))
+        self._check_slots(done[0].application, batchId, len(messages))
         _looked_at.clear()
         _looked_at.add((done[0].application, done[0].run))
 
