@@ -33,8 +33,12 @@ class JobStatus:
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)
     drift: dict[str, Any] = field(default_factory=dict)
     pid: int | None = None
+    waiting: str | None = None
+    """What for, while nothing else is said: first records, a source that is away."""
 
     def take(self, event: Mapping[str, Any], now: float) -> None:
+        if event["event"] != "drift":
+            self.waiting = event["for"] if event["event"] == "waiting" else None
         match event["event"]:
             case "started":
                 self._begin(RUNNING, now)
@@ -82,6 +86,7 @@ class JobStatus:
             "error": self.error,
             "spark": self.spark,
             "pid": self.pid,
+            "waiting": self.waiting,
             "queries": self.queries,
             "drift": self.drift,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import urllib.request
 from pathlib import Path
@@ -81,6 +82,12 @@ def test_the_status_is_that_of_the_last_batch(tmp_path: Path) -> None:
     for batch in range(3):
         written.take({"event": "progress", "query": "parquet", "batch": batch, "rows": 7})
     wait_until(lambda: shown()["queries"]["parquet"]["rows"] == 21, "the last batch", timeout_s=60)
+    written.take({"event": "waiting", "for": "the source: refused"})
+    with locked(tmp_path / "cp", threading.Event()):
+        done = klamm("spark", "status", files(tmp_path))
+    assert re.match(r"orders RUNNING since \S+ \S+, waiting for the source: refused\n", done.stdout)
+    written.take({"event": "progress", "query": "parquet", "batch": 3, "rows": 1})
+    wait_until(lambda: shown()["waiting"] is None, "the source is back", timeout_s=60)
 
 
 def test_there_is_nothing_to_tell_yet(tmp_path: Path) -> None:

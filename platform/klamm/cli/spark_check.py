@@ -154,7 +154,11 @@ def _with_life(found: dict[str, Any], files: LocalFiles) -> dict[str, Any]:
     from klamm_spark.lock import in_use
 
     if found["state"] in {"STARTING", "RUNNING"} and not in_use(files.directory):
-        return found | {"state": "KILLED", "error": "the process ended without a word; start the job again"}
+        return found | {
+            "state": "KILLED",
+            "waiting": None,
+            "error": "the process ended without a word; start the job again",
+        }
     return found
 
 
@@ -164,7 +168,9 @@ def _print_status(found: dict[str, Any], output: Format) -> None:
         return
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["since"]))
     typer.echo(
-        f"{found['job']} {found['state']} since {since}" + (f": {found['error']}" if found["error"] else "")
+        f"{found['job']} {found['state']} since {since}"
+        + (f", waiting for {found['waiting']}" if found.get("waiting") else "")
+        + (f": {found['error']}" if found["error"] else "")
     )
     rows = [
         {
