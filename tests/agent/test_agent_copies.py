@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tempfile
@@ -138,8 +139,31 @@ def test_a_file_with_the_same_beginning_that_stays_is_read_after_a_while(world):
     assert len(world.settle()) == 60 + 60 + 3
 
 
-def test_a_copy_waits_while_there_is_no_room_to_look_into_its_original(world):
-    """As when no broker answers: nothing is read, so that nobody notices the truncation."""
+def test_a_truncation_is_noticed_while_there_is_no_room(world):
+    """Else the packed copy would be taken for that of a file that has grown since, and read from its beginning."""
+    world.append("a", 60)
+    world.look_around()
+    world.append("a", 9)
+    world.copy()
+    world.append("a", 4)
+    copied = world.folder / "a.log.70"
+    packed = gzip.compress(copied.read_bytes())
+    copied.unlink()
+    world.write(copied.with_name("a.log.70.gz"), packed)
+    for _ in range(4):
+        for file in world.files.changed(world.now):
+            if file.archive is None:
+                world.files.verify(file)
+        world.tracker.observe(world.scanner.scan(), world.now, world.now)
+        world.files.open_new(world.now)
+        world.tracker.expire(world.now)
+        world.now += COPY_WAIT_S
+    assert sorted(world.settle()) == [*range(1, 70), *range(71, 75)]
+    assert world.tracker.gaps == []
+
+
+def test_a_copy_waits_while_nobody_looks_into_its_original(world):
+    """As when a reader is held up: nobody notices the truncation."""
     world.append("a", 60)
     world.look_around()
     world.append("a", 9)

@@ -197,6 +197,7 @@ class Agent:
         for file in self._files.changed(now):
             if not self._has_room(file.source):
                 self._full = True
+                self._files.verify(file)
                 continue
             block = self._files.read(file, now)
             if block is not None:

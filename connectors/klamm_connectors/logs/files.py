@@ -196,6 +196,19 @@ class OpenFiles:
     def _turn(self, file: Tracked) -> tuple[bool, float, str]:
         return file.inode in self._fruitless, self._tracker.turn(file), file.path
 
+    def verify(self, file: Tracked) -> None:
+        """Notice a truncation of a file that cannot be read now, as there is no room for what it holds."""
+        fd, known = self._open[file.inode][0], len(file.tail)
+        if not known or file.archive is not None:
+            return
+        try:
+            data = os.pread(fd, known, file.position - known)
+        except OSError as e:
+            self._on_error(file.path, e)
+            return
+        if data != file.tail:
+            self._tracker.feed(file, data, known)
+
     def read(self, file: Tracked, now: float) -> Block | None:
         """The next block of `file`; None when there is no whole line, or it was truncated."""
         block = self._read(file, now)
