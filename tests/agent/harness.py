@@ -71,7 +71,7 @@ class AgentProcess:
         self.process = None
         return code
 
-    def caught_up(self, timeout_s: float = 30) -> None:
+    def caught_up(self, timeout_s: float = 60) -> None:
         """Wait until everything that is there now is acknowledged."""
 
         def status_after(at: float) -> dict | None:
@@ -102,7 +102,7 @@ class AgentProcess:
                 for f in files
             )
 
-        wait_until(done, f"{path} to be acknowledged", timeout_s=30)
+        wait_until(done, f"{path} to be acknowledged")
 
     def close(self) -> None:
         if self.process is not None:

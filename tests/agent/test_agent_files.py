@@ -129,7 +129,7 @@ def test_a_rotation_to_an_archive_while_the_agent_is_away(agent, broker):
     pack(folder / "x.log.1")
     (folder / "x.log").write_text("".join(f"r-{i:06d} new\n" for i in range(3000, 3100)))
     a.start()
-    wait_until(lambda: a.status().get("acked", 0) >= 1100, "the rest and the new file", timeout_s=30)
+    wait_until(lambda: a.status().get("acked", 0) >= 1100, "the rest and the new file")
     a.caught_up()
     assert a.stop() == 0
     found = arrived(broker.bootstrap, topic)

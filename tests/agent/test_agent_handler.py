@@ -195,6 +195,7 @@ def test_settings_that_the_client_refuses_are_an_error(topic):
         KafkaHandler("127.0.0.1:1", topic, config={"no.such.setting": 1})
 
 
+@pytest.mark.slow
 def test_microseconds_per_call(broker, topic, logger):
     handler = KafkaHandler(broker.bootstrap, topic)
     logger.addHandler(handler)

@@ -35,7 +35,7 @@ def values(bootstrap: str, topic: str, count: int) -> list[dict]:
             found.extend(json.loads(m.value()) for m in consumer.consume(100, 0.2) if not m.error())
             return len(found) >= count
 
-        wait_until(enough, f"{count} records in {topic}: {found}", timeout_s=30)
+        wait_until(enough, f"{count} records in {topic}: {found}")
     finally:
         consumer.close()
     return found
@@ -96,15 +96,15 @@ def test_documents_dead_letters_and_counted_drops(broker, agent):
 def test_counts_of_dropped_lines_are_exact_after_kills(broker, agent):
     log = agent.folder / "logs" / "a.log"
     dropped = 0
-    for round_ in range(3):
+    for round_ in range(2):
         with log.open("a") as file:
             for i in range(500):
                 healthy = i % 5 == 0
                 dropped += healthy
                 file.write(json.dumps({"msg": "healthz" if healthy else f"{round_}-{i}"}) + "\n")
         agent.start()
-        if round_ < 2:
-            wait_until(lambda: agent.status().get("lines", 0) > 0, "lines to be read", timeout_s=30)
+        if round_ == 0:
+            wait_until(lambda: agent.status().get("lines", 0) > 0, "lines to be read")
             agent.kill()
     agent.caught_up()
     (entry,) = registry(agent)["policy"]

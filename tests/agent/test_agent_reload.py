@@ -15,6 +15,9 @@ import pytest
 from agent.harness import KLAMM, AgentProcess, Writer, arrived
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker import new_topic, wait_until
+from typer.testing import CliRunner
+
+from klamm.cli.agent import app
 
 
 @pytest.fixture
@@ -138,9 +141,8 @@ def test_metrics_and_status(agent):
 
 
 def status(agent: AgentProcess, code: int) -> dict:
-    command = [KLAMM, "agent", "status", "--state-dir", str(agent.state), "-o", "json"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == code, found.stderr
+    found = CliRunner().invoke(app, ["status", "--state-dir", str(agent.state), "-o", "json"])
+    assert found.exit_code == code, found.output
     return json.loads(found.stdout)
 
 

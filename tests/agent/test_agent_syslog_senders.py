@@ -350,6 +350,9 @@ def test_a_spool_keeps_syslog_over_a_broker_that_is_away_and_a_kill(tmp_path, wh
             f"the spool: {a.status()}",
             timeout_s=60,
         )
+        wait_until(
+            lambda: a.status()["waiting_for"] == "broker", "the status to say why nothing is acknowledged"
+        )
         a.kill()
         broker.start()
         a.start()

@@ -159,12 +159,24 @@ def test_status_as_text(folder):
     file = {"path": str(folder / "logs/a.log"), "dev": inode.st_dev, "inode": inode.st_ino, "offset": 10}
     policy = [{"path": "p", "dev": 1, "inode": 2, "from": 0, "to": 9, "reason": "exclude_lines", "lines": 3}]
     (state / "registry.json").write_text(json.dumps({"version": 1, "files": [file], "policy": policy}))
-    (state / "status.json").write_text(json.dumps({"state": "running", "pid": 1, "at": 0.0, "lines": 5}))
+    streams = [
+        {
+            "input": "syslog udp:514",
+            "topic": "t",
+            "listen": ["udp://:514"],
+            "messages": 0,
+            "datagrams_dropped": 7,
+        }
+    ]
+    (state / "status.json").write_text(
+        json.dumps({"state": "running", "pid": 1, "at": 0.0, "lines": 5, "streams": streams})
+    )
     (state / "gaps.jsonl").write_text('{"from": 5, "to": 9, "reason": "truncated"}\nbroken\n')
     shown = invoke("status", "--state-dir", state, code=1)
     assert "killed" in shown
     assert f"{len(LOG)}" in shown
     assert f"{len(LOG) - 10}" in shown
+    assert "listen=udp://:514  datagrams_dropped=7" in shown
     assert "exclude_lines" in shown
     assert "truncated" in shown
     assert "a damaged line of the ledger" in shown
