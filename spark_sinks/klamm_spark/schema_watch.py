@@ -116,16 +116,18 @@ class SchemaWatch:
         topics = {name: t.to_json() for name, t in self._topics.items() if t.found or t.records}
         records = {name: t["records"] for name, t in topics.items()}
         try:
-            if read_json(self._files, SCHEMA).get("schema", self._kept.get("schema")) == self._kept.get(
-                "schema"
-            ):
+            if not self._adopted():
                 write_json(self._files, SCHEMA, self._kept | {"drift": topics})
-            # otherwise `--adopt` has written another one, which counts from the next start on
         except OSError as e:
             log.warning("the schema's drift cannot be written: %s", e)
         self._reporter.send(
             {"event": "drift", "topics": topics, "records": records, "corrupt": self._corrupt}
         )
+
+    def _adopted(self) -> bool:
+        """`--adopt` has written another schema, which counts from the next start on and is not to be undone."""
+        ours = self._kept.get("schema")
+        return bool(self._kept.get("inferred")) and read_json(self._files, SCHEMA).get("schema", ours) != ours
 
 
 def resolve(

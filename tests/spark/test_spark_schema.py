@@ -184,7 +184,7 @@ def test_what_is_nested_without_end_is_unreadable_and_an_adopted_schema_stays(tm
     class Reports(list[dict[str, Any]]):
         send = list.append
 
-    reports, kept = Reports(), {"version": 1, "schema": "`id` BIGINT"}
+    reports, kept = Reports(), {"version": 1, "schema": "`id` BIGINT", "inferred": True}
     watch = SchemaWatch(LocalFiles(tmp_path), reports, {"struct": {"id": "BIGINT"}}, kept)
     for depth in (900, 30_000):
         sample = [{"topic": "t", "value": "[" * depth + "]" * depth}]
@@ -196,6 +196,14 @@ def test_what_is_nested_without_end_is_unreadable_and_an_adopted_schema_stays(tm
     watch.take({"observed": {NAME: {"rows": 1, "corrupt": 0, "sample": sample, "unread": None}}}, 99.0)
     assert json.loads((tmp_path / FILE).read_text()) == {"schema": "`id` BIGINT, `x` BIGINT"}
     assert reports[-1]["topics"]["t"]["found"][-1]["kind"] == "new"
+    given = SchemaWatch(
+        LocalFiles(tmp_path), reports, {"struct": {"id": "BIGINT"}}, kept | {"inferred": False}
+    )
+    given.take({"observed": {NAME: {"rows": 1, "corrupt": 0, "sample": sample, "unread": None}}}, 99.0)
+    kept_now = json.loads((tmp_path / FILE).read_text())
+    assert (kept_now["schema"], kept_now["drift"]["t"]["records"]) == ("`id` BIGINT", 1), (
+        "a schema of the job's file counts"
+    )
 
 
 def test_what_came_since_is_taken_into_the_schema() -> None:
