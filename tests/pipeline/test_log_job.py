@@ -54,6 +54,7 @@ def options(**more: Any) -> dict[str, Any]:
         (options(formats=[{"name": "a", "type": "python", "function": "x"}]), "write module:function"),
         (options(formats=[JSON | {"rename": {"a": "b c"}}]), "'b c' is not a field"),
         (options(formats=[JSON | {"duration": {"unit": "h"}}]), "unit = 'h': use ns"),
+        (options(formats=[JSON | {"time": {"zone": "Mars/Base"}}]), "zone = 'Mars/Base': use a time zone such as"),
         (options(formats=[JSON | {"pattern": "x"}]), "unknown key pattern"),
         (
             options(formats=[{"name": n, "type": "grok", "pattern": p} for n, p in (("a", "%{INT:x:int}"), ("b", "%{INT:x}"))]),
@@ -225,6 +226,21 @@ class TestJob:
             with pytest.raises(ConfigError, match=said):
                 run(spark, [], lookups=[lookup | changed])
 
+    def test_a_late_line_is_no_repetition(self, spark: Any, tmp_path: Path) -> None:
+        """Spark's watermark has passed its time, and it has not come before."""
+        from klamm_spark.jobs import logs
+
+        line = '{"ts":"2026-01-01T%s:00Z","msg":"m","id":"%s"}'
+        for values in ([line % ("10:00", "a")], [line % ("07:00", "b"), line % ("10:00", "a")]):
+            records(spark, values).coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        stream = spark.readStream.schema(RECORD).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        frames = logs.logs(stream, spark, options(deduplicate=True, late_after="10 minutes"))
+        writer = frames["documents"].writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        assert writer.start().awaitTermination(200)
+        found = [(r.doc_id, r.kind) for r in spark.read.parquet(str(tmp_path / "out")).collect()]
+        assert sorted(found) == [("a", "events"), ("b", "late")]
+
     def test_windows_count_lines_once_and_leave_late_ones_out(self, spark: Any) -> None:
         from klamm_spark.jobs import logs
 
@@ -276,9 +292,28 @@ class TestJob:
             b"", b"{", b"{}", b"[]", b"null", b"\xff\xfe\x00", b"\x01" * 20, b"\x02" + b"\x01" * 12, b'"', "ß".encode() * 5000,
             b'{"message": null}', b'{"message": "inner", "log": 5}', b'{"msg":{"deep":[1]},"service":7,"status":"many"}',
             b'{"a":1,"a":2,"app":{"a":1},"kafka":"x","@timestamp":17}', b"a=1 b", b'k="unclosed', b"=", b"a=" * 300,
+            b'{"ms":1e300}', b'{"ms":"NaN"}', b"9" * 40 + b" [info] x", b'{"ts":"+294247-01-10T04:00:54Z"}',
+            b'{"a":' + b"[" * 3000 + b"]" * 3000 + b"}", b'{"a":{"x":1,"x":2}}',
             b'{"x":"\\ud800"}', b'{"n":1e999,"m":12345678901234567890123}', "Jan  1 10:00:00 h p: \n second line",
         ]  # fmt: skip
         for envelope in (False, True):
             found = run(spark, hostile, formats=FORMATS, envelope=envelope, identity="record")
             assert sorted(found) == sorted(f"logs-0-{n}" for n in range(len(hostile)))
             assert all(d["@timestamp"] and d["message"] is not None for d in found.values())
+            assert all(d["@timestamp"][:4].isdigit() for d in found.values())
+
+    def test_lines_may_be_long_and_ids_may_not(self, spark: Any) -> None:
+        """Java's stack does not end where a line is long; ids that Elasticsearch would not take are not used."""
+        many = 100_000
+        access = '10.0.0.1 - - [01/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "%s"'
+        lines: list[bytes | str] = [
+            access % ("x" * many), access % ('\\"' * many), "a.b" * many, 'a="' + '\\"' * many + '"', "/a" * many,
+            "2026-01-01 10:00:00,123 ERROR start" + "\n at line" * many, '{"id":""}', '{"id":"%s"}' % ("ü" * 257), '{"id":"%s"}' % ("ü" * 256),
+        ]  # fmt: skip
+        patterns = ("PYTHONLOG", "URIPATH:url.path", "HOSTNAME:host.name")
+        named = [{"name": f"p{n}", "type": "grok", "pattern": f"^%{{{p}}}$"} for n, p in enumerate(patterns)]
+        found = run(spark, lines, formats=[*FORMATS[:3], *named])
+        kinds = ["access", "access", "unparsed", "kv", "p1", "p0", "app", "app", "app"]
+        ids = [*(f"logs-0-{n}" for n in range(8)), "ü" * 256]
+        assert {i: d["stream"].split("-")[1] for i, d in found.items()} == dict(zip(ids, kinds, strict=True))
+        assert len(found["logs-0-5"]["message"]) == 5 + 9 * many

@@ -38,7 +38,7 @@ USUAL: Final = {
 }  # fmt: skip
 """What JSON and logfmt lines call these fields; `rename` comes before it."""
 _CORRUPT: Final = "_klamm_corrupt"
-_LOGFMT: Final = r'(?:^|\s)([^\s="]+)=("(?:\\.|[^"\\])*"|[^\s"]*)'
+_LOGFMT: Final = r'(?:^|\s)([^\s="]+)=("(?:[^"\\]++|\\.)*+"|[^\s"]*)'
 _HTTPDATE: Final = "dd/MMM/yyyy:HH:mm:ss Z"
 _ZONED: Final = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
 
@@ -199,7 +199,7 @@ def duration(raw: Column, format_: Format, schema: StructType | None) -> Column 
                 f"{', '.join(known)}", key="formats.duration",
             )  # fmt: skip
         value = known[format_.duration_field]
-    return (value.try_cast("double") * UNITS[format_.duration_unit]).cast("bigint")
+    return (value.try_cast("double") * UNITS[format_.duration_unit]).try_cast("bigint")
 
 
 def _entry(raw: Column, format_: Format, name: str, kind: str) -> Column:
@@ -241,6 +241,11 @@ def _expanded(format_: Format) -> Expanded:
 
 def time(text: Column, format_: Format, recorded: Column) -> Column:
     """A line's time, null where it has none that can be read. `recorded`: when the record was written, for years."""
+    found = _time(text, format_, recorded)
+    return F.when(F.year(found).between(1, 9999), found)  # others have no place in a document
+
+
+def _time(text: Column, format_: Format, recorded: Column) -> Column:
     match format_.time_format:
         case None:
             zoned = text.rlike(_ZONED)
@@ -250,9 +255,9 @@ def time(text: Column, format_: Format, recorded: Column) -> Column:
                 F.try_to_timestamp(text, F.lit(_HTTPDATE)),
             )
         case "UNIX":
-            return F.timestamp_micros((text.try_cast("double") * 1_000_000).cast("bigint"))
+            return F.timestamp_micros((text.try_cast("double") * 1_000_000).try_cast("bigint"))
         case "UNIX_MS":
-            return F.timestamp_micros((text.try_cast("double") * 1_000).cast("bigint"))
+            return F.timestamp_micros((text.try_cast("double") * 1_000).try_cast("bigint"))
         case "SYSLOG":
             return _syslog_time(text, format_, recorded)
         case pattern:

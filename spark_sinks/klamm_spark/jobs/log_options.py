@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_.]*")
 _NAMESPACE: Final = re.compile(r"[a-z0-9][a-z0-9_.]{0,99}")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _FIELD: Final = re.compile(r"@?[A-Za-z_][A-Za-z0-9_@-]*(?:\.[A-Za-z0-9_@-]+)*")
+_OFFSET: Final = re.compile(r"[+-](?:0\d|1[0-7]):[0-5]\d")
 _NOT_JAVAS: Final = re.compile(r"\(\?P[<=]")
 
 
@@ -138,7 +140,7 @@ def _format(section: Section) -> Format:
         target=section.text("target", name),
         time_field=time.text("field", "timestamp"),
         time_format=time.text_or_none("format"),
-        time_zone=time.text("zone", "UTC"),
+        time_zone=time.text("zone", "UTC", check=_is_zone),
         duration_field=duration.text_or_none("field"),
         duration_unit=duration.text("unit", "ms", check=one_of(tuple(UNITS))),
     )
@@ -256,6 +258,15 @@ def _is_regex(place: str, value: str) -> None:
         re.compile(value)
     except re.error as e:
         raise ConfigError(f"{place} = {value!r} is no regular expression: {e}", key=place) from None
+
+
+def _is_zone(place: str, value: str) -> None:
+    try:
+        known = bool(_OFFSET.fullmatch(value)) or bool(zoneinfo.ZoneInfo(value).key)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = False
+    if not known:
+        raise ConfigError(f"{place} = {value!r}: use a time zone such as Europe/Berlin or +01:00", key=place)
 
 
 def _one_group(place: str, value: str) -> None:

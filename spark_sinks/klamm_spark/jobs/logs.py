@@ -34,6 +34,7 @@ _ENVELOPE: Final = (
     "message string, log struct<file: struct<path: string>, offset: bigint>, host struct<name: string>, "
     "service struct<name: string>"
 )
+_SEEN_AT: Final = "_klamm_seen_at"
 _ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 _ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 _FROM_AGENT: Final = {"log.file.path": "string", "log.offset": "bigint", "host.name": "string"}
@@ -43,6 +44,8 @@ _HIDDEN: Final = frozenset(
     }
 )  # fmt: skip
 """Columns that are no fields of a document."""
+LONGEST_ID: Final = 512
+"""Bytes of an id that Elasticsearch takes; a line with a longer one is known by its record, as one without."""
 _WRONG: Final = "ERROR|FATAL|CRITICAL|SEVERE|ALERT|EMERG|PANIC|^ERR$|^CRIT$"
 
 
@@ -174,10 +177,9 @@ def _columns(df: DataFrame, found: _Found) -> DataFrame:
 
 def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
     record = F.concat_ws("-", "topic", "partition", "offset")
-    line_id = F.coalesce(F.col("`event.id`"), record)
+    line_id = F.coalesce(_usable(F.col("`event.id`")), record)
     if options.id_pattern is not None:
-        found = F.regexp_extract("line", options.id_pattern, 1)
-        line_id = F.when(found != "", found).otherwise(line_id)
+        line_id = F.coalesce(_usable(F.regexp_extract("line", options.id_pattern, 1)), line_id)
     event_time = F.coalesce("_seen", "recorded")
     understood = F.col("`event.dataset`").isNotNull()
     late = F.lit(False)
@@ -203,6 +205,10 @@ def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
     ).drop("_seen")
 
 
+def _usable(identity: Column) -> Column:
+    return F.when((identity != "") & (F.octet_length(identity) <= LONGEST_ID), identity)
+
+
 def enriched(df: DataFrame, spark: SparkSession, options: LogOptions) -> DataFrame:
     """With what the user agent says, and the fields of lookup tables."""
     if options.user_agent:
@@ -213,12 +219,17 @@ def enriched(df: DataFrame, spark: SparkSession, options: LogOptions) -> DataFra
 
 
 def once(df: DataFrame, options: LogOptions) -> DataFrame:
-    """A line that came again while the watermark has not passed it is left out."""
+    """A line that came again within `watermark` is left out.
+
+    By the time of the batches, which a batch that runs again keeps: by a line's own time Spark would leave out every line that
+    is behind its watermark, whether it has come before or not.
+    """
     if not options.deduplicate:
         return df
     if not df.isStreaming:
         return df.dropDuplicates(["doc_id"])
-    return df.withWatermark("event_time", options.watermark).dropDuplicatesWithinWatermark(["doc_id"])
+    seen = df.withColumn(_SEEN_AT, F.current_timestamp()).withWatermark(_SEEN_AT, options.watermark)
+    return seen.dropDuplicatesWithinWatermark(["doc_id"]).drop(_SEEN_AT)
 
 
 def documents(df: DataFrame, options: LogOptions) -> DataFrame:
