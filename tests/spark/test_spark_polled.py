@@ -19,7 +19,7 @@ from klamm_spark.pipeline import Job, Output, Poll, Query, Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Reports(list[dict[str, Any]]):
