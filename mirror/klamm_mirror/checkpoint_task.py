@@ -15,7 +15,7 @@ from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import LoopTask, open_cluster
 from klamm_mirror.policy import policy_from
 from klamm_mirror.sensor_tables import ROWS_MAX, tables
-from klamm_mirror.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, SAMPLE_MS, SAMPLES, CheckpointSensors
+from klamm_mirror.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, WINDOW_MS, CheckpointSensors
 
 
 class MirrorCheckpointTask(LoopTask):
@@ -68,7 +68,7 @@ class MirrorCheckpointTask(LoopTask):
         if self._checkpointer is None or self._checkpointer.groups is None:
             return
         self._sensors.keep(self._checkpointer.groups)
-        rows = self._sensors.rows(time.time_ns() // 1_000_000 + (SAMPLES * SAMPLE_MS if idle else 0))
+        rows = self._sensors.rows(time.time_ns() // 1_000_000 + (WINDOW_MS if idle else 0))
         flow = (self._parsed["source.cluster.alias"], self._parsed["target.cluster.alias"])
         by = ("group", "topic", "partition")
         self.context.metrics(

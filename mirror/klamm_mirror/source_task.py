@@ -14,7 +14,7 @@ from klamm_mirror.fetcher import FetchSettings
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.policy import policy_from
 from klamm_mirror.sensor_tables import ROWS_MAX, Pace, tables
-from klamm_mirror.sensors import SAMPLE_MS, SAMPLES, SOURCE_ABOUT, SOURCE_PREFIX
+from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.source import (
     ASSIGNED,
     IDS,
@@ -101,7 +101,7 @@ class MirrorSourceTask(DriverTask):
     def _measure(self, *, idle: bool = False) -> None:
         """Say how each partition does. `idle`: it will be silent from now on, so that nothing is in its windows."""
         began = time.monotonic()
-        at_ms = time.time_ns() // 1_000_000 + (SAMPLES * SAMPLE_MS if idle else 0)
+        at_ms = time.time_ns() // 1_000_000 + (WINDOW_MS if idle else 0)
         shown = self._partitions[:ROWS_MAX]
         rows = [(p.remote, p.partition, *p.sensors.row(at_ms)) for p in shown]
         flow = (self._alias, self._target)

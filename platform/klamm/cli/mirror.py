@@ -75,7 +75,10 @@ def flow(
     config: ConfigArgument,
     name: Annotated[str, typer.Argument(metavar="A->B", help="The flow.")],
     override: OverrideOption = None,
-    metrics_socket: Annotated[Path | None, typer.Option("--metrics-socket", hidden=True)] = None,
+    metrics_socket: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Serve metrics on this Unix socket, not on klamm.metrics.port."),
+    ] = None,
 ) -> None:
     """Run one flow of a file in the foreground: what `start` runs for each, for those who spread flows themselves.
 
