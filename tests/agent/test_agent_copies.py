@@ -162,6 +162,29 @@ def test_a_truncation_is_noticed_while_there_is_no_room(world):
     assert world.tracker.gaps == []
 
 
+@pytest.mark.parametrize("truncated", ["unread", "read"])
+def test_a_copy_of_a_file_that_could_not_be_read_yet(world, truncated):
+    """As when no broker answers: the file is open, and the copy appears before anything of it was read."""
+    world.append("a", 60)
+
+    def look():
+        world.tracker.observe(world.scanner.scan(), world.now, world.now)
+        world.files.open_new(world.now)
+
+    look()
+    shutil.copy(world.path("a"), world.folder / "a.log.1")
+    world.touch(world.folder / "a.log.1")
+    look()
+    if truncated == "read":
+        world.read_all()
+        world.ack(9)
+        assert len(world.delivered) == 60
+    os.truncate(world.path("a"), 0)
+    world.touch(world.path("a"))
+    assert sorted(world.settle()) == list(range(1, 61))
+    assert world.tracker.gaps == []
+
+
 def test_a_copy_waits_while_nobody_looks_into_its_original(world):
     """As when a reader is held up: nobody notices the truncation."""
     world.append("a", 60)

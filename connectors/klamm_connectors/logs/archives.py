@@ -79,7 +79,7 @@ class Archives:
         """Before files are opened: find files by their beginnings, for `copied`."""
         self._heads.clear()
         for file in self._files.values():
-            if file.archive is None and file.head_print.length == HEAD and file.position >= HEAD:
+            if file.archive is None and file.head_print.length == HEAD:
                 self._heads.setdefault(file.head_print.digest, []).append(file)
 
     def copied(self, file: Tracked, head: bytes, size: int) -> list[Candidate]:
@@ -264,10 +264,10 @@ class Archives:
 
 def _candidate(other: Tracked, size: int) -> Candidate | None:
     """Where a copy of `size` bytes must agree with `other` to be one."""
+    if other.was is None and not HEAD <= other.position <= size:
+        return Candidate(other.inode, size, Print())
     if other.position <= size:
         return Candidate(other.inode, other.position, _tail(other))
-    if other.was is None:
-        return Candidate(other.inode, size, Print())
     # It was read further between the copy's end and the truncation
     mark = next((m for m in reversed(other.marks) if m[0] <= size), None)
     return None if mark is None else Candidate(other.inode, mark[0], Print.of(mark[1]))

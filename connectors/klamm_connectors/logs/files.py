@@ -98,7 +98,7 @@ class OpenFiles:
     def _agree(self, fd: int, candidate: Candidate) -> bool:
         """Whether the file is the candidate's content, by the bytes before its offset."""
         length, offset = candidate.tail.length, candidate.offset
-        if length:
+        if length or not offset:
             return Print.of(os.pread(fd, length, offset - length)) == candidate.tail
         if (original := self._open.get(candidate.inode)) is None:
             return False
