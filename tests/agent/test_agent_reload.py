@@ -133,11 +133,14 @@ def test_metrics_and_status(agent):
         "inode": 0,
     }
     assert shown["policy"][0]["lines"] == 1
-    agent.kill()
-    assert status(agent, 1)["state"] == "killed"
-    agent.start()
-    agent.stop()
+    agent.config.write_text(agent.config.read_text().replace("[agent]", "[agent]\nidd = 1"))
+    found = CliRunner().invoke(app, ["status", str(agent.config)])
+    assert found.exit_code == 0
+    assert "idd is not a setting" in found.stderr
+    assert "running" in found.stdout
+    assert agent.stop() == 0
     assert status(agent, 1)["state"] == "stopped"
+    assert "Traceback" not in agent.log
 
 
 def status(agent: AgentProcess, code: int) -> dict:
@@ -248,3 +251,27 @@ def test_what_a_file_holds_that_nobody_finds_again_is_read_at_the_end(broker, ag
     assert agent.stop() == 0
     topic = agent.config.read_text().split('topic = "')[1].split('"')[0]
     assert arrived(broker.bootstrap, topic) == {str(i): 1 for i in range(20_200)}
+
+
+def test_under_nohup_a_hangup_reloads(agent):
+    with (agent.folder / "agent.err").open("ab") as errors:
+        agent.process = subprocess.Popen(
+            ["nohup", KLAMM, "agent", "start", str(agent.config)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    wait_until(lambda: agent.status().get("state") == "running", "the agent")
+    assert reload(agent)["reloads"] == 1
+    assert agent.stop() == 0
+
+
+def test_a_file_that_cannot_be_read_is_named(agent):
+    write(agent, "a.log", 0, 1)
+    (agent.folder / "logs/loop.log").symlink_to("loop.log")
+    agent.start()
+    trouble = wait_until(lambda: agent.status().get("unreadable"), f"the trouble: {agent.log}")
+    assert trouble == {str(agent.folder / "logs/loop.log"): "Too many levels of symbolic links"}
+    found = CliRunner().invoke(app, ["status", str(agent.config)])
+    assert "Too many levels of symbolic links" in found.stdout
+    assert agent.stop() == 0

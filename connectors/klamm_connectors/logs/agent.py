@@ -35,6 +35,7 @@ _IDLE_S: Final = 0.1  # between two looks at files that do not grow
 _STATUS_S: Final = 1.0
 _DRAIN_S: Final = 15.0
 _SAID_AGAIN_S: Final = 300.0
+_TRIED_S: Final = 10.0
 _BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
 _BLOCK_MIN: Final = 4 * 1024
 
@@ -106,6 +107,7 @@ class Agent:
         self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
         self._said: dict[str, float] = {}
+        self._unreadable: dict[str, tuple[str, float]] = {}  # why, and when it was tried last
         self._stats_interval = stats_interval
         self.lost_ranges = 0
         self.replaced = False
@@ -316,6 +318,8 @@ class Agent:
         gaps = [Gap(**origin._asdict(), reason=why, lines=lines, policy=policy) for origin, lines in ranges]
         self._tracker.gaps += gaps
         self._note_gaps()
+        if policy:
+            self._say_sparingly("spool", f"{why}: lines are dropped, the gap ledger says which")
         if not self._tracker.gaps:
             return True
         self._tracker.gaps = [gap for gap in self._tracker.gaps if gap not in gaps]
@@ -340,7 +344,8 @@ class Agent:
             )
 
     def _trouble(self, path: str, error: OSError) -> None:
-        """A file that cannot be looked at or read is said now and then, and tried again."""
+        """A file that cannot be looked at or read is said now and then, shown in the status, and tried again."""
+        self._unreadable[path] = (str(error.strerror), time.monotonic())
         self._say_sparingly(path, f"{path} cannot be read: {error.strerror}")
 
     def _say_sparingly(self, about: str, what: str) -> None:
@@ -349,7 +354,16 @@ class Agent:
             self._said = {a: at for a, at in self._said.items() if now - at < _SAID_AGAIN_S} | {about: now}
             log.warning("%s", what)
 
+    def _troubles(self) -> dict[str, str]:
+        """Files that could not be read when that was tried last."""
+        since = time.monotonic() - max(_TRIED_S, 3 * self._config.scan_interval)
+        self._unreadable = {path: (why, at) for path, (why, at) in self._unreadable.items() if at >= since}
+        return {path: why for path, (why, _) in self._unreadable.items()}
+
     def _waiting_for(self) -> str:
+        spool = self._config.spool
+        if self._full and self._sender.brokers_away and spool is not None and spool.drop == "block":
+            return "spool is full"
         if self._sender.brokers_away and (self._sender.waits or self._sender.figures()["spool_records"]):
             return "broker"
         if troubles := self._sender.troubles:
@@ -378,6 +392,7 @@ class Agent:
             "inputs": of_inputs(self._names, self._lanes),
             "streams": self._streams.status(),
             "gaps": self.lost_ranges,
+            "unreadable": self._troubles(),
             "waiting_for": self._waiting_for(),
             **self._sender.figures(),
         }

@@ -56,6 +56,15 @@ class AgentConfig:
         return _agent(Values(str(path), text, path.parent), document)
 
 
+def state_dir_of(path: Path) -> Path | None:
+    """The state directory of a file that may have errors elsewhere; None when it cannot be told."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("state_dir")
+    except (OSError, ValueError):  # what is no TOML and what is no UTF-8 are ValueErrors
+        return None
+    return path.parent / found if isinstance(found, str) and found else None
+
+
 def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
     v.known(
         document,

@@ -81,7 +81,8 @@ class Metrics:
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks))
         self._loop.close()
 
     async def _begin(self) -> int:

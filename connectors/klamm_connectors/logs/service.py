@@ -48,9 +48,9 @@ class Service:
         self._stopping = True
         self._agent.stop()
 
-    def hang_up(self) -> None:
+    def hang_up(self, *, may_end: bool = True) -> None:
         """Reload; or end, when the terminal that the agent was started in is gone."""
-        if self._terminal and _gone():
+        if may_end and self._terminal and _gone():
             self.stop()
         else:
             self._asked = True

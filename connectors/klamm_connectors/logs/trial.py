@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -193,7 +194,13 @@ def found_now(config: AgentConfig) -> tuple[list[dict[str, Any]], list[str]]:
     remarks: list[str] = []
     names = labels(config.inputs)
     scanner = Scanner(config.inputs, lambda path, e: remarks.append(f"{path} cannot be read: {e.strerror}"))
-    files = Counter(found.source for found in scanner.scan())
+    observed = list(scanner.scan())
+    files = Counter(found.source for found in observed)
+    remarks += [
+        f"{found.path} cannot be read by this user"
+        for found in observed
+        if not os.access(found.path, os.R_OK)
+    ]
     rows = []
     for i, (name, one) in enumerate(zip(names, config.inputs, strict=True)):
         lane = Lane(one, host="", agent_id=config.agent_id)

@@ -53,8 +53,9 @@ def start(
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, stop)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up())
+        # Under nohup it is ignored, so that a closed terminal ends nobody: then it reloads and nothing else
+        ends = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up(may_end=ends))
 
         def ready(files: int) -> None:
             sys.stdout.write(f"ready agent files={files}\n")
@@ -162,13 +163,12 @@ def status(
     import sys
     import time
 
-    from klamm_connectors.logs.config import AgentConfig
     from klamm_connectors.logs.report import report
 
     if (config is None) == (state_dir is None):
         raise typer.BadParameter("one of agent.toml and --state-dir is expected")
     with reported():
-        folder = state_dir if state_dir is not None else AgentConfig.load(config).state_dir  # type: ignore[arg-type]
+        folder = state_dir if state_dir is not None else _state_dir(config)
         while True:
             found = report(folder)
             if output is Output.JSON:
@@ -182,6 +182,22 @@ def status(
             time.sleep(_WATCH_S)
         if found["state"] in {"stopped", "killed", "never ran"}:
             raise typer.Exit(EXIT_FAILED)
+
+
+def _state_dir(config: Path | None) -> Path:
+    """Of a configuration; one with an error is said, as the agent that runs goes on with the one before."""
+    from klamm_base.errors import ConfigError
+    from klamm_connectors.logs.config import AgentConfig, state_dir_of
+
+    assert config is not None, "checked by the caller"
+    try:
+        return AgentConfig.load(config).state_dir
+    except ConfigError as e:
+        folder = state_dir_of(config)
+        if folder is None:
+            raise
+        typer.echo(f"klamm: {e}", err=True)
+        return folder
 
 
 def _figure(value: Any) -> str:
@@ -228,6 +244,10 @@ def _show_status(found: dict[str, Any]) -> None:
     if tracked := found["tracked"]:
         typer.echo("")
         print_rows(tracked, ("path", "offset", "size", "lag_bytes"), Output.TABLE)
+    if unreadable := found.get("unreadable"):
+        typer.echo("")
+        rows = [{"not readable": path, "why": why} for path, why in unreadable.items()]
+        print_rows(rows, ("not readable", "why"), Output.TABLE)
     if policy := found["policy"]:
         typer.echo("")
         print_rows(policy, ("path", "reason", "lines", "from", "to"), Output.TABLE)
