@@ -110,7 +110,7 @@ class Query:
     sql: str | None = None
     function: str | None = None
     views: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What the function gets as its third argument; nested tables and lists, as JSON can hold them."""
 
 
@@ -163,7 +163,7 @@ class Job:
     outputs: tuple[Output, ...]
     query: Query = Query()
     master: str = "local[*]"
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     python_path: tuple[str, ...] = ()
     available_now: bool = False
     metrics_host: str = "127.0.0.1"

@@ -62,6 +62,9 @@ def test_a_job_survives_its_way_to_the_driver() -> None:
 def test_options_do_not_show_in_a_job_s_text() -> None:
     job = parse(GOOD.replace('topic = "alarms"', '"kafka.sasl.jaas.config" = "hunter2"'))
     assert "hunter2" not in repr(job)
+    job = parse(GOOD.replace("[source]", 'spark.hadoop.fs.s3a.secret.key = "hunter2"\n[source]'))
+    assert job.spark["spark.hadoop.fs.s3a.secret.key"] == "hunter2"
+    assert "hunter2" not in repr(job)
 
 
 @pytest.mark.parametrize(
