@@ -16,6 +16,7 @@ def with_customers(orders: DataFrame, spark: SparkSession, options: Mapping[str,
         .option("kafka.bootstrap.servers", options["bootstrap_servers"])
         .option("subscribe", options["table"])
         .option("startingOffsets", "earliest")
+        .option("refreshEachBatch", "true")
         .load()
     )
     latest = records.groupBy("key").agg(

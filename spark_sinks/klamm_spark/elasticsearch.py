@@ -185,12 +185,13 @@ class _Writing:
             ],
         )
 
-    def _tell(self, messages: list[Any], batch: int) -> None:
+    @staticmethod
+    def _tell(messages: list[Any], place: str | None, batch: int) -> None:
         total = Figures()
         for message in messages:
             if isinstance(message, Indexed):
                 total.add(message.figures)
-        figures.leave(self._target.figures, batch, total)
+        figures.leave(place, batch, total)
 
 
 class ElasticsearchBatchWriter(_Writing, DataSourceArrowWriter):
@@ -200,18 +201,14 @@ class ElasticsearchBatchWriter(_Writing, DataSourceArrowWriter):
         """In a stream's foreachBatch the option ends in the batch's number."""
         place, _, number = (self._target.figures or "").rpartition("-")
         if place and number.isdecimal():
-            total = Figures()
-            for message in messages:
-                if isinstance(message, Indexed):
-                    total.add(message.figures)
-            figures.leave(place, int(number), total)
+            self._tell(messages, place, int(number))
 
 
 class ElasticsearchStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """`df.writeStream.format("klamm-elasticsearch")`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._tell(messages, batchId)
+        self._tell(messages, self._target.figures, batchId)
 
 
 class ElasticsearchDataSource(DataSource):
@@ -220,6 +217,11 @@ class ElasticsearchDataSource(DataSource):
         return "klamm-elasticsearch"
 
     def writer(self, schema: StructType, overwrite: bool) -> ElasticsearchBatchWriter:
+        if overwrite:
+            raise ConfigError(
+                'format klamm-elasticsearch has no mode "overwrite": documents are replaced by id, others stay; use append',
+                key="mode",
+            )
         return ElasticsearchBatchWriter(self._prepared(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ElasticsearchStreamWriter:  # noqa: N802

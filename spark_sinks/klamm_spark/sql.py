@@ -200,6 +200,11 @@ class SqlDataSource(DataSource):
         return "klamm-sql"
 
     def writer(self, schema: StructType, overwrite: bool) -> SqlBatchWriter:
+        if overwrite:
+            raise ConfigError(
+                'format klamm-sql has no mode "overwrite": rows are replaced by their keys, others stay; use append',
+                key="mode",
+            )
         return SqlBatchWriter(self._prepared(schema), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SqlStreamWriter:  # noqa: N802

@@ -26,10 +26,10 @@ def test_events_are_joined_with_the_latest_rows_of_a_topic(
 
     table = new_topic(broker)
 
-    def row(service: str, owner: str | None) -> None:
+    def row(service: str, owner: str | None, **more: int) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         value = None if owner is None else json.dumps({"service": service, "owner": owner})
-        producer.produce(table, value, service)
+        producer.produce(table, value, service, timestamp=more.get("at_ms", 0))
         assert producer.flush(30) == 0
 
     row("pay", "first")
@@ -55,4 +55,5 @@ def test_events_are_joined_with_the_latest_rows_of_a_topic(
 
     assert owners() == ["orders", "unknown", "unknown"]
     row("new", "late")
-    assert owners() == ["orders", "unknown", "late"]
+    row("pay", "moved", at_ms=1)
+    assert owners() == ["moved", "unknown", "late"], "the last record counts, whatever its time is"

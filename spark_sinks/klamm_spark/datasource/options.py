@@ -47,6 +47,7 @@ _READ: Final = (
     "fetchOffset.retryIntervalMs",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
+    "refreshEachBatch",
 )
 _WRITE: Final = (
     "topic",
@@ -86,6 +87,7 @@ class ReadOptions:
     group: str
     retries: int
     retry_interval_s: float
+    refresh: bool = False
 
     @property
     def read_committed(self) -> bool:
@@ -148,6 +150,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         group=client.pop("group.id", "") or f"{found.get('groupIdPrefix') or 'klamm-spark'}-source",
         retries=3 if retries is None else retries,
         retry_interval_s=(1000 if retry_ms is None else retry_ms) / 1000,
+        refresh=flag(found, "refreshEachBatch", default=False),
     )
 
 

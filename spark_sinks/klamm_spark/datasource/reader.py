@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,6 +53,10 @@ class Look:
     latest: dict[Partition, int]
 
 
+class UnplannedPartition(InputPartition):
+    """Everything, by one task, which asks itself what there is (refreshEachBatch)."""
+
+
 class _Reading:
     """What both readers do in a worker. Pickled: it holds settings only."""
 
@@ -67,9 +72,25 @@ class _Reading:
 
 
 class KlammBatchReader(_Reading, DataSourceReader):
-    """Everything between two bounds, once."""
+    """Everything between two bounds.
+
+    Spark plans a Python source once, however often its frame is used: a table that is joined with a stream would stay what it
+    was. With refreshEachBatch the bounds are asked for by the task that reads.
+    """
 
     def partitions(self) -> list[InputPartition]:
+        if self._options.refresh:
+            return [UnplannedPartition(None)]
+        return [RangePartition(r) for r in self._ranges()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, UnplannedPartition):
+            return super().read(partition)
+        return chain.from_iterable(
+            super(KlammBatchReader, self).read(RangePartition(r)) for r in self._ranges()
+        )
+
+    def _ranges(self) -> list[Range]:
         options, cluster = self._options, Cluster(self._options)
         existing = cluster.topics()
         _all_there(options, existing)
@@ -85,7 +106,7 @@ class KlammBatchReader(_Reading, DataSourceReader):
             else cluster.at_time(wanted, options.ending_timestamp, "endingTimestamp", strict=False)
         )
         whole = [Range(*p, begins[p], ends[p]) for p in wanted if begins[p] < ends[p]]
-        return [RangePartition(r) for r in split(whole, options.min_partitions, options.max_per_partition)]
+        return split(whole, options.min_partitions, options.max_per_partition)
 
 
 class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -93,6 +114,11 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
+        if options.refresh:
+            raise ConfigError(
+                "refreshEachBatch is for tables (spark.read), a stream has what is new anyway",
+                key="refreshEachBatch",
+            )
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from klamm_base.errors import ConfigError
 from klamm_spark.datasource.options import WriteOptions, read_options, write_options
 from klamm_spark.datasource.reader import KlammBatchReader, KlammStreamReader
 from klamm_spark.datasource.writer import KlammBatchWriter, KlammStreamWriter, check_columns
@@ -36,6 +37,11 @@ class KlammDataSource(DataSource):
         return KlammStreamReader(read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise ConfigError(
+                'format klamm has no mode "overwrite": records that are in a topic stay; use append',
+                key="mode",
+            )
         return KlammBatchWriter(self._to_write(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

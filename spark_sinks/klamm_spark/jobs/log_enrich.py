@@ -15,6 +15,7 @@ from klamm_base.errors import ConfigError
 from klamm_spark.jobs.log_options import Lookup
 
 _KEY: Final = "_klamm_key"
+_ON: Final = "_klamm_on"
 _BROWSERS: Final = (
     ("Edg/", "Edge"), ("OPR/", "Opera"), ("SamsungBrowser/", "Samsung Internet"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"),
     ("CriOS/", "Chrome"), ("FxiOS/", "Firefox"),
@@ -90,9 +91,9 @@ def looked_up(frame: DataFrame, lookup: Lookup, spark: SparkSession) -> DataFram
             key="lookups.on",
         )
     table = _topic(lookup, spark) if lookup.topic is not None else _rows(lookup, spark)
-    kept = frame.drop(*lookup.fields.values())
-    joined = kept.join(F.broadcast(table), kept[f"`{lookup.on}`"].cast("string") == table[_KEY], "left")
-    joined = joined.drop(_KEY)
+    on = F.col(f"`{lookup.on}`").cast("string")  # the field may be replaced itself
+    kept = frame.withColumn(_ON, on).drop(*lookup.fields.values())
+    joined = kept.join(F.broadcast(table), kept[_ON] == table[_KEY], "left").drop(_KEY, _ON)
     if lookup.default is None:
         return joined
     whole = {to: F.coalesce(F.col(f"`{to}`"), F.lit(lookup.default)) for to in lookup.fields.values()}
@@ -137,15 +138,21 @@ def read_table(path: Path) -> list[dict[str, Any]]:
 
 
 def _topic(lookup: Lookup, spark: SparkSession) -> DataFrame:
-    """A table that a topic holds, latest record of a key; a null value is a row that is gone. It is read anew by each batch."""
-    options = {"subscribe": lookup.topic or "", "startingOffsets": "earliest", **lookup.options}
+    """A table that a topic holds, latest record of a key; a null value is a row that is gone. It is read anew by each batch.
+
+    Within a partition the offset says what is later. A key moves to another one where partitions were added: then the time does.
+    """
+    options = {"subscribe": lookup.topic or "", "startingOffsets": "earliest", "refreshEachBatch": "true"}
+    options |= lookup.options
     records = spark.read.format("klamm").options(**options).load()
     text = F.col("value").cast("string")
     key = F.get_json_object(text, f"$.{lookup.key}") if lookup.key else F.col("key").cast("string")
     latest = (
         records.withColumn(_KEY, F.coalesce(key, F.col("key").cast("string")))
+        .groupBy(_KEY, "partition")
+        .agg(F.max_by(F.struct("value", "timestamp"), "offset").alias("_klamm_last"))
         .groupBy(_KEY)
-        .agg(F.max_by(F.struct(F.col("value")), F.struct("timestamp", "offset")).alias("_klamm_last"))
+        .agg(F.max_by("_klamm_last", "_klamm_last.timestamp").alias("_klamm_last"))
         .where(F.col("_klamm_last.value").isNotNull())
     )
     value = F.col("_klamm_last.value").cast("string")
