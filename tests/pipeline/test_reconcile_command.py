@@ -48,6 +48,13 @@ def test_equal_sides_end_with_0_and_a_difference_with_1_and_its_place(sides):
     assert document["listed"]["missing"] == [{"id": "5", "file": f"{sides}/a.log.1", "offset": 11}]
 
 
+def test_a_database_s_url_stays_off_the_command_line(sides):
+    sources = ["--source", str(sides / "a.log*"), "--table", "events", "--id-field", "id", "--settle", "0"]
+    done = klamm("reconcile", *sources, KLAMM_SQL_URL=f"sqlite:///{sides}/d.db")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "delivered                        5" in done.stdout
+
+
 def test_several_targets_count_as_one_and_a_line_may_be_named_by_itself(sides):
     with sqlite3.connect(sides / "d.db") as connection:
         connection.execute("DELETE FROM events WHERE id IN ('2', '5')")

@@ -44,7 +44,13 @@ IndexOption = Annotated[
 ]
 SqliteOption = Annotated[Path | None, typer.Option("--sqlite", metavar="FILE", help="A SQLite file.")]
 SqlOption = Annotated[
-    str | None, typer.Option("--sql", metavar="URL", help="A database by SQLAlchemy's URL.")
+    str | None,
+    typer.Option(
+        "--sql",
+        metavar="URL",
+        envvar="KLAMM_SQL_URL",  # a password on the command line is in the list of processes
+        help="A database by SQLAlchemy's URL.",
+    ),
 ]
 TableOption = Annotated[list[str] | None, typer.Option("--table", help="Its table; may be repeated.")]
 TopicOption = Annotated[
