@@ -311,6 +311,7 @@ def test_a_full_spool_drops_the_oldest_by_file_and_range(tmp_path):
         assert {(g["reason"], g["policy"], g["path"]) for g in gaps} == {
             ("spool full: oldest dropped", True, str(log))
         }
+        assert agent.log.count("spool full: oldest dropped; the gap ledger says which lines") == 1
         broker.start()
         expected = len(lines) - sum(g["lines"] for g in gaps)
         wait_until(lambda: agent.status().get("acked", 0) >= expected, "the rest", timeout_s=60)
@@ -333,7 +334,7 @@ def test_a_full_spool_stops_reading_by_default(tmp_path):
     log.write_bytes(b"".join(b"%07d %s\n" % (i, b"x" * 91) for i in range(60_000)))
     try:
         agent.start()
-        wait_until(lambda: agent.status().get("waiting_for") == "broker", "the agent to notice", timeout_s=60)
+        wait_until(lambda: agent.status().get("waiting_for") == "spool is full", "the agent to notice")
         logs = spool_log(agent, "t")
         wait_until(
             lambda: sum(f.stat().st_size for f in logs.glob("*.log")) >= 1 << 20, "a full spool", timeout_s=60

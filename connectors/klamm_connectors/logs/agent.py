@@ -319,7 +319,7 @@ class Agent:
         self._tracker.gaps += gaps
         self._note_gaps()
         if policy:
-            self._say_sparingly("spool", f"{why}: lines are dropped, the gap ledger says which")
+            self._say_sparingly("spool", f"{why}; the gap ledger says which lines")
         if not self._tracker.gaps:
             return True
         self._tracker.gaps = [gap for gap in self._tracker.gaps if gap not in gaps]
