@@ -216,13 +216,13 @@ def test_a_running_task_tells_what_it_copies_and_is_silent_while_it_is_paused(so
 
         def told() -> dict[int, dict[str, float | None]]:
             table = context.tables[0] if context.tables else None
-            cells = table.rows if table else ()
-            assert all(row[0] == f"A.{topic}" for row in cells)
+            # heartbeats may be mirrored, too
+            cells = [row for row in table.rows if row[0] == f"A.{topic}"] if table else []
             return {row[1]: dict(zip(SOURCE_ABOUT, row[2:], strict=True)) for row in cells}
 
         mirror.until(lambda: told().get(0, {}).get("record_count") == 500, "the figures")
         busy, idle = told()[0], told()[1]
-        assert busy["byte_count"] == mirror.details()["bytes"]
+        mirror.until(lambda: 0 < busy["byte_count"] <= mirror.details()["bytes"], "the bytes in the status")
         assert busy["record_rate"] > 0
         assert busy["replication_latency_ms_max"] >= busy["record_age_ms_min"] > 0
         assert (idle["record_count"], idle["record_age_ms"]) == (0, None)
