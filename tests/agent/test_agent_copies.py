@@ -185,6 +185,28 @@ def test_a_copy_of_a_file_that_could_not_be_read_yet(world, truncated):
     assert world.tracker.gaps == []
 
 
+def test_generations_that_nobody_could_read_are_read_from_their_copies(world):
+    """As when no broker answers for long."""
+    for _ in range(3):
+        world.append("a", 60)
+        world.tracker.observe(world.scanner.scan(), world.now, world.now)
+        world.files.open_new(world.now)
+        for file in world.files.changed(world.now):
+            world.files.verify(file)
+        world.counter += 1
+        copied = world.folder / f"a.log.{world.counter}"
+        shutil.copy(world.path("a"), copied)
+        world.touch(copied)
+        world.tracker.observe(world.scanner.scan(), world.now, world.now)
+        world.files.open_new(world.now)
+        os.truncate(world.path("a"), 0)
+        world.touch(world.path("a"))
+    expected = [n for n in range(1, world.counter + 1) if n % 61]
+    assert sorted(world.settle()) == expected
+    world.settle()
+    assert world.tracker.gaps == []
+
+
 def test_a_copy_waits_while_nobody_looks_into_its_original(world):
     """As when a reader is held up: nobody notices the truncation."""
     world.append("a", 60)

@@ -113,6 +113,8 @@ class OpenFiles:
             return False
         fd, source = original
         known = len(source.tail)
+        if not source.position:
+            return not source.head_print.fits(os.pread(fd, HEAD, 0))
         return os.pread(fd, known, source.position - known) != source.tail
 
     def look_through(self, now: float) -> None:
@@ -199,9 +201,12 @@ class OpenFiles:
     def verify(self, file: Tracked) -> None:
         """Notice a truncation of a file that cannot be read now, as there is no room for what it holds."""
         fd, known = self._open[file.inode][0], len(file.tail)
-        if not known or file.archive is not None:
+        if file.archive is not None:
             return
         try:
+            if not file.position:
+                self._tracker.glimpsed(file, os.pread(fd, HEAD, 0))
+                return
             data = os.pread(fd, known, file.position - known)
         except OSError as e:
             self._on_error(file.path, e)

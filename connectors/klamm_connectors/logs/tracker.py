@@ -258,6 +258,10 @@ class Tracker:
         if data[:known] != file.tail:
             self._restart(file, "truncated")
             return None
+        whole = len(data) >= file.head_print.length or len(data) < count
+        if not file.position and whole and not file.head_print.fits(data):
+            self.glimpsed(file, data)
+            return None
         file.before = file.size
         self._extend_head(file, data, file.position - known)
         new = len(data) - known
@@ -278,6 +282,12 @@ class Tracker:
         if not cut:
             return None
         return self._advance(file, data, known, cut)
+
+    def glimpsed(self, file: Tracked, head: bytes) -> None:
+        """Nothing of a file was read yet, and these are its first bytes now."""
+        if not file.head_print.fits(head):
+            self._restart(file, "truncated")
+        self._extend_head(file, head, 0)
 
     def _feed_framed(self, file: Tracked, data: bytes, framed: Framed, *, at_end: bool) -> Block | None:
         known, cut = len(file.tail), framed.consumed
@@ -377,7 +387,7 @@ class Tracker:
 
     def _restart(self, file: Tracked, reason: str) -> None:
         known = max(file.before, file.lost)
-        if file.archive is None and file.position and file.head_print.length:
+        if file.archive is None and file.head_print.length and max(file.position, known):
             self.archives.remember(file, known, reason, self._now)
         elif known > file.position:
             self._gap(file.path, file.inode, file.position, known, reason)
