@@ -77,6 +77,14 @@ def test_several_targets_count_as_one_and_a_line_may_be_named_by_itself(sides):
     assert "unexpected                       2" in ignored.stdout
 
 
+def test_lines_of_a_stack_trace_need_no_id(sides):
+    with (sides / "a.log").open("a") as log:
+        log.write("Traceback (most recent call last):\n  File ...\n")
+    plain, ignored = klamm(*words(sides)), klamm(*words(sides, "--ignore-lines-without-id"))
+    assert (plain.returncode, ignored.returncode) == (1, 0), ignored.stdout
+    assert "lines without id                 2" in ignored.stdout
+
+
 def test_wrong_use_is_one_sentence_and_exit_code_2(sides):
     for more, said in (
         (["--id-regex", "("], "klamm: '(' is not a regular expression"),

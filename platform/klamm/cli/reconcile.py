@@ -106,6 +106,13 @@ IgnoreOption = Annotated[
         "--ignore-unexpected", help="Documents that no line explains are counted, and no difference."
     ),
 ]
+IgnoreLinesOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-lines-without-id",
+        help="Lines without an id, such as those of a stack trace, are counted, and no difference.",
+    ),
+]
 
 
 def reconcile(
@@ -129,6 +136,7 @@ def reconcile(
     time_regex: TimeRegexOption = None,
     agent_state: AgentStateOption = None,
     ignore_unexpected: IgnoreOption = False,
+    ignore_lines_without_id: IgnoreLinesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare the lines of files with the documents of a target by id; exit code 1 when they differ.
@@ -163,7 +171,8 @@ def reconcile(
                 say=lambda text: typer.echo(f"klamm: {text}", err=True),
             )
             result = reconcile_running(question)
-        result.unexpected_counts = not ignore_unexpected
+        asked = {"unexpected": ignore_unexpected, "lines_without_id": ignore_lines_without_id}
+        result.ignored = frozenset(kind for kind, is_asked in asked.items() if is_asked)
         if output is Output.JSON:
             typer.echo(json.dumps(report.as_dict(result), indent=2))
         else:

@@ -99,8 +99,9 @@ class Comparison:
     documents_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1)))
     unread: Listing = field(default_factory=lambda: Listing(itemgetter(0, 1)))
     """Bytes of source files that were gone before they were read, and no other file had them."""
-    unexpected_counts: bool = True
-    """Whether documents that no line explains are a difference: they are none where old files are removed."""
+    ignored: frozenset[str] = frozenset()
+    """Kinds of differences that are counted and not minded: `unexpected` where old files are removed, `lines_without_id`
+    where an event may have several lines."""
 
     @property
     def differences(self) -> dict[str, Listing]:
@@ -118,9 +119,7 @@ class Comparison:
     @property
     def complete(self) -> bool:
         """Whether every source line is in the target exactly once, and nothing else is."""
-        return not any(
-            d.count for name, d in self.differences.items() if name != "unexpected" or self.unexpected_counts
-        )
+        return not any(d.count for name, d in self.differences.items() if name not in self.ignored)
 
 
 def part_of(id_: str) -> int:
