@@ -13,7 +13,6 @@ option and no such columns) that would be duplicates, so it is refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,16 +32,10 @@ from klamm_spark.bulk import BulkSender, Figures, Limits, Refused
 from klamm_spark.bulk_lines import BadDocumentError, Layout, block
 from klamm_spark.datasource.writer import send_records
 from klamm_spark.elasticsearch_http import Endpoint, endpoint
+from klamm_spark.elasticsearch_options import checked, dead_letter_client, number, operation
 from klamm_spark.elasticsearch_template import Template, install, template
 
 _COORDINATES: Final = ("topic", "partition", "offset")
-_OPTIONS: Final = (
-    "hosts", "index", "data_stream", "id", "document", "op", "template", "template.patterns", "template.body",
-    "user", "password", "api_key", "ca_file", "verify", "batch.size", "batch.bytes", "max.in.flight", "timeout.ms",
-    "retry.timeout.ms", "dead_letter.topic",
-)  # fmt: skip
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", figures.OPTION})
-_DATA_STREAM: Final = re.compile(r"(?!\.{1,2}$)[^A-Z\\/*?\"<>| ,#:_+\-][^A-Z\\/*?\"<>| ,#:]*")
 TIMESTAMP: Final = "@timestamp"
 
 
@@ -66,34 +59,19 @@ class Indexed(WriterCommitMessage):
 
 def target(options: Mapping[str, str], columns: list[str]) -> Target:
     """Checked options for rows of these columns. Raises ConfigError."""
-    given = {k.lower(): v for k, v in options.items()}
-    for name in given:
-        if name not in {*_OPTIONS, *_SPARKS_OWN} and not name.startswith("dead_letter.kafka."):
-            known = ", ".join(sorted(_OPTIONS))
-            raise ConfigError(f"unknown option {name} of format elasticsearch: known are {known}", key=name)
+    given = checked(options)
     layout = _layout(given, columns)
-    topic = given.get("dead_letter.topic") or None
-    client = {
-        k.removeprefix("dead_letter.kafka."): v
-        for k, v in given.items()
-        if k.startswith("dead_letter.kafka.")
-    }
-    if topic is not None and "bootstrap.servers" not in client:
-        raise ConfigError(
-            "dead_letter.topic needs dead_letter.kafka.bootstrap.servers",
-            key="dead_letter.kafka.bootstrap.servers",
-        )
     return Target(
         endpoint=endpoint(given),
         layout=layout,
         limits=Limits(
-            _number(given, "batch.size", 2000),
-            _number(given, "batch.bytes", 5 << 20),
-            _number(given, "max.in.flight", 2),
+            number(given, "batch.size", 2000),
+            number(given, "batch.bytes", 5 << 20),
+            number(given, "max.in.flight", 2),
         ),
         template=template(given, layout.index),
-        dead_letter_topic=topic,
-        dead_letter_client=client,
+        dead_letter_topic=given.get("dead_letter.topic") or None,
+        dead_letter_client=dead_letter_client(given),
         figures=given.get(figures.OPTION),
     )
 
@@ -101,8 +79,6 @@ def target(options: Mapping[str, str], columns: list[str]) -> Target:
 def _layout(given: Mapping[str, str], columns: list[str]) -> Layout:
     stream = given.get("data_stream") or None
     index = given.get("index") or None
-    if stream is not None and index is not None:
-        raise ConfigError("format elasticsearch: set data_stream or index, not both", key="data_stream")
     if stream is None and index is None and "_index" not in columns:
         raise ConfigError(
             "format elasticsearch needs an option index or data_stream, or a column _index", key="index"
@@ -112,27 +88,12 @@ def _layout(given: Mapping[str, str], columns: list[str]) -> Layout:
         raise ConfigError(
             f"document={document}: there is no such column; there are {', '.join(columns)}", key="document"
         )
-    operation = given.get("op", "index" if stream is None else "create")
-    if operation not in {"index", "create"}:
-        raise ConfigError(f"op={operation}: use index or create", key="op")
-    if stream is not None:
-        _check_data_stream(stream, operation, document, columns)
-    return Layout(operation, _id_columns(given.get("id"), columns), stream or index, document)
-
-
-def _check_data_stream(stream: str, operation: str, document: str | None, columns: list[str]) -> None:
-    if not _DATA_STREAM.fullmatch(stream) or len(stream.encode()) > 255:
-        raise ConfigError(
-            f"data_stream={stream}: use small letters, digits, - . and _, such as logs-shop-default",
-            key="data_stream",
-        )
-    if operation != "create":
-        raise ConfigError("op=index: documents of a data stream are created; leave op out", key="op")
-    if document is None and TIMESTAMP not in columns:
+    if stream is not None and document is None and TIMESTAMP not in columns:
         raise ConfigError(
             f"data_stream={stream}: documents need a column {TIMESTAMP}; there are {', '.join(columns)}",
             key="data_stream",
         )
+    return Layout(operation(given), _id_columns(given.get("id"), columns), stream or index, document)
 
 
 def _id_columns(named: str | None, columns: list[str]) -> tuple[str, ...]:
@@ -144,13 +105,6 @@ def _id_columns(named: str | None, columns: list[str]) -> tuple[str, ...]:
             key="id",
         )
     return wanted
-
-
-def _number(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"{name}={text}: use a number, at least 1", key=name)
-    return int(text)
 
 
 class _Writing:

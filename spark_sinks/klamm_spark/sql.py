@@ -35,9 +35,8 @@ from pyspark.sql.types import (
 from sqlalchemy.dialects import mysql, sqlite
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_spark.sql_options import checked, key_columns
 
-_KNOWN: Final = ("url", "table", "keys", "create", "batch.size")
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _TYPES: Final[tuple[tuple[type[DataType], Any], ...]] = (
     (IntegralType, sa.BigInteger()),
     (DoubleType, sa.Double()),
@@ -76,28 +75,16 @@ class Stored(WriterCommitMessage):
 
 def sql_target(options: Mapping[str, str], columns: list[str]) -> tuple[SqlTarget, bool]:
     """Checked options, and whether the table is to be made. Raises ConfigError."""
-    given = {k.lower(): v for k, v in options.items()}
-    for name in given:
-        if name not in _KNOWN and name not in _SPARKS_OWN:
-            raise ConfigError(f"unknown option {name} of format sql: known are {', '.join(_KNOWN)}", key=name)
-    for name in ("url", "table", "keys"):
-        if not given.get(name, "").strip():
-            raise ConfigError(f"format sql needs the option {name}", key=name)
+    given = checked(options)
     try:
-        backend = sa.make_url(given["url"]).get_backend_name()
+        sa.make_url(given["url"])
     except sa.exc.ArgumentError:
         raise ConfigError("url is no SQLAlchemy URL, such as sqlite:///file.db", key="url") from None
-    if backend not in {"sqlite", "mysql", "mariadb"}:
-        raise ConfigError(f"url: format sql writes to sqlite, mysql and mariadb, not to {backend}", key="url")
-    keys = tuple(k.strip() for k in given["keys"].split(",") if k.strip())
+    keys = key_columns(given)
     if absent := [k for k in keys if k not in columns]:
         raise ConfigError(f"keys: there is no column {absent[0]}; there are {', '.join(columns)}", key="keys")
-    size = given.get("batch.size", "1000")
-    if not size.isdecimal() or int(size) < 1:
-        raise ConfigError(f"batch.size={size}: use a number, at least 1", key="batch.size")
-    return SqlTarget(given["url"], given["table"], keys, int(size)), given.get(
-        "create", "false"
-    ).lower() == "true"
+    target = SqlTarget(given["url"], given["table"], keys, int(given.get("batch.size", "1000")))
+    return target, given.get("create", "false").lower() == "true"
 
 
 def table_of(schema: StructType, target: SqlTarget) -> sa.Table:

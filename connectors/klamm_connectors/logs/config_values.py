@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.toml_lines import TomlLines, meant
 
-_TABLE: Final = re.compile(r"\s*\[(\[?)\s*([\w.\"-]+)\s*\]")
-_KEY: Final = re.compile(r"\s*\"?([\w.-]+)\"?\s*=")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -21,16 +19,11 @@ class Values:
 
     def __init__(self, name: str, text: str, base: Path) -> None:
         self.name, self.base = name, base
-        self._lines = key_lines(text)
+        self._lines = TomlLines(text)
 
     def line(self, at: str, key: str) -> int | None:
         """Where a key stands, or else the innermost table around it that has a line of its own."""
-        found = self._lines.get((at, key)) or self._lines.get((at, ""))
-        while found is None and at:
-            at, _, name = at.rpartition(".")
-            name = name.partition("[")[0]
-            found = self._lines.get((at, name)) or (self._lines.get((at, "")) if at else None)
-        return found
+        return self._lines.line(at, key)
 
     def table(self, document: dict[str, Any], name: str, at: str = "") -> dict[str, Any]:
         """An inner table; empty when there is none."""
@@ -103,9 +96,7 @@ class Values:
     def known(self, table: Mapping[str, Any], at: str, names: tuple[str, ...]) -> None:
         for key in table:
             if key not in names:
-                near = difflib.get_close_matches(key, names, 1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-                raise self.error(at, key, f"is not a setting; {hint}")
+                raise self.error(at, key, f"is not a setting; {meant(key, names)}")
 
     def error(self, at: str, key: str, what: str) -> ConfigError:
         line = self.line(at, key)
@@ -136,25 +127,3 @@ def dotted(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         else:
             found.append((prefix + key, value))
     return found
-
-
-def key_lines(text: str) -> dict[tuple[str, str], int]:
-    """Line number by (table, key), as tomllib tells none; the key of a table's own line is empty."""
-    lines: dict[tuple[str, str], int] = {}
-    table, count = "", {}  # type: ignore[var-annotated]
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := _TABLE.match(line):
-            *above, last = match[2].split(".")
-            table = ""
-            for part in above:  # `[inputs.multiline]` is of the input that came last
-                table = f"{table}.{part}" if table else part
-                if table in count:
-                    table = f"{table}[{count[table]}]"
-            table = f"{table}.{last}" if table else last
-            if match[1]:
-                count[table] = count.get(table, -1) + 1
-                table = f"{table}[{count[table]}]"
-            lines.setdefault((table, ""), number)
-        elif match := _KEY.match(line):
-            lines.setdefault((table, match[1]), number)
-    return lines
