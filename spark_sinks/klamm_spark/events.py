@@ -7,7 +7,7 @@
 {"event": "changes", "outputs": [{"output": "parquet", "batch": 3, "unfinished": null, "changes": [{"level": "safe", "what": "…"}]}]}
 {"event": "waiting", "for": "records"}   before "started": the schema is inferred from what arrives
 {"event": "drift", "topics": {"orders": {"found": [{"kind": "new", "field": "x", "now": "BIGINT"}]}}, "records": {"orders": 3}, "corrupt": 0}
-{"event": "failed", "error": "ConfigError", "message": "one sentence", "retriable": false}
+{"event": "failed", "error": "ConfigError", "message": "one sentence", "key": "query.sql", "retriable": false}   key: null where no key is meant
 {"event": "stopped", "rows": 5120}
 """
 
@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 from klamm_spark.datasource.offsets import Position, flat, lag, nested
 
 _CAUSE: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -109,7 +109,15 @@ def failed(error: BaseException, checkpoint: str) -> dict[str, Any]:
     else:
         kind, message = explain(f"{type(error).__name__}: {error}", checkpoint)
     hopeless = kind in _HOPELESS or type(error).__name__ in _HOPELESS
-    return {"event": "failed", "error": kind, "message": message, "retriable": not hopeless}
+    key = error.key if isinstance(error, ConfigError) else None
+    return {"event": "failed", "error": kind, "message": message, "key": key, "retriable": not hopeless}
+
+
+def said_by_spark(error: BaseException) -> str:
+    """The first line of what Spark's parser or analyzer says, with its error class."""
+    text = str(error)
+    found = _ERROR_CLASS.search(text)
+    return _first_line(f": {text[found.start() :]}" if found else f": {text}")
 
 
 def explain(text: str, checkpoint: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_base.errors import ConfigError
+from klamm_spark.blame import reading
 from klamm_spark.outputs import start_output
 from klamm_spark.pipeline import INPUT_VIEW, Job, Output, Query
 from klamm_spark.reset import begun
@@ -24,7 +25,14 @@ _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
 def frames(job: Job, spark: SparkSession, given: DataFrame | None = None) -> dict[str, DataFrame]:
     """The frame of every output, by the output's name. Nothing runs yet. Raises ConfigError."""
     found = transform(job, read_source(begun(job).source, spark) if given is None else given, spark)
-    return {output.name: as_records(output, _frame(output, found, spark)) for output in job.outputs}
+    answer = {}
+    for n, output in enumerate(job.outputs):
+        try:
+            answer[output.name] = as_records(output, _frame(output, found, spark))
+        except ConfigError as e:
+            key = (e.key or "").replace("outputs.", f"outputs[{n}].", 1)
+            raise ConfigError(str(e), key=key) from e
+    return answer
 
 
 def as_records(output: Output, frame: DataFrame) -> DataFrame:
@@ -68,7 +76,8 @@ def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, Data
     given.createOrReplaceTempView(INPUT_VIEW)
     frames = {INPUT_VIEW: given}
     for name, text in job.query.views.items():
-        frames[name] = spark.sql(text)
+        with reading(f"[query] views.{name}", f"query.views.{name}"):
+            frames[name] = spark.sql(text)
         frames[name].createOrReplaceTempView(name)
     if job.query.function is not None:
         found = _called(job.query, _function(job.query.function), given, spark)
@@ -80,7 +89,8 @@ def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, Data
             )
         frames |= results
     elif job.query.sql is not None:
-        frames[""] = spark.sql(job.query.sql)
+        with reading("[query] sql", "query.sql"):
+            frames[""] = spark.sql(job.query.sql)
     else:
         frames[""] = given
     return frames
@@ -127,7 +137,8 @@ def _frame(output: Output, frames: dict[str, DataFrame], spark: SparkSession) ->
     for name, frame in frames.items():
         if name:
             frame.createOrReplaceTempView(name)
-    return spark.sql(output.query)
+    with reading(f"[[outputs]] {output.name} query", "outputs.query"):
+        return spark.sql(output.query)
 
 
 def _no_frame(output: Output, name: str, frames: dict[str, DataFrame]) -> ConfigError:

@@ -9,7 +9,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_spark import figures
 from klamm_spark.beside import local_place
-from klamm_spark.pipeline import AVAILABLE_NOW, OUR_FORMATS, Job, Output, Source
+from klamm_spark.checks import client_options
+from klamm_spark.pipeline import AVAILABLE_NOW, OUR_FORMATS, Job, Output
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 
@@ -64,16 +65,6 @@ def options(job: Job, output: Output) -> dict[str, str]:
     if output.format == "elasticsearch":
         given[figures.OPTION] = figures.option(output.name)
     return client_options(job.source) | given if output.format in {"klamm", "kafka"} else given
-
-
-def client_options(source: Source) -> dict[str, str]:
-    shared = {
-        k: v
-        for k, v in source.options.items()
-        if k.lower().startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security."))
-    }
-    servers = {"kafka.bootstrap.servers": source.bootstrap_servers} if source.bootstrap_servers else {}
-    return servers | shared
 
 
 def base_of(job: Job) -> str:

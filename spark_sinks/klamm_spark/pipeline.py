@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.toml_lines import TomlLines
+from klamm_spark.checks import check_contents, check_function
 from klamm_spark.sections import Section, as_text, dotted, is_name, is_regex, matches, one_of
 
 INPUT_VIEW: Final = "input"
@@ -184,23 +186,51 @@ class Job:
         return dataclasses.asdict(self)
 
 
-def load(path: Path) -> Job:
-    """The job of a TOML file; relative paths of its functions are looked for beside the file. Raises ConfigError."""
+def load(path: Path, *, contents: bool = True) -> Job:
+    """The job of a TOML file; relative paths of its functions are looked for beside the file. Raises ConfigError.
+
+    Without `contents` it is enough that the sections can be read: for commands that only look where the job is.
+    """
+    text = _text(path)
     try:
-        data = tomllib.loads(path.read_text())
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}") from None
+        data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"{path} is no TOML: {e}") from None
+    places = (str(path.resolve().parent),)
     try:
-        job = job_from_toml(data)
+        job = job_from_toml(data, contents=contents)
+        if contents and job.query.function is not None:
+            check_function(job.query.function, places, elsewhere="spark.submit.pyFiles" in job.spark)
     except ConfigError as e:
-        raise ConfigError(str(e), key=e.key, source=str(path)) from None
-    return dataclasses.replace(job, python_path=(str(path.resolve().parent),))
+        source = _with_line(path, text, e.key)
+        raise ConfigError(str(e), key=e.key, source=source) from None
+    return dataclasses.replace(job, python_path=places)
 
 
-def job_from_toml(data: Mapping[str, Any]) -> Job:
-    """The job of a parsed TOML document. Raises ConfigError, naming section and key."""
+def place_in(path: Path, key: str | None) -> str:
+    """`job.toml:12`, where the file has the key or what is around it; the file alone where it has not."""
+    try:
+        return _with_line(path, _text(path), key)
+    except ConfigError:
+        return str(path)
+
+
+def _with_line(path: Path, text: str, key: str | None) -> str:
+    line = TomlLines(text).find(key) if key else None
+    return f"{path}:{line}" if line else str(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no TOML: it is not UTF-8") from None
+
+
+def job_from_toml(data: Mapping[str, Any], *, contents: bool = True) -> Job:
+    """The job of a parsed TOML document. Raises ConfigError, naming section and key; its key is the place in the document."""
     top = Section("", data)
     job, source = top.section("job", required=True), top.section("source", required=True)
     query, spark, metrics = top.section("query"), top.section("spark"), top.section("metrics")
@@ -225,7 +255,7 @@ def job_from_toml(data: Mapping[str, Any]) -> Job:
     )
     for section in (job, query, metrics):
         section.done()
-    check(answer)
+    check(answer, contents=contents)
     return answer
 
 
@@ -248,8 +278,8 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
     )
 
 
-def check(job: Job) -> None:
-    """What one key alone cannot tell. Raises ConfigError."""
+def check(job: Job, *, contents: bool = True) -> None:
+    """What one key alone cannot tell, and `contents`: options, schema and queries. Raises ConfigError."""
     query = job.query
     _check_source(job.source)
     if query.sql is not None and query.function is not None:
@@ -263,14 +293,16 @@ def check(job: Job) -> None:
     if not job.outputs:
         raise ConfigError("there is no [[outputs]]: name at least one", key="outputs")
     names = [o.name for o in job.outputs]
-    if twice := {n for n in names if names.count(n) > 1}:
+    if twice := [n for n, name in enumerate(names) if name in names[:n]]:
         raise ConfigError(
-            f"[[outputs]]: the name {min(twice)} is given twice; each output has its own checkpoint",
-            key="outputs.name",
+            f"[[outputs]]: the name {names[twice[0]]} is given twice; each output has its own checkpoint",
+            key=f"outputs[{twice[0]}].name",
         )
-    for output in job.outputs:
-        _check_output(job, output)
-        _check_real_time(job, output)
+    for n, output in enumerate(job.outputs):
+        _check_output(job, output, f"outputs[{n}]")
+        _check_real_time(job, output, f"outputs[{n}]")
+    if contents:
+        check_contents(job)
 
 
 def _check_source(source: Source) -> None:
@@ -297,20 +329,20 @@ def _check_source(source: Source) -> None:
         raise ConfigError('[source] schema is used with value_format = "json" only', key="source.schema")
 
 
-def _check_output(job: Job, output: Output) -> None:
+def _check_output(job: Job, output: Output, at: str) -> None:
     place = f"[[outputs]] {output.name}"
     if (output.value or output.key) and output.format not in {"klamm", "kafka"}:
-        raise ConfigError(f'{place}: value and key are for format = "klamm" and "kafka"', key="outputs.value")
+        raise ConfigError(f'{place}: value and key are for format = "klamm" and "kafka"', key=f"{at}.value")
     if output.key and output.value is None:
-        raise ConfigError(f'{place}: key needs value = "json"', key="outputs.key")
+        raise ConfigError(f'{place}: key needs value = "json"', key=f"{at}.key")
     if job.source.read == "batch" and output.exactly_once:
         raise ConfigError(
             f"{place}: deliveryGuarantee=exactly-once is for streams; batch reads are at least once",
-            key="outputs.options",
+            key=f"{at}.options",
         )
 
 
-def _check_real_time(job: Job, output: Output) -> None:
+def _check_real_time(job: Job, output: Output, at: str) -> None:
     """Spark's real-time mode takes few sources and sinks; it says so itself, but only when it runs."""
     if output.real_time is None:
         return
@@ -321,11 +353,11 @@ def _check_real_time(job: Job, output: Output) -> None:
             key="source.connector",
         )
     if output.mode != "update":
-        raise ConfigError(f'{place}: real-time mode needs mode = "update"', key="outputs.mode")
+        raise ConfigError(f'{place}: real-time mode needs mode = "update"', key=f"{at}.mode")
     if output.format in OUR_FORMATS or output.by_batches:
         raise ConfigError(
             f'{place}: real-time mode cannot write {output.format}: use format = "kafka", Spark\'s own',
-            key="outputs.format",
+            key=f"{at}.format",
         )
 
 
@@ -381,7 +413,10 @@ def _output(section: Section) -> Output:
 
 
 def _spark_settings(section: Section) -> dict[str, str]:
-    found = {name: as_text(section.place(name), value) for name, value in dotted(section.data).items()}
+    found = {
+        name: as_text(section.place(name), value, f"spark.{name}")
+        for name, value in dotted(section.data).items()
+    }
     for name in found:
         if not name.startswith("spark."):
             raise ConfigError(f"[spark] {name}: names begin with spark.", key=f"spark.{name}")

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import SCHEMA, Files, read_json, write_json
+from klamm_spark.blame import reading
 from klamm_spark.datasource.cluster import Cluster
 from klamm_spark.datasource.offsets import Partition, nested
 from klamm_spark.datasource.options import read_options
@@ -153,7 +154,8 @@ def resolve(
     else:
         same = kept.get("schema") == source.schema and not kept.get("inferred")
         kept = {"version": 1, "inferred": False, "topics": {}, "drift": kept.get("drift", {}) if same else {}}
-        schema = of_spark(StructType.fromDDL(str(source.schema)).jsonValue())
+        with reading("[source] schema", "source.schema"):
+            schema = of_spark(StructType.fromDDL(str(source.schema)).jsonValue())
     watch = SchemaWatch(files, reporter, schema, kept | {"schema": source.schema}) if source.drift else None
     return dataclasses.replace(job, source=source), watch
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from klamm_base.errors import ConfigError
+from klamm_base.toml_lines import meant
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -29,7 +31,9 @@ def is_regex(place: str, value: str) -> None:
 def one_of(allowed: tuple[str, ...]) -> Check:
     def check_it(place: str, value: str) -> None:
         if value not in allowed:
-            raise ConfigError(f"{place} = {value!r}: use {' or '.join(allowed)}", key=place)
+            near = difflib.get_close_matches(value.lower(), allowed, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{place} = {value!r}: use {' or '.join(allowed)}{hint}", key=place)
 
     return check_it
 
@@ -53,13 +57,13 @@ def dotted(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return answer
 
 
-def as_text(place: str, value: Any) -> str:
+def as_text(place: str, value: Any, key: str) -> str:
     match value:
         case bool():
             return str(value).lower()
         case str() | int() | float():
             return str(value)
-    raise ConfigError(f"{place} must be a text, a number or true/false", key=place)
+    raise ConfigError(f"{place} must be a text, a number or true/false", key=key)
 
 
 class Section:
@@ -73,35 +77,41 @@ class Section:
     def place(self, key: str) -> str:
         return f"[{self.name}] {key}" if self.name else key
 
+    def error(self, key: str, what: str) -> ConfigError:
+        return ConfigError(f"{self.place(key)}{what}", key=f"{self.name}.{key}" if self.name else key)
+
     def _get(self, key: str, kind: type, what: str) -> Any:
         self._asked.add(key)
         value = self.data.get(key)
         if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
             return value
-        raise ConfigError(f"{self.place(key)} must be {what}", key=key)
+        raise self.error(key, f" must be {what}")
 
     def text_or_none(self, key: str, check: Check | None = None) -> str | None:
         value: str | None = self._get(key, str, "a text")
         if value is not None and check is not None:
-            check(self.place(key), value)
+            try:
+                check(self.place(key), value)
+            except ConfigError as e:
+                raise ConfigError(str(e), key=self.error(key, "").key) from None
         return value
 
     def text(self, key: str, default: str = "", *, required: bool = False, check: Check | None = None) -> str:
         value = self.text_or_none(key, check)
         if required and not value:
-            raise ConfigError(f"{self.place(key)} is missing", key=key)
+            raise self.error(key, " is missing")
         return default if value is None else value
 
     def texts(self, key: str) -> list[str]:
         value: list[Any] = self._get(key, list, "a list of texts") or []
         if not all(isinstance(v, str) and v for v in value):
-            raise ConfigError(f"{self.place(key)} must be a list of texts", key=key)
+            raise self.error(key, " must be a list of texts")
         return value
 
     def number(self, key: str) -> int | None:
         value: int | None = self._get(key, int, "a whole number")
         if value is not None and value < 1:
-            raise ConfigError(f"{self.place(key)} = {value}: at least 1", key=key)
+            raise self.error(key, f" = {value}: at least 1")
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -119,7 +129,8 @@ class Section:
 
     def strings(self, key: str) -> dict[str, str]:
         found = dotted(self._get(key, dict, "a table") or {})
-        return {k: as_text(f"{self.place(key)}.{k}", v) for k, v in found.items()}
+        at = f"{self.name}.{key}" if self.name else key
+        return {k: as_text(f"{self.place(key)}.{k}", v, f"{at}.{k}") for k, v in found.items()}
 
     def section(self, key: str, *, required: bool = False) -> Section:
         value: dict[str, Any] | None = self._get(key, dict, "a table")
@@ -131,12 +142,13 @@ class Section:
         value: list[Any] = self._get(key, list, "written as [[outputs]]") or []
         if not all(isinstance(v, dict) for v in value):
             raise ConfigError(f"{key} must be written as [[{key}]]", key=key)
-        return [Section(key, v) for v in value]
+        return [Section(f"{key}[{n}]", v) for n, v in enumerate(value)]
 
     def done(self) -> None:
-        if unknown := sorted(set(self.data) - self._asked):
-            where = f"[{self.name}]" if self.name else "the top level"
-            raise ConfigError(
-                f"{where} has an unknown key {unknown[0]}; known are {', '.join(sorted(self._asked))}",
-                key=unknown[0],
-            )
+        for key in self.data:
+            if key not in self._asked:
+                where = f"[{self.name}]" if self.name else "the top level"
+                at = f"{self.name}.{key}" if self.name else key
+                raise ConfigError(
+                    f"{where} has an unknown key {key}; {meant(key, sorted(self._asked))}", key=at
+                )

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from klamm_base.errors import ConfigError
+from klamm_spark.blame import reading
 from klamm_spark.pipeline import Source
 
 CORRUPT: Final = "_corrupt"
@@ -28,8 +29,7 @@ def read_source(source: Source, spark: SparkSession, watching: Watching | None =
         if source.infers:
             spark.conf.set("spark.sql.streaming.schemaInference", "true")
         reader = spark.readStream.format(source.format).options(**source.options)
-        given = None if source.infers else source.schema
-        frame = (reader if given is None else reader.schema(given)).load()
+        frame = _with_schema(reader, source).load()
     if source.watermark_column is not None and source.watermark_delay is not None:
         frame = frame.withWatermark(source.watermark_column, source.watermark_delay)
     return frame
@@ -38,9 +38,16 @@ def read_source(source: Source, spark: SparkSession, watching: Watching | None =
 def read_batch(source: Source, spark: SparkSession) -> DataFrame:
     """Everything that the source has now."""
     assert source.format is not None
-    reader = spark.read.format(source.format).options(**source.options)
-    given = None if source.infers else source.schema
-    return (reader if given is None else reader.schema(given)).load()
+    found: DataFrame = _with_schema(spark.read.format(source.format).options(**source.options), source).load()
+    return found
+
+
+def _with_schema(reader: Any, source: Source) -> Any:
+    """A reader of batches or streams, told the schema where there is one."""
+    if source.schema is None or source.infers:
+        return reader
+    with reading("[source] schema", "source.schema"):
+        return reader.schema(source.schema)
 
 
 def topics(source: Source, spark: SparkSession) -> DataFrame:
@@ -68,7 +75,8 @@ def value_columns(frame: DataFrame, source: Source, watching: Watching | None = 
     whole = text.withColumn("_parsed", parsed)
     if watching is not None:
         whole = watching(whole, F.col(f"_parsed.{CORRUPT}"))
-    schema: Any = whole.schema["_parsed"].dataType
+    with reading("[source] schema", "source.schema"):
+        schema: Any = whole.schema["_parsed"].dataType
     taken = {f.name.lower() for f in schema.fields}
     kafkas = [
         F.col(c).alias(f"_{c}" if c.lower() in taken else c)

@@ -83,7 +83,7 @@ def test_options_do_not_show_in_a_job_s_text() -> None:
         (('sql = "SELECT id FROM input"', 'sql = "x"\nfunction = "a:b"'), "set sql or function, not both"),
         (('sql = "SELECT id FROM input"', 'function = "a.b"'), "write module:function"),
         (('name = "alarms"', 'name = "parquet"'), "the name parquet is given twice"),
-        (('"5 seconds"', '"often"'), r"\[outputs\] trigger = 'often'"),
+        (('"5 seconds"', '"often"'), r"\[outputs\[1\]\] trigger = 'often'"),
         (('query = "large"', 'query = "large"\nmode = "upsert"'), "use append or update or complete"),
     ],
 )  # fmt: skip

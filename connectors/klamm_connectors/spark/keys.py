@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +24,23 @@ _KEYS: Final = {
     "source.poll.delay": "poll.delay.ms",
     "outputs.mode": "output.mode",
     "outputs.format": "output.format",
+    "source.value_format": "value.format",
+    "source.topics_regex": "topics.regex",
+    "source.topics": "topics",
+    "source.max_offsets_per_trigger": "max.offsets.per.trigger",
     "outputs.options": "delivery.guarantee",
+    "outputs.options.topic": "topic",
     "outputs.key": "key.columns",
 }
 """A connector's keys for places in a job, where they have other names."""
+_FREE: Final = {
+    "outputs.options.": "output.options.",
+    "source.options.": "source.options.",
+    "query.views.": "query.view.",
+}
+"""Prefixes of places in a job, and those of a connector's keys that may have any name below them."""
+_NUMBER: Final = re.compile(r"\[\d+\]")
+_PLACE: Final = re.compile(r"^(?:\[\[outputs\]\] output(?: options)?|\[source\] options):? ")
 _CLIENT_NOT: Final = frozenset(
     {
         "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "transactional.id", "key.deserializer",
@@ -80,10 +94,32 @@ def validated(
         try:
             job()
         except ConfigError as e:
-            here = {e.key, _KEYS.get(e.key or "")}
-            where = next((v for v in values if v.name in here), values[0])
-            where.errors.append(str(e))
+            _tell(values, props, e)
     return values
+
+
+def _tell(values: list[ConfigValue], props: Mapping[str, str], error: ConfigError) -> None:
+    """At the connector's key for what the job says of a place."""
+    place = _NUMBER.sub("", error.key or "")
+    names = [place, _KEYS.get(place, "")]
+    for begins, prefix in _FREE.items():
+        if place.startswith(begins):
+            names.append(prefix + place.removeprefix(begins))
+    known = {v.name: v for v in values}
+    name = next((n for n in names if n in known), None) or next((n for n in names if n in props), None)
+    if name is None:  # what is not there, such as an option that is needed
+        name = names[-1] if len(names) > 2 else values[0].name
+    said = _PLACE.sub("", str(error))
+    text = said if said.startswith(name) or name == values[0].name else f"{name}: {said}"
+    if name in known:
+        known[name].errors.append(text)
+    else:
+        values.append(ConfigValue(name=name, value=_shown(name, props), errors=[text]))
+
+
+def _shown(name: str, props: Mapping[str, str]) -> str | None:
+    """Options may be secrets: only a missing value is shown as such."""
+    return "[hidden]" if name in props else None
 
 
 def below(props: Mapping[str, str], prefix: str) -> dict[str, str]:

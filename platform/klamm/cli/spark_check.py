@@ -35,10 +35,10 @@ def check(
     from klamm_spark import java
 
     with reported():
-        job = _job(pipeline, checkpoint)
+        job = _job(pipeline, checkpoint, contents=True)
         java.need_packages()
         java.need_java()
-        found = _ask(job)
+        found = _ask(job, pipeline)
         rows = [
             {"output": one["output"], "batch": one["batch"], "level": level, "change": what}
             for one in found
@@ -104,10 +104,10 @@ def schema(
         print_rows(rows(kept), ("topic", "field", "type", "drift", "count"), output)
 
 
-def _job(pipeline: Path, checkpoint: str | None) -> Job:
+def _job(pipeline: Path, checkpoint: str | None, *, contents: bool = False) -> Job:
     from klamm_spark.pipeline import load
 
-    job = load(pipeline)
+    job = load(pipeline, contents=contents)
     return job if checkpoint is None else dataclasses.replace(job, checkpoint=checkpoint)
 
 
@@ -123,9 +123,10 @@ def _beside(job: Job) -> LocalFiles:
     return LocalFiles(place)
 
 
-def _ask(job: Job) -> list[dict[str, Any]]:
+def _ask(job: Job, pipeline: Path) -> list[dict[str, Any]]:
     """The driver's answer. Raises ConfigError or KlammError."""
     from klamm_base.errors import ConfigError, KlammError
+    from klamm_spark.pipeline import place_in
     from klamm_spark.process import DriverProcess
 
     driver = DriverProcess(job, order="check")
@@ -140,8 +141,9 @@ def _ask(job: Job) -> list[dict[str, Any]]:
                     found: list[dict[str, Any]] = event["outputs"]
                     return found
                 case "failed":
-                    kind = ConfigError if event["error"] == "ConfigError" else KlammError
-                    raise kind(event["message"])
+                    if event["error"] != "ConfigError":
+                        raise KlammError(event["message"])
+                    raise ConfigError(event["message"], source=place_in(pipeline, event.get("key")))
                 case "ended":
                     raise KlammError(f"the driver process ended unexpectedly (exit code {event['code']})")
         raise KlammError(f"Spark did not answer within {_CHECK_S:.0f} s")

@@ -108,7 +108,7 @@ def reset(
 def _job(pipeline: Path, application_id: str | None, checkpoint: str | None) -> Job:
     from klamm_spark.pipeline import load
 
-    job = load(pipeline)
+    job = load(pipeline, contents=False)
     if application_id is not None and application_id != job.name:
         fail(f"{pipeline}: the job is called {job.name}, not {application_id}", EXIT_USAGE)
     if job.source.format is not None:
@@ -128,6 +128,7 @@ def _reset(
     at: tuple[str, Path | None, float], execute: bool, output: Format,
 ) -> None:  # fmt: skip
     from klamm_spark import reset as resets
+    from klamm_spark.lock import in_use
 
     standings = resets.standings(resets.place(job))
     found = with_admin(*at, lambda admin: _look(admin, job, wanted, topics, internal, standings))
@@ -145,6 +146,10 @@ def _reset(
     for name in (*found.groups, *found.topics):
         typer.echo(f"{done}deleted: {'group' if name in found.groups else 'topic'} {name}", err=True)
     number = counted(len(found.planned.offsets), "offset")
+    if not execute and in_use(planned.checkpoint):
+        fail(
+            f"dry run: the job runs now; --execute would be refused until it is stopped ({number} would be set then)"
+        )
     typer.echo(
         f"{number} set" if execute else f"dry run: {number} would be set (--execute does it)", err=True
     )

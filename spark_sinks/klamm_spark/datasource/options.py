@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
+from klamm_base.toml_lines import meant
 from klamm_spark.datasource.exactly_once import PREFIX
 from klamm_spark.datasource.option_values import (
     Bound,
@@ -215,7 +216,7 @@ def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dic
             found[by_lower[lower]] = value
         elif lower not in _SPARKS_OWN:
             raise ConfigError(
-                f"unknown option {name} of format klamm: known are kafka.* and {', '.join(known)}", key=name
+                f"unknown option {name} of format klamm: {meant(name, ('kafka.*', *known))}", key=name
             )
     for name in _OURS_TO_SET:
         if name in client:
