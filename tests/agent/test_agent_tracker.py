@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from klamm_connectors.logs.archives import COPY_WAIT_S
 from klamm_connectors.logs.config import Input
 from klamm_connectors.logs.files import OpenFiles
+from klamm_connectors.logs.registry import _checkpoint, _entry
 from klamm_connectors.logs.scan import Scanner
 from klamm_connectors.logs.tracker import HEAD, TAIL, Limits, Observed, Print, Tracked, Tracker
 
@@ -68,7 +70,7 @@ class World:
         self.tracker = Tracker([LIMITS], self.saved, self.now)
         config = Input(paths=(str(self.folder / "*.log*"),), topic="t")
         self.scanner = Scanner((config,), self.unexpected)
-        self.files = OpenFiles(self.tracker, self.unexpected, 4096)
+        self.files = OpenFiles(self.tracker, self.unexpected, 4096, owner=self.scanner.owner)
 
     def unexpected(self, path: str, error: OSError) -> None:
         raise error
@@ -193,7 +195,8 @@ class World:
             self.tracker.acknowledged(file, block.generation, block.end, block.tail)
 
     def save(self) -> None:
-        self.saved = self.tracker.checkpoints()
+        entries = json.loads(json.dumps([_entry(c) for c in self.tracker.checkpoints()]))
+        self.saved = [_checkpoint(e) for e in entries]
 
     def kill(self) -> None:
         self.killed = True
@@ -345,7 +348,7 @@ class TestRotation:
         world.append("a", 50)
         world.look()
         world.ack(1)
-        assert [c for c in world.tracker.checkpoints() if c.inode[0] >= 0] == []
+        assert [c.offset for c in world.tracker.checkpoints() if c.inode[0] >= 0] == [0]
         world.ack(9)
         assert [c.offset for c in world.tracker.checkpoints() if c.inode[0] >= 0] == [
             world.path("a").stat().st_size

@@ -85,7 +85,9 @@ class Agent:
             time.monotonic(),
             [lane.cutter.framer for lane in self._lanes],
         )
-        self._files = OpenFiles(self._tracker, self._trouble, block, config.max_open_files)
+        self._files = OpenFiles(
+            self._tracker, self._trouble, block, config.max_open_files, self._scanner.owner
+        )
         self._sender = Sender(
             config.bootstrap_servers,
             config.producer,
@@ -402,7 +404,7 @@ class Agent:
             self._say_sparingly("status", str(e))
 
     def _lag(self) -> int:
-        return sum(f.lag for f in self._tracker if f.seen or f.is_open)
+        return sum(f.lag for f in self._tracker if f.is_there)
 
     def _say(self, now: float, before: tuple[float, int, int]) -> tuple[float, int, int]:
         then, lines, size = before

@@ -53,6 +53,8 @@ class Archives:
             acked_inside=file.acked_inside, size=max(file.position, known), seen=False, gone_at=now, was=file.inode,
             marks=file.marks, reason=reason,
         )  # fmt: skip
+        if file.head_print.length == HEAD:
+            self._heads.setdefault(file.head_print.digest, []).append(content)
         if content.acked != content.position:
             self._replaced[file.generation] = content
 
@@ -60,11 +62,13 @@ class Archives:
         """No copy has come of what was replaced for so long: what was not read is lost."""
         if content.owes and content.gone_at is not None and now - content.gone_at >= COPY_WAIT_S:
             self._lost(content, content.position)
+            content.size = content.position
 
     def _lost(self, content: Tracked, since: int) -> None:
         """What was seen of replaced content behind `since` is nowhere."""
-        if content.owes and content.size > since:
-            self._gap(content, since, content.size, content.reason)
+        reason = content.reason or ("" if content.seen else "gone")
+        if reason and content.size > since:
+            self._gap(content, since, content.size, reason)
         content.reason = ""
 
     def acknowledged(self, generation: int, offset: int, tail: bytes, *, inside: bool) -> None:
@@ -254,7 +258,7 @@ class Archives:
 
     @staticmethod
     def _undecided(archive: Archive, file: Tracked) -> bool:
-        return file.position > 0 and archive.state in {"look", "partial", "recheck"}
+        return (file.position > 0 or file.unread > 0) and archive.state in {"look", "partial", "recheck"}
 
     def _others(self, file: Tracked) -> Iterator[Archive]:
         for other in self._files.values():

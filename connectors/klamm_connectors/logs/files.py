@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from klamm_connectors.logs.gzip_files import MAGIC, Candidate, GzipReader, Inspection
+from klamm_connectors.logs.strays import NOBODY, look_for
 from klamm_connectors.logs.tracker import HEAD, TAIL, Block, Inode, Print, Tracked, Tracker
 
 OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
@@ -27,7 +28,9 @@ class OpenFiles:
         on_error: Callable[[str, OSError], None],
         block: int,
         most: int = OPEN_MAX,
+        owner: Callable[[str], int] = lambda _: NOBODY,
     ) -> None:
+        self._owner = owner
         self._tracker, self._on_error, self._block, self._most = tracker, on_error, block, most
         self._open: dict[Inode, tuple[int, Tracked]] = {}
         self._packed: dict[Inode, GzipReader] = {}
@@ -37,6 +40,7 @@ class OpenFiles:
         """There is more to unpack: the next turn should come at once."""
 
     def open_new(self, now: float) -> None:
+        look_for(self._tracker, self._owner, self._on_error, now)
         waiting = self._tracker.to_open()
         if waiting:
             self._tracker.archives.index()
@@ -55,12 +59,14 @@ class OpenFiles:
             fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             there = os.fstat(fd)
             if (there.st_dev, there.st_ino) != file.inode:
-                os.close(fd)  # renamed since the scan; the next one finds it again
+                os.close(fd)
+                _renamed(file)
                 return
             if not self._begin(fd, file, there, now):
                 os.close(fd)
                 return
         except FileNotFoundError:
+            _renamed(file)
             return
         except OSError as e:
             if fd >= 0:
@@ -72,6 +78,9 @@ class OpenFiles:
     def _begin(self, fd: int, file: Tracked, there: os.stat_result, now: float) -> bool:
         """Tell the tracker what the file holds; whether it is to be read."""
         head = os.pread(fd, HEAD, 0)
+        start, count = self._tracker.tail_range(file)
+        if file.astray and not self._tracker.recognised(file, head, os.pread(fd, count, start)):
+            return False
         compression = self._tracker.limits(file).compression
         if compression != "none" and (head.startswith(MAGIC) or (head and MAGIC.startswith(head))):
             if len(head) < len(MAGIC):
@@ -91,7 +100,7 @@ class OpenFiles:
                 if self._is_replaced(c) or not self._tracker.archives.is_copy(file, c, there.st_size, now):
                     return False
                 break
-        start, count = self._tracker.tail_range(file)
+        start, count = self._tracker.tail_range(file)  # a copy begins at another position
         self._tracker.opened(file, head, os.pread(fd, count, start), now)
         return True
 
@@ -258,6 +267,12 @@ class OpenFiles:
         if self._looking is not None:
             os.close(self._looking[0])
             self._looking = None
+
+
+def _renamed(file: Tracked) -> None:
+    """Since the scan: the next one finds it again."""
+    if file.astray == "found":
+        file.astray = "look"
 
 
 def _reader(fd: int) -> Callable[[int, int], bytes]:

@@ -153,6 +153,8 @@ def _entry(c: Checkpoint) -> dict[str, Any]:
     }  # fmt: skip
     if c.inside:
         entry["inside"] = True
+    if c.size > c.offset:
+        entry["size"] = c.size
     if c.packed is not None:
         entry |= {"packed": c.packed, "total": c.total}
     return entry
@@ -168,4 +170,5 @@ def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
         inside=bool(entry.get("inside", False)),
         packed=int(entry["packed"]) if "packed" in entry else None,
         total=int(entry.get("total", -1)),
+        size=int(entry.get("size", -1)),
     )

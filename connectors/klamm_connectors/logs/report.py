@@ -30,6 +30,8 @@ def report(state: Path) -> dict[str, Any]:
     running = _is_held(state / LOCK)
     found = status | {"state": _state(status, running=running), "state_dir": str(state)}
     found["tracked"] = [_file(entry) for entry in registry.get("files", [])]
+    if found["tracked"] and not running:  # what the agent said last is what was there then
+        found["lag_bytes"] = sum(f["lag_bytes"] for f in found["tracked"])
     found["policy"] = registry.get("policy", [])
     found["gap_reasons"] = _gaps(state / GAPS)
     return found
@@ -45,18 +47,21 @@ def _state(status: dict[str, Any], *, running: bool) -> str:
 
 
 def _file(entry: dict[str, Any]) -> dict[str, Any]:
-    path, offset = entry["path"], int(entry["offset"])
+    path, offset, seen = entry["path"], int(entry["offset"]), int(entry.get("size", 0))
     size: int | None
     try:
         there = os.stat(path)  # noqa: PTH116 - the name may be no text
         size = there.st_size if (there.st_dev, there.st_ino) == (entry["dev"], entry["inode"]) else None
     except OSError:
         size = None  # renamed or gone; the agent knows it by its inode
+    lag = max(0, (seen if size is None else size) - offset)
+    if size is not None and size < offset and "packed" not in entry:
+        lag = size  # truncated
     return {
         "path": path,
         "offset": offset,
         "size": size,
-        "lag_bytes": None if size is None else max(0, size - offset),
+        "lag_bytes": lag,
         "inode": entry["inode"],
     }
 

@@ -23,6 +23,7 @@ class Scanner:
     def __init__(self, inputs: tuple[Input, ...], on_error: Callable[[str, OSError], None]) -> None:
         self._inputs = inputs
         self._excluded = [matcher(i.exclude) for i in inputs]
+        self._named = [matcher(i.paths) for i in inputs]
         self._on_error = on_error
         self._count = 0
 
@@ -40,6 +41,11 @@ class Scanner:
                         seen.add(path)
                         if (found := self._observe(path, source)) is not None:
                             yield found
+
+    def owner(self, path: str) -> int:
+        """Index of the input that names `path`; -1: none."""
+        owners = (i for i, named in enumerate(self._named) if named(path) and not self._excluded[i](path))
+        return next(owners, -1)
 
     def _look_at_folders(self, pattern: str) -> None:
         """Tell of folders in which `pattern` cannot be followed."""

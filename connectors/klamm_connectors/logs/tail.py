@@ -218,7 +218,7 @@ class _FileSource:
         first = not any(offset is not None for offset in offsets)
         framers = [self._writer.lane.cutter.framer]
         self._tracker = Tracker([Limits.of(self._config)], None if first else checkpoints, now, framers)
-        self._files = OpenFiles(self._tracker, self._trouble, _BLOCK)
+        self._files = OpenFiles(self._tracker, self._trouble, _BLOCK, owner=self._scanner.owner)
 
     def next(self, now: float) -> Batch | None:
         """What one read of some file brings; files take turns."""
@@ -286,7 +286,7 @@ class _FileSource:
 
     def lag(self) -> int | None:
         """Bytes that are there and not handed over."""
-        return sum(file.unread for file in self._tracker if file.seen or file.is_open)
+        return sum(file.unread for file in self._tracker if file.is_there)
 
     def close(self) -> None:
         self._files.close_all()

@@ -74,7 +74,8 @@ class Checkpoint:
     packed: int | None = None
     """Size of an archive; `head` and `tail` are then of packed bytes, `offset` and `total` count unpacked ones."""
     total: int = -1
-    """Of content that was replaced: its size, if not all was read."""
+    size: int = -1
+    """Of a file that is not packed: how much was seen to be there; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +194,19 @@ class Tracked:
         ""  # of content that was replaced: why what was known beyond the position cannot be read there
     )
     left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
+    astray: str = ""
+    """Of a closed file that the last scan did not see: `look`: its folder is to be looked through; `found`: it was renamed, and is
+    to be opened; `missing`: it is not there; `unwanted`: no input names it any more.
+    """
 
     @property
     def unread(self) -> int:
         return max(0, self.size - self.position)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it can be read as far as is known."""
+        return self.seen or self.is_open or self.astray == "found"
 
     @property
     def owes(self) -> bool:
@@ -217,5 +227,5 @@ class Tracked:
             )  # fmt: skip
         return Checkpoint(
             path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail,
-            inside=self.acked_inside, total=self.size if self.owes else -1,
+            inside=self.acked_inside, size=max(self.size, self.lost),
         )  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from klamm_connectors.logs.archives import Archives
+from klamm_connectors.logs.archives import COPY_WAIT_S, Archives
 from klamm_connectors.logs.framing import Framed, Framer, Place
 from klamm_connectors.logs.text import character_end
 from klamm_connectors.logs.tracked import (
@@ -84,7 +84,7 @@ class Tracker:
 
     def __len__(self) -> int:
         """Files that are followed: those that the last scan saw, and those that are still open."""
-        return sum(f.seen or f.is_open for f in self._files.values())
+        return sum(f.is_there for f in self._files.values())
 
     def limits(self, file: Tracked) -> Limits:
         return self._limits[file.source]
@@ -113,6 +113,8 @@ class Tracker:
             if there is None:
                 if file.seen or file.gone_at is None:
                     file.seen, file.gone_at, file.rotated = False, now, True
+                    if not file.is_open and not file.removed and file.archive is None and file.was is None:
+                        file.astray = "look"
             else:
                 self._update(file, there, now)
         for inode, found in by_inode.items():
@@ -139,7 +141,7 @@ class Tracker:
         if file.source == -1:  # from the registry: its name may have changed while nobody looked
             file.source = there.source
         file.rotated = file.rotated or file.path != there.path
-        file.path, file.seen, file.gone_at = there.path, True, None
+        file.path, file.seen, file.gone_at, file.astray = there.path, True, None, ""
         if file.archive is not None:
             file.modified = there.modified
             self.archives.seen(file, there.size, there.modified)
@@ -164,8 +166,29 @@ class Tracker:
 
     def to_open(self) -> list[Tracked]:
         """Closed files with something new, oldest first (newest, if the input asks for that)."""
-        found = [f for f in self._files.values() if f.seen and not f.is_open and self._wants_opening(f)]
-        return sorted(found, key=self.turn)
+        found = [f for f in self._files.values() if not f.is_open and f.is_there and self._wants_opening(f)]
+        # Files of the registry first: whether they are still what they were tells what copies are
+        return sorted(found, key=lambda f: (bool(f.head) or not f.head_print.length, self.turn(f)))
+
+    def astray(self) -> list[Tracked]:
+        """Closed files that lost their name: whether they have another one is to be told by `found`, or in `Tracked.astray`."""
+        return [f for f in self._files.values() if f.astray == "look"]
+
+    def found(self, file: Tracked, path: str, size: int, modified: float, now: float) -> None:
+        """A file that is astray may be the one at `path`, which has its inode: `recognised` tells."""
+        if not file.head_print.length and not path.startswith(file.path):
+            file.astray = "missing"  # nothing tells that it is not another with its inode
+            return
+        file.path, file.ended = path, None
+        self._sized(file, size, modified, now)
+        file.astray = "found" if self._wants_opening(file) else ""
+
+    def recognised(self, file: Tracked, head: bytes, tail: bytes) -> bool:
+        """Whether a file that is astray is the one that was found: another may have got its inode."""
+        if self._is_known(file, head, tail):
+            return True
+        file.astray = "missing"
+        return False
 
     def turn(self, file: Tracked) -> float:
         """Files with a smaller number come first."""
@@ -174,7 +197,7 @@ class Tracker:
     def _wants_opening(self, file: Tracked) -> bool:
         if file.archive is not None:
             return file.archive.state == "recheck" or (file.archive.state == "ready" and file.unread > 0)
-        return bool(file.size or file.position) and self._changed(file)
+        return bool(file.size or file.position or file.lost) and self._changed(file)
 
     def opened_archive(self, file: Tracked, head: bytes, now: float) -> None:
         """An archive that `archives.opened` called readable is open; `head` are its first unpacked bytes."""
@@ -187,9 +210,10 @@ class Tracker:
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
         """`file` is open: `head` are its first HEAD bytes, `tail` those before its position (as `tail_range` says)."""
-        file.is_open, file.grew_at, file.left_out = True, now, False
-        if file.position and not self._is_known(file, head, tail):
-            self._restart(file, "replaced")
+        file.is_open, file.grew_at, file.left_out, file.astray = True, now, False, ""
+        unknown = not file.position and file.lost and not file.head_print.length
+        if unknown or not self._is_known(file, head, tail):
+            self._restart(file, "truncated" if file.lost else "replaced")
             file.rotated = file.removed = False
         else:
             file.tail = tail
@@ -266,6 +290,9 @@ class Tracker:
         self._extend_head(file, data, file.position - known)
         new = len(data) - known
         at_end = len(data) < count
+        if at_end and file.lost > file.position + new:  # cut off in the middle
+            self._gap(file.path, file.inode, file.position + new, file.lost, "truncated")
+            file.lost = 0
         framer = self._framers[file.source]
         if framer is not None:
             place = Place(
@@ -372,18 +399,26 @@ class Tracker:
         for inode, file in list(self._files.items()):
             if file.is_open or file.seen or file.gone_at is None or file.position != file.acked:
                 continue
-            if self.archives.wants(file):
+            if self.archives.wants(file) or file.astray == "found":
                 continue
             self.archives.missed(file, now)
+            self._missing(file, now)
             # A file without any name cannot come back, and its inode may be given to another soon.
             if file.removed or now - file.gone_at >= EXPIRE_S:
                 if file.unread:
                     self._gap(file.path, inode, file.position, file.size, "gone")
                 del self._files[inode]
 
+    def _missing(self, file: Tracked, now: float) -> None:
+        """Nobody brings what a file had that is nowhere."""
+        reason = {"missing": "gone", "unwanted": "no input names it any more"}.get(file.astray)
+        if reason and file.gone_at is not None and now - file.gone_at >= COPY_WAIT_S and file.unread:
+            self._gap(file.path, file.inode, file.position, file.size, reason)
+            file.size = file.position
+
     def checkpoints(self) -> list[Checkpoint]:
-        """Of all files that have begun; a file of which nothing is acknowledged begins at 0 anyway."""
-        return [f.checkpoint() for f in self._files.values() if f.acked or f.owes]
+        """Of all files of which something was seen: what is not acknowledged may not be there at the next start."""
+        return [f.checkpoint() for f in self._files.values() if f.acked or _is_begun(f)]
 
     def _restart(self, file: Tracked, reason: str) -> None:
         known = max(file.before, file.lost)
@@ -417,14 +452,22 @@ class Tracker:
         self.gaps.append(Gap(path=path, inode=inode, start=start, end=end, reason=reason))
 
 
+def _is_begun(file: Tracked) -> bool:
+    """Whether there is more than is acknowledged. What archives hold may be nothing new, until that is decided."""
+    return file.lag > 0 and (file.archive is None or file.archive.state == "ready")
+
+
 def _restored(c: Checkpoint, now: float) -> Tracked:
     file = Tracked(
         inode=c.inode, path=c.path, source=-1, position=c.offset, acked=c.offset, inside=c.inside,
         acked_inside=c.inside, seen=False, gone_at=now,
     )  # fmt: skip
+    file.size = file.before = max(c.size, c.total, c.offset)
     if c.inode[0] < 0:
         file.was = c.inode  # of which file it was is not kept
-        file.size, file.reason = max(c.total, c.offset), "truncated"
+        file.reason = "truncated"
+    elif c.packed is None:
+        file.astray = "look"
     if c.packed is None:
         file.head_print, file.acked_tail = c.head, c.tail
         file.left_out = c.offset > 0 and not c.head.length and not c.tail.length
