@@ -13,6 +13,8 @@ import pytest
 from support.broker import new_topic, wait_until
 
 from klamm.logging import KafkaHandler
+from klamm.logging.client import Returned
+from klamm.logging.store import Store
 from klamm.testing import EmbeddedBroker
 from klamm.testing.topics import TopicReader
 from klamm_base.errors import ConfigError
@@ -91,6 +93,75 @@ def test_the_next_process_sends_what_an_ended_one_left(make, broker, tmp_path):
     expected = ["now", *(f"{n}/{i}" for n in range(2) for i in range(50))]
     assert sorted(arrived(broker.bootstrap, topic, 101)) == sorted(expected)
     wait_until(lambda: handler.statistics()["spooled"] == 0, "the spool to be empty")
+
+
+def test_a_spool_is_sent_without_a_pause_between_its_parts(make, broker, monkeypatch):
+    monkeypatch.setattr("klamm.logging.shipper._IDLE_S", 600.0)  # one pause, and it would not end
+    monkeypatch.setattr("klamm.logging.store._READ_RECORDS", 20)
+    topic = new_topic(broker)
+    logger, handler = make(NOWHERE, topic, flush_timeout=0.2)
+    for i in range(400):
+        logger.info("%d", i)
+        if i % 10 == 9:  # batches of a few records
+            wait_until(lambda: not handler._shipper._queue or not i, "the queue")
+    handler.close()
+    _, handler = make(broker.bootstrap, topic)
+    handler._shipper.put(b"400")
+    assert arrived(broker.bootstrap, topic, 401) == [str(i) for i in range(401)]
+
+
+def test_batches_of_a_record_each_are_read_back_together(tmp_path):
+    store = Store(tmp_path, "t", 1 << 20, fsync=False)
+    for i in range(500):
+        store.add([Returned(b"%d" % i, i, "", False)], drop="newest")
+    found = store.read()
+    assert [r.value for r in found.records] == [b"%d" % i for i in range(500)]
+    assert (found.end, found.lost) == (500, 0)
+    assert store.read() is None
+    store.rewind()
+    assert len(store.read().records) == 500, "what was not delivered is read again"
+    store.delivered(found.end)
+    assert store.records == 0
+    store.close()
+
+
+def test_damage_costs_what_is_damaged(tmp_path):
+    store = Store(tmp_path, "t", 1 << 20, fsync=False)
+    for i in range(10):
+        store.add([Returned(b"%d" % i, i, "", False)], drop="newest")
+    log = next(tmp_path.rglob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 255
+    log.write_bytes(data)
+    found = store.read()
+    assert [r.value for r in found.records] == [b"%d" % i for i in range(5)]
+    assert (found.end, found.lost) == (10, 5)
+    assert "byte" in found.damaged
+    store.close()
+
+
+def test_what_is_in_flight_when_a_spool_is_found_is_not_lost(make, tmp_path):
+    broker = EmbeddedBroker(tmp_path / "broker").start()
+    try:
+        topic = new_topic(broker)
+        logger, handler = make(broker.bootstrap, topic, config={"message.timeout.ms": 30_000})
+        logger.info("before")
+        handler.flush()
+        left, other = make(NOWHERE, topic, flush_timeout=0.1)
+        left.info("left")
+        other.close()
+        broker.stop()
+        for i in range(5):
+            logger.info("flying %d", i)
+        shipper = handler._shipper
+        wait_until(lambda: shipper._away or shipper._client.in_flight == 5, "the client")
+        shipper._store._looked_at = float("-inf")
+        wait_until(lambda: shipper._away, "the handler to give up")
+        broker.start()
+        expected = {"before", "left", *(f"flying {i}" for i in range(5))}
+        assert set(arrived(broker.bootstrap, topic, 7)) == expected
+    finally:
+        broker.stop()
 
 
 def test_two_processes_have_folders_of_their_own_and_a_killed_ones_is_taken_over(make, broker, tmp_path):

@@ -69,6 +69,11 @@ class Client:
     def in_flight(self) -> int:
         return len(self._producer) if self._producer is not None else 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way, in either direction."""
+        return not self.in_flight and not self.returned
+
     def send(self, values: Sequence[bytes]) -> int:
         """How many were taken; the others found no room."""
         messages: list[dict[str, Any]] = [{"value": v} for v in values]
@@ -112,6 +117,11 @@ class Client:
         if settled - len(self.returned) > self._settled or not len(self._producer):
             self._moved_at, self._is_down = now, False
         self._settled = max(self._settled, settled - len(self.returned))
+
+    def flush(self, timeout_s: float) -> None:
+        """Have all that waits sent at once, not after `linger.ms`, and serve reports."""
+        self._producer.flush(timeout_s)
+        self.poll()
 
     @property
     def is_stuck(self) -> bool:

@@ -32,7 +32,7 @@ _IDLE_S: Final = 0.5
 _BUSY_S: Final = 0.05
 _TAKE: Final = 5000
 _PROBE_S: Final = 1.0
-_FLUSH_S: Final = 10.0  # of one batch of the spool
+_FLUSH_S: Final = 10.0  # of what is read of the spool at a time
 _SAID_AGAIN_S: Final = 30.0
 _DROPS: Final = ("newest", "oldest")
 
@@ -195,11 +195,13 @@ class Shipper:
             self._wake.wait(_PROBE_S)
         self._client = client
         while not self._ending:
+            more = False
             try:
-                self._step(client)
+                more = self._step(client)
             except Exception as e:  # of one round: logging must not end with it
                 self._complain(e)
-            self._sleep(client)
+            if not more:
+                self._sleep(client)
         try:
             self._end(client)
         except Exception as e:
@@ -230,21 +232,24 @@ class Shipper:
         if not self._ending:
             time.sleep(_LINGER_S)
 
-    def _step(self, client: Client) -> None:
+    def _step(self, client: Client) -> bool:
+        """Whether there is more to do at once: the spool is emptied without a pause."""
         client.poll()
+        more = False
         if self._away:
             self._keep(client, self._take())
             if time.monotonic() >= self._probe_at:
                 self._away = not client.answers()
                 self._probe_at = time.monotonic() + _PROBE_S
         elif self._store is not None and self._store.look():
-            self._send_spooled(client, self._store)
+            more = self._send_spooled(client, self._store)
         else:
             self._send(client)
         if client.returned:
             self._keep(client, [])
         if self._store is not None and client.is_stuck:
             self._go_away(client)
+        return more and not self._away
 
     def _take(self, most: int = 1 << 60) -> list[bytes]:
         with self._lock:
@@ -296,29 +301,35 @@ class Shipper:
         if dropped:
             self.count_dropped("the spool is full", dropped)
 
-    def _send_spooled(self, client: Client, store: Store) -> None:
-        """One batch of the spool, until all of it is delivered; before all that is in the queue."""
+    def _send_spooled(self, client: Client, store: Store) -> bool:
+        """The oldest of the spool, until all of it is delivered; before all that is in the queue. Whether to go on at once."""
+        if not client.is_idle:  # it has some of the queue: what is taken back below must be of the spool
+            client.flush(_BUSY_S)
+            return True
         found = store.read()
         if found is None:
             store.rewind()
-            return
+            return False
         if self._queued > self._bound // 2:
             self._keep(client, self._take())
-        for record in found.records:
-            while not client.send_again(record.value or b"", record.timestamp):
-                client.poll(_BUSY_S)
         deadline = min(time.monotonic() + _FLUSH_S, self._deadline)
+        is_sent = True
+        for record in found.records:
+            while is_sent and not client.send_again(record.value or b"", record.timestamp):
+                client.poll(_BUSY_S)
+                is_sent = time.monotonic() < deadline and not client.is_stuck
         while client.in_flight and time.monotonic() < deadline and not client.is_stuck:
-            client.poll(_BUSY_S)
-        if client.in_flight or any(not r.is_lasting for r in client.returned):
+            client.flush(_BUSY_S)
+        if not is_sent or client.in_flight or any(not r.is_lasting for r in client.returned):
             client.take_back()
             client.returned = []  # all of it is still in the spool
             store.rewind()
             self._away, self._probe_at = True, time.monotonic() + _PROBE_S
-            return
+            return False
         if found.damaged:
             self.count_dropped(f"the spool is damaged: {found.damaged}", found.lost)
         store.delivered(found.end)
+        return True
 
     def _end(self, client: Client) -> None:
         """What is left, within the deadline; then to the spool, or away."""

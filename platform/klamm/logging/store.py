@@ -24,10 +24,12 @@ _FOLDERS: Final = 1000  # processes that spool the same topic at the same time
 _BATCH: Final = 512 * 1024  # bytes of one batch, about; less where the spool is small
 _BATCHES: Final = 16
 _LOOK_S: Final = 60.0  # between two looks for what others left
+_READ_RECORDS: Final = 10_000  # sent at a time, and what a kill may repeat
+_READ_BYTES: Final = 2 * 1024 * 1024
 
 
 class Found(NamedTuple):
-    """A batch of the spool, up to offset `end`; of a damaged one no more than why and how many records it had."""
+    """Batches of the spool, up to offset `end`; of damaged ones no more than why and how many records they had."""
 
     records: list[Record]
     end: int
@@ -85,13 +87,24 @@ class Store:
         return sum(given_up)
 
     def read(self) -> Found | None:
-        """The oldest batch; None when there is none."""
-        found = None if self._spool is None else self._spool.read(self._topic)
-        if found is None:
+        """The oldest batches, as many as are sent at a time (an outage writes small ones); None when there are none."""
+        if self._spool is None:
             return None
-        if isinstance(found, Damaged):
-            return Found([], found.end, found.why, sum(share.records for share in found.shares))
-        return Found(decode_records(found.data), found.end, "", 0)
+        records: list[Record] = []
+        size, end, damaged, lost = 0, -1, "", 0
+        while len(records) < _READ_RECORDS and size < _READ_BYTES:
+            found = self._spool.read(self._topic)
+            if found is None:
+                break
+            end = found.end
+            if isinstance(found, Damaged):
+                damaged = found.why
+                lost += sum(share.records for share in found.shares)
+                continue
+            more = decode_records(found.data)
+            records += more
+            size += sum(len(record.value or b"") for record in more)
+        return None if end < 0 else Found(records, end, damaged, lost)
 
     def delivered(self, end: int) -> None:
         """Everything before `end`. Raises SpoolError."""
