@@ -7,10 +7,10 @@ no pattern names.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
-from klamm_connectors.logs.tracker import Tracked, Tracker
+from klamm_connectors.logs.tracker import Observed, Tracked, Tracker
 
 NOBODY: Final = -1  # no input
 
@@ -39,17 +39,13 @@ def _look_in(
     now: float,
 ) -> None:
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                file = files.get(entry.inode())
-                if file is None or not entry.is_file(follow_symlinks=False):
-                    continue
-                there = entry.stat(follow_symlinks=False)
-                if (there.st_dev, there.st_ino) == file.inode:
-                    tracker.found(file, entry.path, there.st_size, there.st_mtime, now)
-                    del files[file.inode[1]]
+        for there in _observed(folder, files):
+            file = files[there.inode[1]]
+            if there.inode == file.inode:
+                tracker.found(file, there.path, there.size, there.modified, now)
+                del files[file.inode[1]]
     except FileNotFoundError:
-        pass  # with its folder, or renamed at this moment; both is found out below or at the next scan
+        pass  # the folder is gone as well
     except OSError as e:
         on_error(folder, e)
         for file in files.values():
@@ -59,6 +55,33 @@ def _look_in(
     for file in files.values():
         # A file system that is not mounted now may come back
         file.astray = "missing" if device == file.inode[0] else ""
+
+
+def regular_files(folder: str, on_error: Callable[[str, OSError], None]) -> list[Observed]:
+    """Those of one folder, links left out; `source` is none."""
+    try:
+        return list(_observed(folder, None))
+    except OSError as e:
+        on_error(folder, e)
+        return []
+
+
+def _observed(folder: str, wanted: Container[int] | None) -> Iterator[Observed]:
+    """Regular files of a folder, those with certain inode numbers if these are given."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if (wanted is not None and entry.inode() not in wanted) or not entry.is_file(
+                follow_symlinks=False
+            ):
+                continue
+            try:
+                there = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # renamed or removed at this moment
+            yield Observed(
+                path=entry.path, inode=(there.st_dev, there.st_ino), size=there.st_size,
+                modified=there.st_mtime, source=NOBODY,
+            )  # fmt: skip
 
 
 def _device(folder: str) -> int:

@@ -15,6 +15,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from klamm_connectors.logs.host import host_fields
 from klamm_connectors.logs.inputs.opening import open_reader
 from klamm_connectors.logs.lanes import Lane
 from klamm_connectors.logs.scan import Scanner
+from klamm_connectors.logs.strays import regular_files
 from klamm_connectors.logs.tail_batch import PlacedBatch
 from klamm_connectors.logs.tracked import Checkpoint, Limits, Observed, Print, Tracked
 from klamm_connectors.logs.tracker import Tracker
@@ -65,8 +67,10 @@ class LogTailTask(SourceTask):
         )
         self._source = files
         observed = list(files.scan())
-        partitions = [files.partition(found.path, found.inode) for found in observed]
-        files.begin(observed, self.context.offsets(partitions) if partitions else [])
+        others = files.others(observed)
+        partitions = [files.partition(found.path, found.inode) for found in [*observed, *others]]
+        offsets = self.context.offsets(partitions) if partitions else []
+        files.begin(observed, offsets[: len(observed)], zip(others, offsets[len(observed) :], strict=True))
 
     def poll(self) -> Batch | None:
         assert self._source is not None, "started"
@@ -203,8 +207,22 @@ class _FileSource:
         root = next((r for r in self._roots if path.startswith(r)), "/")
         return {ROOT: root, INODE: inode[1]}
 
-    def begin(self, observed: Iterable[Observed], offsets: list[dict[str, Any] | None]) -> None:
-        """Go on from `offsets`, one for each file that is there."""
+    def others(self, observed: list[Observed]) -> list[Observed]:
+        """Files of this task that no pattern names, in the same folders: they may have been renamed."""
+        task, tasks = self._share
+        known = {found.inode for found in observed}
+        folders = {os.path.dirname(found.path) for found in observed}  # noqa: PTH120 - may be no text
+        folders |= {r for r in self._roots if os.path.isdir(r)}  # noqa: PTH112
+        found = [o for folder in sorted(folders) for o in regular_files(folder, self._trouble)]
+        return [o for o in found if o.inode not in known and o.inode[1] % tasks == task]
+
+    def begin(
+        self,
+        observed: Iterable[Observed],
+        offsets: list[dict[str, Any] | None],
+        others: Iterable[tuple[Observed, dict[str, Any] | None]] = (),
+    ) -> None:
+        """Go on from `offsets`, one for each file that is there; `others` may be files that were renamed since."""
         known = [o[_FIRST] for o in offsets if o is not None and isinstance(o.get(_FIRST), int)]
         self._since = min(known, default=self._since)
         checkpoints = []
@@ -214,8 +232,11 @@ class _FileSource:
             elif known and self._config.start_position == "end" and found.modified * 1000 < self._since:
                 # Left out at the first start, and as it was then
                 checkpoints.append(_checkpoint(found, {POSITION: found.size}))
+        for found, offset in others:
+            if offset is not None and POSITION in offset:
+                checkpoints.append(_checkpoint(replace(found, path=str(offset.get("path", ""))), offset))
         now = time.monotonic()
-        first = not any(offset is not None for offset in offsets)
+        first = not checkpoints and not any(offset is not None for offset in offsets)
         framers = [self._writer.lane.cutter.framer]
         self._tracker = Tracker([Limits.of(self._config)], None if first else checkpoints, now, framers)
         self._files = OpenFiles(self._tracker, self._trouble, _BLOCK, owner=self._scanner.owner)
@@ -262,6 +283,8 @@ class _FileSource:
             "tail": f"{c.tail.length}:{c.tail.digest}",
             _FIRST: self._since,
         }
+        if c.size > c.offset:
+            offset["size"] = c.size
         if c.inside:
             offset["inside"] = True
         if c.packed is not None:
@@ -312,6 +335,7 @@ def _checkpoint(found: Observed, offset: Mapping[str, Any]) -> Checkpoint:
         inside=bool(offset.get("inside", False)),
         packed=None if packed is None else int(packed),
         total=int(offset.get("total", -1)),
+        size=int(offset.get("size", -1)),
     )
 
 
