@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import sqlite3
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -144,6 +147,43 @@ def test_output_that_cannot_be_written_is_one_sentence(command, broker):
         )
     said = "klamm: cannot write to standard output: No space left on device\n"
     assert (result.returncode, result.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("command", ["topic", "reconcile", "--help"])
+def test_a_reader_that_went_away_is_no_error(command, broker, tmp_path):
+    args = {"topic": ["topic", "list", "-b", broker.bootstrap], "reconcile": reconcile_args(tmp_path)}
+    env = os.environ | {"PYTHONUNBUFFERED": ""}  # as users run it: what is buffered is written at the end
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run(
+            [str(KLAMM), *args.get(command, [command])],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env=env,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert result.stderr == ""
+
+
+def reconcile_args(folder):
+    (folder / "app.log").write_text('{"id": "1"}\n')
+    with contextlib.closing(sqlite3.connect(folder / "d.db")) as db:
+        db.execute("create table events (id text)")
+    named = ["--source", str(folder / "app.log"), "--sqlite", str(folder / "d.db"), "--table", "events"]
+    return ["reconcile", *named, "--id-field", "id", "--settle", "0"]
+
+
+def test_a_command_is_named_as_users_call_it():
+    for command in ([str(KLAMM)], [sys.executable, "-m", "klamm.cli.main"]):
+        shown = subprocess.run(
+            [*command, "demo", "logs", "--help"], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert shown.stdout.split("[OPTIONS]")[0].split() == ["Usage:", "klamm", "demo", "logs"]
 
 
 def test_no_worker_is_one_sentence():

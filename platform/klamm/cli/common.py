@@ -112,7 +112,7 @@ def output_failure(error: Exception) -> str | None:
 
 def drop_output() -> None:
     """Point standard output nowhere, so that the flush at exit is quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.__stdout__ or sys.stdout).fileno())
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> None:

@@ -31,7 +31,7 @@ from klamm.cli import (
     txn,
     up,
 )
-from klamm.cli.common import output_failure
+from klamm.cli.common import drop_output, output_failure
 from klamm.cli.plugin_commands import Group
 from klamm_base.version import __version__
 
@@ -100,7 +100,11 @@ kafka.register(app)
 def main() -> None:
     """Entry point of the `klamm` script. What no command foresaw is one sentence too, unless KLAMM_DEBUG is set."""
     try:
-        app()
+        try:
+            app(prog_name="klamm")  # also for `python -m`
+        except SystemExit:
+            _flush()
+            raise
     except Exception as e:
         if os.environ.get("KLAMM_DEBUG"):
             raise
@@ -110,6 +114,18 @@ def main() -> None:
             said = f"unexpected {type(e).__name__}: {what} (KLAMM_DEBUG=1 shows where; please report it)"
         sys.stderr.write(f"klamm: {said}\n")
         sys.exit(1)
+
+
+def _flush() -> None:
+    """Now, not when the interpreter ends: it would complain of a reader that went away (`klamm … | head`), which is no error.
+
+    The stream itself: click wraps it so that a failure does not show, and the interpreter finds it. Raises OSError.
+    """
+    try:
+        if sys.__stdout__ is not None and not sys.__stdout__.closed:
+            sys.__stdout__.flush()
+    except BrokenPipeError:
+        drop_output()
 
 
 if __name__ == "__main__":
