@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import socket
 import time
 
@@ -91,6 +92,42 @@ def test_files_are_followed_through_renaming_and_a_restart(tmp_path, tail):
     t.start()
     assert t.values(1) == ["a4"]
     assert t.nothing()
+
+
+@pytest.mark.parametrize("how", ["running", "stopped"])
+def test_a_file_that_was_renamed_out_of_the_patterns_while_it_was_closed(tmp_path, tail, how):
+    path, old = tmp_path / "app.log", tmp_path / "app.log.1"
+    write(path, "a1", "a2")
+    t = tail(settings='close_inactive = "50ms"')
+    t.read(2)
+    if how == "stopped":
+        t.task.stop()
+    else:
+        wait_until(lambda: t.nothing() and not t.task._source._files._open, "the file to be closed")
+    path.rename(old)
+    write(old, "a3")
+    write(path, "b1")
+    if how == "stopped":
+        t.start()
+    assert sorted(t.values(2)) == ["a3", "b1"]
+    write(old, "a4")
+    assert t.values(1) == ["a4"]
+    t.restart()
+    assert t.nothing()
+
+
+def test_what_was_seen_and_is_gone_at_the_next_start_is_told(tmp_path, tail, caplog):
+    path = tmp_path / "app.log"
+    write(path, *(f"{i:07d}" for i in range(100_000)))  # more than one read
+    t = tail()
+    read = len(t.read(1))
+    t.task.stop()
+    path.write_text("new\n")
+    t.start()
+    assert t.values(1) == ["new"]
+    t.task._source._tracker.expire(time.monotonic() + 60)
+    t.nothing()
+    assert f"bytes {read * 8} to 800000 are not delivered: truncated" in caplog.text
 
 
 def test_a_read_that_was_not_committed_to_its_end_comes_again(tmp_path, tail):
@@ -291,3 +328,42 @@ def test_what_is_wrong_names_the_key(props, key, text):
     with pytest.raises(ConfigError, match=text) as failed:
         read_config({"topic": "t", "paths": "/var/log/*.log"} | props)
     assert failed.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("props", "expected"),
+    [
+        (
+            {
+                "topic": "a b",
+                "pathz": "/a",
+                "multiline": "jva",
+                "max.line.bytes": "1",
+                "scan.interval.ms": "soon",
+            },
+            {
+                "topic": "a topic's name has",
+                "paths": "paths is missing",
+                "multiline": "presets are python, java",
+                "max.line.bytes": "a whole number from 16",
+                "scan.interval.ms": "Not a number",
+            },
+        ),
+        (
+            {"topic": "t", "paths": "app.log", "multiline": '{"preset": "jva"}', "settings": "rotat = 1"},
+            {"paths": "absolute", "settings": "did you mean rotate_wait"},
+        ),
+        (
+            {"topic": "t", "paths": "/a", "multiline": '{"preset": "jva"}', "key": "path"},
+            {"multiline": r"\[multiline\] preset = 'jva'"},
+        ),
+        ({"topic": "t", "type": "syslog"}, {"settings": "listen is missing"}),
+        ({"topic": "t", "type": "journald", "paths": "/a"}, {"paths": "is not a setting"}),
+        ({"topic": "t", "paths": "/a", "fields": '{"a": 1}'}, {"fields": "has an effect with"}),
+    ],
+)
+def test_validation_reports_every_error_at_its_key(props, expected):
+    found = {v.name: v.errors for v in LogTailConnector.validate(props) if v.errors}
+    assert found.keys() == expected.keys()
+    for name, text in expected.items():
+        assert re.search(text, found[name][0]), found[name]

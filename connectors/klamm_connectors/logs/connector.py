@@ -7,8 +7,9 @@ Its keys are those of an [[inputs]] table of agent.toml with dots for underscore
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +54,8 @@ _KEYS: Final[tuple[tuple[str, Type, Any, Importance, str], ...]] = (
     ("key", Type.STRING, "none", Importance.LOW, "Record key: none, path or host."),
     ("settings", Type.STRING, None, Importance.MEDIUM, "Further keys and tables of the input, as TOML: what agent.toml has in an [[inputs]] table."),
 )  # fmt: skip
+_TOP: Final = re.compile(r"[.\[]")
+_NEEDED: Final = {"topic": "topic", "paths": "/*"}
 _NOT_IN_TABLE: Final = frozenset({"settings", "fields", "multiline"})
 
 
@@ -114,12 +117,34 @@ def read_config(props: Mapping[str, str]) -> Input:
         raise _named(e, props) from e
 
 
+def _errors(props: Mapping[str, str]) -> Iterator[ConfigError]:
+    """What is wrong, a key at a time: each is looked for with the wrong ones before it set right.
+
+    Errors of `settings` come last: what the others mean depends on it.
+    """
+    rest = dict(props)
+    for _ in _KEYS:
+        try:
+            read_config(rest)
+        except ConfigError as e:
+            yield e
+            if e.key in _NEEDED and rest.get(e.key) != _NEEDED[e.key] and rest.get("type", "file") == "file":
+                rest[e.key] = _NEEDED[e.key]
+            elif rest.pop(e.key or "", None) is None or e.key == "settings":
+                return
+        else:
+            return
+
+
 def _named(error: BaseConfigError, props: Mapping[str, str]) -> ConfigError:
     """With the name that the key has here; the line only where it is one of `settings`."""
-    key = error.key or ""
+    key = (error.key or "").removeprefix(".")  # "" is the input's table
     dotted = key.replace("_", ".")
-    text = str(error)
-    if dotted in props or not props.get("settings"):
+    text = str(error).replace("[.", "[", 1)
+    if (top := _TOP.split(key)[0].replace("_", ".")) in props:
+        text = text.removeprefix("settings: ")
+        return ConfigError(dotted + text.removeprefix(key) if text.startswith(key) else text, key=top)
+    if not props.get("settings"):
         text = text.removeprefix("settings: ")
         text = dotted + text.removeprefix(key) if text.startswith(key) else text
         return ConfigError(text, key=dotted)
@@ -153,13 +178,14 @@ class LogTailConnector(SourceConnector):
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         values = super().validate(props)
-        if any(value.errors for value in values):
-            return values
-        try:
-            read_config(props)
-        except BaseConfigError as e:
-            by_name = {value.name: value for value in values}
-            by_name.get(e.key or "", by_name["topic"]).errors.append(str(e))
+        by_name = {value.name: value for value in values}
+        rest = {
+            name: value for name, value in props.items() if name not in by_name or not by_name[name].errors
+        }
+        for error in _errors(rest):
+            value = by_name.get(error.key or "", by_name["settings"])
+            if not value.errors:
+                value.errors.append(str(error))
         return values
 
     @classmethod

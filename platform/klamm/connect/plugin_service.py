@@ -210,6 +210,7 @@ class PluginService:
             )
         answer = await self.validate(named)
         self.redaction.learn({k: v for k, v in named.items() if v is not None}, answer["configs"])
+        _warn_of_typos(name, named, {row["value"]["name"] for row in answer["configs"]})
         errors = errors_of(answer)
         if errors:
             raise BadRequest(
@@ -221,7 +222,6 @@ class PluginService:
                     ]
                 )
             )
-        _warn_of_typos(name, named, {row["value"]["name"] for row in answer["configs"]})
         return {k: v for k, v in named.items() if v is not None}
 
 
