@@ -112,7 +112,8 @@ class Cluster:
                 except AuthenticationFailed:
                     raise
                 except ClientError as e:
-                    reasons.append(f"{address}: {e}")
+                    said = str(e)
+                    reasons.append(said if said.startswith(f"{address}: ") else f"{address}: {said}")
             if loop.time() >= deadline:
                 raise ConnectionLost(f"no broker can be reached ({'; '.join(reasons)})")
             await asyncio.sleep(RETRY_S)

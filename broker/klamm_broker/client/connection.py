@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 import struct
 from collections import deque
@@ -97,9 +98,9 @@ class Connection:
             raise _tls_failure(e, where) from e
         except OSError as e:
             tls_hint = " during the TLS handshake; look at security.protocol" if tls else ""
-            raise ConnectionLost(
-                f"{where}: {e.strerror or str(e) or 'the connection ended'}{tls_hint}"
-            ) from e
+            # asyncio's own text names the address once more
+            said = os.strerror(e.errno) if e.errno is not None and e.errno > 0 else e.strerror or str(e)
+            raise ConnectionLost(f"{where}: {said or 'the connection ended'}{tls_hint}") from e
         connection = cls(reader, writer, client_id=client_id, timeout_s=timeout_s, secure=secure, where=where)
         try:
             await connection._negotiate()

@@ -13,6 +13,7 @@ runs it as user `nobody` (65534).
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -313,3 +314,42 @@ def _link_or_copy(source: str, target: str) -> str:
         shutil.copyfile(source, target)
         Path(target).chmod(0o644)
     return target
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """`python -m klamm.testing.elasticsearch`: a node by hand, until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(
+        prog="python -m klamm.testing.elasticsearch",
+        description="Run the Elasticsearch that tests/peers/fetch_elasticsearch.sh has fetched, without security, on 127.0.0.1.",
+    )
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "klamm-elasticsearch"
+    where = Path(os.environ.get("ELASTICSEARCH_HOME") or cache)
+    parser.add_argument("installation", nargs="?", type=Path, default=where, help=f"default: {where}")
+    parser.add_argument("--port", type=int, default=9200, help="default: 9200")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep data here; default: until the end")
+    parser.add_argument("--heap-mb", type=int, default=512, help="default: 512")
+    given = parser.parse_args(words)
+    found = find(given.installation)
+    if isinstance(found, str):
+        parser.error(found)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    server = ElasticsearchServer(found, given.data, port=given.port, heap_mb=given.heap_mb)
+    try:
+        server.start()
+        sys.stdout.write(f"Elasticsearch {found.version} at {server.url}; Ctrl-C ends it\n")
+        sys.stdout.flush()
+        while server.running:
+            time.sleep(0.5)
+        sys.stderr.write(f"Elasticsearch ended:\n{server.log_text[-2000:]}\n")
+    except KeyboardInterrupt:
+        return 0
+    except ElasticsearchFailed as e:
+        sys.stderr.write(f"{e}\n")
+    finally:
+        server.stop()
+        server.remove()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
