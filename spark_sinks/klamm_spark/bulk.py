@@ -125,13 +125,21 @@ def sort_out(answer: Mapping[str, Any], count: int) -> Verdict:
 class BulkSender:
     """Use as a context; `finish` returns when everything is written, and raises TargetError.
 
-    `on_refused` gets refused documents, in one thread at a time; what it raises ends the sender.
+    `on_refused` gets refused documents, in one thread at a time; what it raises ends the sender. `on_wait` is told why
+    nothing is accepted while the server is away, and None when it is back.
     """
 
-    def __init__(self, where: Endpoint, limits: Limits, on_refused: Callable[[list[Refused]], None]) -> None:
+    def __init__(
+        self,
+        where: Endpoint,
+        limits: Limits,
+        on_refused: Callable[[list[Refused]], None],
+        on_wait: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
         self._where = where
         self._limits = limits
         self._on_refused = on_refused
+        self._on_wait, self._waits = on_wait, False
         self._throttle = _throttles.setdefault(where.hosts, Throttle(limits.documents, limits.in_flight))
         self._throttle.limit(limits.documents, limits.in_flight)
         self._lock = threading.Condition()
@@ -271,6 +279,10 @@ class BulkSender:
                 self._throttle.accepted()
             if verdict.taken or verdict.refused or verdict.overloaded:
                 self._alive_at = now
+                if self._waits:
+                    self._waits = False
+                    self._on_wait(None)
+                    log.warning("%s: it answers again", self._where.hosts[0])
             self._lock.notify_all()
 
     def _wait_calm(self) -> None:
@@ -289,6 +301,9 @@ class BulkSender:
                 f"{self._where.hosts[0]}: {why} for {self._where.retry_s:.0f} s; documents wait"
             )
         self._warn(f"{self._where.hosts[0]}: {why}; trying again for {self._where.retry_s - away:.0f} s")
+        with self._lock:
+            self._waits = True
+            self._on_wait(f"{self._where.hosts[0]}: {why}")
         self._sleep(pause, throttled=False)
 
     def _sleep(self, seconds: float, *, throttled: bool = True) -> None:

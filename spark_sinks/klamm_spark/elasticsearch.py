@@ -113,11 +113,14 @@ class _Writing:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         what = self._target
-        with BulkSender(what.endpoint, what.limits, self._bad) as sender:
+        with BulkSender(what.endpoint, what.limits, self._bad, self._wait) as sender:
             for batch in iterator:
                 if batch.num_rows:
                     sender.send(block(batch, what.layout))
             return Indexed(sender.finish())
+
+    def _wait(self, why: str | None) -> None:
+        figures.wait(figures.base(self._target.figures), why)
 
     def _bad(self, bad: list[Refused]) -> None:
         what = self._target
@@ -184,5 +187,6 @@ class ElasticsearchDataSource(DataSource):
     def _prepared(self, schema: StructType) -> Target:
         what = target(self.options, schema.names)
         if what.template is not None:
-            install(what.template, what.endpoint)
+            place = figures.base(what.figures)
+            install(what.template, what.endpoint, lambda why: figures.wait(place, why))
         return what

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,9 @@ import orjson
 from klamm_base.errors import ConfigError, KlammError
 from klamm_spark.elasticsearch_http import Connection, Endpoint, short
 
+log = logging.getLogger(__name__)
+
+WARN_EVERY_S: Final = 30.0
 PRIORITY: Final = 250
 """Above the templates that Elasticsearch brings for logs-*-* (100) and that its integrations install (200)."""
 RETRY_PAUSE_S: Final = 1.0
@@ -91,17 +95,20 @@ def log_template(patterns: list[str], *, data_stream: bool) -> dict[str, Any]:
     return body | ({"data_stream": {}} if data_stream else {})
 
 
-def install(what: Template, where: Endpoint) -> None:
-    """Make the template unless there is one of its name. Raises TemplateError."""
+def install(what: Template, where: Endpoint, on_wait: Callable[[str | None], None] = lambda _: None) -> None:
+    """Make the template unless there is one of its name. Raises TemplateError.
+
+    `on_wait` is told why it cannot be done yet, and None when Elasticsearch answers again.
+    """
     path = f"/_index_template/{quote(what.name, safe='')}"
     connection = Connection(where)
     deadline = time.monotonic() + where.retry_s
     with contextlib.closing(connection):
-        status, answer = _asked(connection, "GET", path, None, deadline)
+        status, answer = _asked(connection, "GET", path, None, deadline=deadline, on_wait=on_wait)
         if status == 200:
             return
         if status == 404:
-            status, answer = _asked(connection, "PUT", path, what.body, deadline)
+            status, answer = _asked(connection, "PUT", path, what.body, deadline=deadline, on_wait=on_wait)
         if status != 200:
             raise TemplateError(
                 f"{connection.name} refuses the template {what.name} with {status}: {short(answer)}"
@@ -109,8 +116,16 @@ def install(what: Template, where: Endpoint) -> None:
 
 
 def _asked(
-    connection: Connection, method: str, path: str, data: bytes | None, deadline: float
+    connection: Connection,
+    method: str,
+    path: str,
+    data: bytes | None,
+    *,
+    deadline: float,
+    on_wait: Callable[[str | None], None],
 ) -> tuple[int, bytes]:
+    began = warned_at = time.monotonic()
+    waits = False
     while True:
         try:
             status, answer = connection.request(method, path, data)
@@ -119,7 +134,15 @@ def _asked(
             connection.next_host()
             status, answer, why = 503, b"", str(e) or type(e).__name__
         if status not in _PASSING:
+            if waits:
+                on_wait(None)
             return status, answer
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise TemplateError(f"{connection.name}: {why}; its index templates cannot be seen to")
+        if now - warned_at >= WARN_EVERY_S:
+            warned_at = now
+            log.warning("%s: %s for %.0f s; trying again", connection.name, why, now - began)
+        waits = True
+        on_wait(f"{connection.name}: {why}")
         time.sleep(RETRY_PAUSE_S)

@@ -6,6 +6,8 @@
  "lost": 0, "state_rows": 0, "state_bytes": 0, "late": 0, "watermark": null}   observed, position: where there are some
 {"event": "changes", "outputs": [{"output": "parquet", "batch": 3, "unfinished": null, "changes": [{"level": "safe", "what": "…"}]}]}
 {"event": "waiting", "for": "records"}   before "started": the schema is inferred from what arrives
+{"event": "waiting", "for": "the output logs: http://es:9200: Connection refused", "output": "logs"}   again every 30 s
+{"event": "lag", "query": "logs", "lag": {"orders": 5120}}   while a batch takes long, every 10 s
 {"event": "drift", "topics": {"orders": {"found": [{"kind": "new", "field": "x", "now": "BIGINT"}]}}, "records": {"orders": 3}, "corrupt": 0}
 {"event": "failed", "error": "ConfigError", "message": "one sentence", "key": "query.sql", "retriable": false}   key: null where no key is meant
 {"event": "stopped", "rows": 5120}

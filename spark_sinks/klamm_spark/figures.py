@@ -1,7 +1,8 @@
 """What a writer did in a batch, from the process that commits it to the driver, whose progress events show it.
 
 A writer commits in a process of its own beside the driver, and Spark's progress has no place for what it found. It
-leaves a small file, which the driver takes when the progress of that batch comes.
+leaves a small file, which the driver takes when the progress of that batch comes. In the same way a writer says that it waits
+for its target (`wait`), which the driver looks at (`waits`) while the batch goes on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,9 @@ OPTION: Final = "klamm.figures"
 """The writer's option: path of the files, without `-BATCH.json`."""
 
 
+_WAITS: Final = ".waits"
+OLD_S: Final = 90.0
+"""Above the time that a request may take, and the pause behind it."""
 _PREFIX: Final = "klamm-spark-figures-"
 
 
@@ -57,6 +62,36 @@ def leave(place: str | None, batch: int, figures: Any) -> None:
     part = path.with_suffix(".part")
     part.write_bytes(orjson.dumps(dataclasses.asdict(figures)))
     part.replace(path)
+
+
+def base(place: str | None) -> str | None:
+    """The path without the batch's number, which foreachBatch's writers have in theirs."""
+    if place is None:
+        return None
+    head, _, number = place.rpartition("-")
+    return head if number.isdecimal() and "/" in head else place
+
+
+def wait(place: str | None, why: str | None) -> None:
+    """Say what a writer waits for, again and again while it does; None: no longer."""
+    if place is None or not Path(place).parent.is_dir():
+        return
+    path = Path(f"{place}{_WAITS}")
+    if why is None:
+        path.unlink(missing_ok=True)
+        return
+    part = Path(f"{place}.{os.getpid()}.part")
+    part.write_text(why)
+    part.replace(path)
+
+
+def waits(output: str) -> str | None:
+    """What the writer of an output waits for now. What is older than `OLD_S` was said by a process that is gone."""
+    path = Path(f"{option(output)}{_WAITS}")
+    try:
+        return path.read_text() if time.time() - path.stat().st_mtime < OLD_S else None
+    except FileNotFoundError:
+        return None
 
 
 def take(output: str, batch: int) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from klamm_spark.pipeline import Job
@@ -27,12 +27,21 @@ ENDED: Final = "ended"
 class DriverProcess:
     """One run, or one check (`order`), of one job. `next_event` hands out its events; the last one is always `{"event": "ended", "code": n}`."""
 
-    def __init__(self, job: Job, *, order: str = "run", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        *,
+        order: str = "run",
+        env: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_line` gets each line of the process's log, in a thread; without it the log goes to our standard error."""
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "klamm_spark.driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=None if on_line is None else subprocess.PIPE,
             env=dict(os.environ if env is None else env),
             start_new_session=True,
         )
@@ -40,6 +49,10 @@ class DriverProcess:
         with contextlib.suppress(BrokenPipeError):  # it ended at once: the events say so
             self._process.stdin.write(json.dumps(job.to_json() | {"order": order}).encode() + b"\n")
             self._process.stdin.flush()
+        self._log: threading.Thread | None = None
+        if on_line is not None:
+            self._log = threading.Thread(target=self._tell, args=(on_line,), daemon=True, name="spark-log")
+            self._log.start()
         threading.Thread(target=self._read, daemon=True, name="spark-events").start()
 
     @property
@@ -98,4 +111,12 @@ class DriverProcess:
                     self._events.put(json.loads(line))
         code = self._process.wait()
         self._kill_group()  # a Java process that hangs in its end
+        if self._log is not None:
+            self._log.join(KILL_S)  # what it said last comes before its end
         self._events.put({"event": ENDED, "code": code})
+
+    def _tell(self, on_line: Callable[[str], None]) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                on_line(line.decode("utf-8", "replace"))

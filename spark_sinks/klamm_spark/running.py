@@ -29,6 +29,7 @@ from klamm_spark.polled import Polled
 from klamm_spark.schema_watch import SchemaWatch
 from klamm_spark.session import close_session, open_session, prepare_environment
 from klamm_spark.sources import read_source
+from klamm_spark.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -129,12 +130,16 @@ def _run_queries(
 ) -> None:
     spark = kept.spark
     kept.those_without_batches()
-    spark.streams.addListener(_Listener(reporter, kept))
+    standing = Standing(job, reporter)
+    spark.streams.addListener(_Listener(reporter, kept, standing))
     queries = jobs.start(job, frames)
     _say_started(job, spark, reporter)
+    over = threading.Event()
+    threading.Thread(target=standing.run, args=(over,), daemon=True, name="standing").start()
     try:
         _watch(queries, lambda n: start_output(job, job.outputs[n], frames[job.outputs[n].name]), stop)
     finally:
+        over.set()
         _stop_queries(queries, stop.batch_s)
     for query in queries:
         if (error := query.exception()) is not None:
@@ -173,9 +178,9 @@ class _Kept:
 
 
 class _Listener(StreamingQueryListener):
-    def __init__(self, reporter: Reports, kept: _Kept) -> None:
+    def __init__(self, reporter: Reports, kept: _Kept, standing: Standing) -> None:
         super().__init__()
-        self._reporter, self._kept = reporter, kept
+        self._reporter, self._kept, self._standing = reporter, kept, standing
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         pass
@@ -185,6 +190,7 @@ class _Listener(StreamingQueryListener):
         if (did := figures.take(said["query"], said["batch"])) is not None:
             said["sink"] = did
         self._kept.look(said)
+        self._standing.took(said)
         self._reporter.send(said)
         self._kept.works(said["query"])
 

@@ -34,11 +34,11 @@ class JobStatus:
     drift: dict[str, Any] = field(default_factory=dict)
     pid: int | None = None
     waiting: str | None = None
-    """What for, while nothing else is said: first records, a source that is away."""
+    """What for, while nothing else is said: first records, a source or an output's target that is away."""
+    _output: str | None = None
 
     def take(self, event: Mapping[str, Any], now: float) -> None:
-        if event["event"] != "drift":
-            self.waiting = event["for"] if event["event"] == "waiting" else None
+        self._wait(event)
         match event["event"]:
             case "started":
                 self._begin(RUNNING, now)
@@ -47,6 +47,8 @@ class JobStatus:
                     self.queries.setdefault(name, _nothing())
             case "progress":
                 self._progress(event)
+            case "lag":
+                self.queries.setdefault(event["query"], _nothing())["lag"] = dict(event["lag"])
             case "drift":
                 self.drift = {k: v for k, v in event.items() if k != "event"}
             case "failed":
@@ -54,6 +56,16 @@ class JobStatus:
                 self.error = f"{event['error']}: {event['message']}"
             case "stopped":
                 self._begin(STOPPED, now)
+
+    def _wait(self, event: Mapping[str, Any]) -> None:
+        """Another query's batch does not end the wait for an output."""
+        kind = event["event"]
+        if kind in {"drift", "lag"} or (
+            kind == "progress" and self._output is not None and event["query"] != self._output
+        ):
+            return
+        self.waiting = event["for"] if kind == "waiting" else None
+        self._output = event.get("output") if kind == "waiting" else None
 
     def _begin(self, state: str, now: float) -> None:
         self.state, self.since = state, now

@@ -281,6 +281,16 @@ def test_a_server_that_is_away_is_waited_for_and_then_said() -> None:
         write(where, numbered(2), Limits())
 
 
+def test_a_writer_says_that_its_server_is_away_and_that_it_is_back() -> None:
+    said: list[str | None] = []
+    with serving(lambda number, ids: 503 if number < 3 else 200) as (_, where):
+        with BulkSender(where, Limits(), lambda _: None, said.append) as sender:
+            sender.send(numbered(3))
+            assert sender.finish().documents == 3
+        assert said == [f"{where.hosts[0]}: it answers 503"] * (len(said) - 1) + [None]
+        assert len(said) > 1
+
+
 def test_a_document_for_which_a_whole_request_is_refused_is_found() -> None:
     with serving(lambda number, ids: 400 if "7" in ids else 200) as (server, where):
         found, refused = write(where, numbered(40), Limits(in_flight=1))

@@ -64,6 +64,7 @@ class SparkTask(DriverTask):
         self._status = JobStatus("")
         self._done = False
         self._ends = False
+        self._output_waits = False
         self._committed_at = 0.0
 
     @abstractmethod
@@ -162,9 +163,13 @@ class SparkTask(DriverTask):
                 self._details.pop("waiting", None)
             case "waiting":
                 self._details["waiting"] = event["for"]
+                self._output_waits = "output" in event
             case "progress":
                 self._details.pop("waiting", None)
                 self._progress(event)
+            case "lag":
+                self._lag = sum(event["lag"].values())
+                self._details["lag"] = event["lag"]
             case "drift":
                 self._details["drift"] = event["topics"]
             case "failed":
@@ -187,6 +192,8 @@ class SparkTask(DriverTask):
 
     def _say(self) -> None:
         waiting = "input" if self._lag == 0 or "waiting" in self._details else None
+        if "waiting" in self._details and self._output_waits:
+            waiting = "target"
         metrics = [[name, labels, value] for name, _, labels, value in samples(self._status)]
         shown = bounded(self._details | {"metrics": metrics})
         self.context.progress(self._records, lag=self._lag, waiting_for=waiting, details=shown)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from klamm.cli import spark_check, spark_follow, spark_reset
+from klamm.cli import spark_check, spark_follow, spark_log, spark_reset
 from klamm.cli.common import reported
 
 app = typer.Typer(help="Spark jobs on topics.", no_args_is_help=True)
@@ -83,6 +83,13 @@ def run(
             "--accept-changes", help="Start even if the query does not fit its checkpoint: see check."
         ),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            help="Show Spark's log with stack traces, instead of klamm-driver.log by the checkpoint.",
+        ),
+    ] = False,
 ) -> None:
     """Run a Spark job in the foreground until Ctrl-C, or until it has done its work.
 
@@ -91,7 +98,7 @@ def run(
     import dataclasses
 
     from klamm_spark import java
-    from klamm_spark.pipeline import load
+    from klamm_spark.pipeline import load, place_in
     from klamm_spark.process import DriverProcess
     from klamm_spark.status import JobStatus
 
@@ -105,7 +112,12 @@ def run(
         if checkpoint is not None:
             changes["checkpoint"] = checkpoint
         status = JobStatus(job.name, since=time.time())
-        with spark_follow.metrics(status, job.metrics_host, job.metrics_port):
-            code = spark_follow.follow(DriverProcess(dataclasses.replace(job, **changes)), status)
+        wanted = dataclasses.replace(job, **changes)
+        with (
+            spark_follow.metrics(status, job.metrics_host, job.metrics_port),
+            spark_log.log_lines(wanted.checkpoint, verbose=verbose) as (on_line, file),
+        ):
+            failed = spark_follow.Failing(lambda key: place_in(pipeline, key), file)
+            code = spark_follow.follow(DriverProcess(wanted, on_line=on_line), status, failed)
     if code:
         raise typer.Exit(code)

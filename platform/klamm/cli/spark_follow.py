@@ -7,7 +7,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,7 +24,23 @@ if TYPE_CHECKING:
     from klamm_spark.status import JobStatus
 
 
-def follow(driver: DriverProcess, status: JobStatus) -> int:
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """What the command adds to a failure: where in its file a key stands, and where the whole log is."""
+
+    place: Callable[[str], str]
+    log: Path | None = None
+
+    def tell(self, failure: Mapping[str, Any]) -> None:
+        """Ends the command."""
+        if self.log is not None:
+            typer.echo(f"Spark's log with all traces: {self.log}", err=True)
+        key = failure.get("key")
+        message = f"{self.place(key)}: {failure['message']}" if key else failure["message"]
+        fail(message, EXIT_USAGE if failure["error"] == "ConfigError" else EXIT_FAILED)
+
+
+def follow(driver: DriverProcess, status: JobStatus, failing: Failing) -> int:
     """Show events until the driver has ended, and fold them into `status`; the exit code of the command."""
     asked = threading.Event()
     previous = {n: signal.signal(n, lambda *_: asked.set()) for n in (signal.SIGTERM, signal.SIGINT)}
@@ -54,7 +72,7 @@ def follow(driver: DriverProcess, status: JobStatus) -> int:
                 case "stopped":
                     typer.echo(f"stopped: {counted(event['rows'], 'record')} read", err=True)
                 case "ended":
-                    return _exit_code(event["code"], failure)
+                    return _exit_code(event["code"], failure, failing)
     finally:
         driver.stop()
         for number, handler in previous.items():
@@ -100,11 +118,12 @@ def _bound(loop: asyncio.AbstractEventLoop, server: MetricsServer, host: str, po
         ) from e
 
 
-def _exit_code(code: int, failure: dict[str, Any] | None) -> int:
+def _exit_code(code: int, failure: dict[str, Any] | None, failing: Failing) -> int:
     if failure is not None:
-        fail(failure["message"], EXIT_USAGE if failure["error"] == "ConfigError" else EXIT_FAILED)
+        failing.tell(failure)
     if code:
-        fail(f"the driver process ended unexpectedly (exit code {code})")
+        more = f"; its log: {failing.log}" if failing.log is not None else ""
+        fail(f"the driver process ended unexpectedly (exit code {code}){more}")
     return 0
 
 

@@ -1,0 +1,54 @@
+"""The log of a Spark job's process: whole in a file beside the checkpoint, without stack traces on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "klamm-driver.log"
+_BYTES: Final = 10 << 20
+
+
+@contextlib.contextmanager
+def log_lines(
+    checkpoint: str, *, verbose: bool
+) -> Iterator[tuple[Callable[[str], None] | None, Path | None]]:
+    """What takes the lines, and the file. Neither where everything is shown: when asked for, or when there is no place for a file."""
+    file = None if verbose else _file(checkpoint)
+    if file is None:
+        yield None, None
+        return
+    from klamm_spark.trace_filter import TraceFilter
+
+    traces = TraceFilter()
+
+    def take(line: str) -> None:
+        text = line.rstrip("\n")
+        file.emit(logging.LogRecord("spark", logging.INFO, "", 0, "%s", (text,), None))
+        if (shown := traces.shown(text)) is not None:
+            sys.stderr.write(f"{shown}\n")
+            sys.stderr.flush()
+
+    try:
+        yield take, Path(file.baseFilename)
+    finally:
+        file.close()
+
+
+def _file(checkpoint: str) -> RotatingFileHandler | None:
+    """Grows to 10 MiB; the part before is kept. Whether a job can use its checkpoint it says itself."""
+    from klamm_spark.beside import local_place
+
+    place = local_place(checkpoint)
+    if place is None:
+        return None
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        return RotatingFileHandler(place / NAME, maxBytes=_BYTES, backupCount=1, encoding="utf-8")
+    except OSError:
+        return None

@@ -1,0 +1,168 @@
+"""While a batch takes long: what its writer waits for, its lag, and a terminal without stack traces."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.klamm import klamm
+from support.spark import produce
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_spark import events, figures
+from klamm_spark.elasticsearch_http import endpoint
+from klamm_spark.elasticsearch_template import Template, TemplateError, install
+from klamm_spark.lock import locked
+from klamm_spark.pipeline import Job, Output, Source
+from klamm_spark.standing import EVERY_S, WARN_EVERY_S, Standing
+from klamm_spark.status import JobStatus
+from klamm_spark.trace_filter import TraceFilter
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def send(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+
+
+def job(directory: Path) -> Job:
+    outputs = (Output("waits", "elasticsearch"), Output("moves", "parquet"))
+    return Job("orders", str(directory), Source(bootstrap_servers="127.0.0.1:9", topics=("t",)), outputs)
+
+
+def test_a_batch_that_takes_long_has_the_lag_of_now_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    told, began = Told(), time.monotonic()
+    standing = Standing(job(tmp_path), told, lambda asked: dict.fromkeys(asked, 100))
+    for name in ("waits", "moves"):
+        standing.took({"query": name, "offsets": {"t": {"0": 40, "1": 90}}})
+    standing.look(began + EVERY_S / 2)
+    assert told.events == []
+    standing._at["moves"] = began + 10 * EVERY_S
+    figures.wait(figures.option("waits"), "http://es:9200: Connection refused")
+    try:
+        now = time.monotonic() + EVERY_S
+        for seconds in (0.0, WARN_EVERY_S / 2, WARN_EVERY_S):
+            standing.look(now + seconds)
+    finally:
+        figures.wait(figures.option("waits"), None)
+    lags = [e for e in told.events if e["event"] == "lag"]
+    assert lags == [{"event": "lag", "query": "waits", "lag": {"t": 70}}] * 3
+    waits = [e for e in told.events if e["event"] == "waiting"]
+    assert (
+        waits
+        == [
+            {
+                "event": "waiting",
+                "for": "the output waits: http://es:9200: Connection refused",
+                "output": "waits",
+            }
+        ]
+        * 2
+    ), "once, and again after half a minute"
+    standing.look(now + 3 * WARN_EVERY_S)
+    assert told.events[-1]["event"] == "lag", "nothing is waited for any more"
+
+
+def test_before_the_first_batch_the_checkpoint_says_what_is_read_next(tmp_path: Path) -> None:
+    output = tmp_path / "waits"
+    for name, text in (
+        ("metadata", '{"id": "a"}'),
+        ("commits/4", "v1"),
+        ("offsets/4", 'v1\n{}\n{"partitions": {"t": {"0": 7}}}'),
+    ):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text(text)
+    told = Told()
+    Standing(job(tmp_path), told, lambda asked: dict.fromkeys(asked, 10)).look(time.monotonic() + EVERY_S)
+    assert told.events == [{"event": "lag", "query": "waits", "lag": {"t": 3}}]
+
+
+def test_the_status_keeps_what_an_output_waits_for_until_it_moves() -> None:
+    status = JobStatus("orders")
+    progress = {"event": "progress", "query": "waits", "batch": 1, "rows": 1, "lag": {"t": 0}}
+    status.take(progress, 1.0)
+    status.take({"event": "waiting", "for": "the output waits: refused", "output": "waits"}, 2.0)
+    status.take({"event": "lag", "query": "waits", "lag": {"t": 9}}, 3.0)
+    status.take(progress | {"query": "moves"}, 4.0)
+    assert (status.waiting, status.lag()) == ("the output waits: refused", 9)
+    status.take(progress | {"batch": 2}, 5.0)
+    assert (status.waiting, status.lag()) == (None, 0)
+
+
+def test_a_template_waits_for_a_server_that_is_away_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm_spark.elasticsearch_template.RETRY_PAUSE_S", 0.01)
+    said: list[str | None] = []
+    where = endpoint({"hosts": "http://127.0.0.1:1", "retry.timeout.ms": "200"})
+    with pytest.raises(TemplateError, match="index templates cannot be seen to"):
+        install(Template("t", b"{}"), where, said.append)
+    assert said
+    assert all(why is not None and "refused" in why for why in said)
+
+
+def test_what_a_process_that_is_gone_waited_for_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = figures.option("gone")
+    assert figures.base(f"{place}-17") == figures.base(place) == place
+    figures.wait(place, "a server")
+    assert figures.waits("gone") == "a server"
+    monkeypatch.setattr(figures, "OLD_S", 0.0)
+    assert figures.waits("gone") is None
+    figures.wait(place, None)
+    figures.wait(place, None)
+
+
+LOG = """\
+26/11/22 04:43:42 ERROR MicroBatchExecution: Query x [id = 3c] terminated with error
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/a/worker.py", line 9, in main
+    process()
+klamm_base.errors.ConfigError: keys: there is no column x
+\tat org.apache.spark.sql.Foo.bar(Foo.scala:12) ~[spark-core.jar:4.2.0]
+Caused by: java.lang.IllegalStateException: no
+\t... 12 more
+
+{"ts": "2026-11-22 04:43:13.720", "level": "ERROR", "msg": "x"}
+2026-11-22T04:43:17.366Z INFO    spark klamm_spark.driver: going on
+printed by a function
+Traceback (most recent call last):
+  File "x.py", line 1, in <module>
+py4j.protocol.Py4JNetworkError: Answer from Java side is empty
+%3|1795323711.273|FAIL|rdkafka#producer-1| refused
+2026-11-22T04:43:18.366Z WARNING spark klamm_spark.bulk: http://es: refused; trying again for 270 s
+"""
+
+
+def test_a_terminal_sees_records_without_their_traces() -> None:
+    traces = TraceFilter()
+    shown = [s for line in LOG.splitlines(keepends=True) if (s := traces.shown(line)) is not None]
+    assert shown == [line for line in LOG.splitlines() if line.startswith(("26/", "2026", "printed", "%3"))]
+    assert len(traces.shown("x" * 5000) or "") < 500
+
+
+def test_a_failure_names_its_key() -> None:
+    error = ConfigError("[query] sql: Spark says: [X] no", key="query.sql")
+    assert events.failed(error, "cp")["key"] == "query.sql"
+    assert events.failed(ValueError("x"), "cp")["key"] is None
+    text = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. SQLSTATE: 42601 (line 1, pos 7)\n\n== SQL ==\nSELECT x y z\n"
+    assert events.said_by_spark(ValueError(text)) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. SQLSTATE: 42601 (line 1, pos 7)"  # fmt: skip
+
+
+def test_a_reset_s_dry_run_says_that_the_job_runs(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    broker_topic = "standing-reset"
+    produce(broker.bootstrap, broker_topic, [{"n": 1}])
+    pipeline = tmp_path / "job.toml"
+    pipeline.write_text(
+        f'[job]\nname = "n"\ncheckpoint = "{tmp_path}/cp"\n[source]\ntopics = ["{broker_topic}"]\n'
+        f'bootstrap_servers = "{broker.bootstrap}"\n[[outputs]]\nformat = "parquet"\n'
+    )
+    done = klamm("spark", "reset", str(pipeline))
+    assert (done.returncode, "runs" in done.stderr) == (0, False), done.stderr
+    with locked(tmp_path / "cp", threading.Event()):
+        done = klamm("spark", "reset", str(pipeline))
+    assert done.returncode == 1
+    assert "dry run: the job runs now; --execute would be refused until it is stopped" in done.stderr
