@@ -20,7 +20,7 @@ from klamm.testing import EmbeddedBroker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 class Topic:

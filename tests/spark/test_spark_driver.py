@@ -24,7 +24,7 @@ from klamm_spark.process import DriverProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 MODULE = """
 from pyspark.sql import functions as F

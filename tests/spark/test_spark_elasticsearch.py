@@ -19,7 +19,7 @@ from klamm_spark.pipeline import Job, Output, Query, Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.elasticsearch, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.elasticsearch, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_stream_is_indexed_once_and_bad_documents_go_to_a_topic(
@@ -150,7 +150,7 @@ def test_logs_are_in_data_streams_once_and_the_template_is_there(
     assert documents(elasticsearch_server, stream) == found, "a batch that runs again writes nothing anew"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_an_overloaded_server_slows_the_stream_and_loses_nothing(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:

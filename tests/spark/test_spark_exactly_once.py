@@ -163,6 +163,20 @@ def test_a_task_that_runs_again_writes_nothing_more(slots: Slots) -> None:
     assert slots.committed() == [*rows, "next"]
 
 
+@pytest.mark.parametrize("meanwhile", [(4, ["one"]), (5, [])], ids=["ran again", "had no rows"])
+def test_a_worker_whose_id_another_took_and_wrote_nothing_takes_it_back(
+    slots: Slots, meanwhile: tuple[int, list[str]]
+) -> None:
+    slots.attempt(0, 4, iter([batch(["one"])]))
+    first = dict(transaction._kept)
+    version, rows = meanwhile
+    slots.attempt(0, version, iter([batch(rows)]))
+    transaction._kept.clear()
+    transaction._kept.update(first)
+    assert slots.attempt(0, 6, iter([batch(["two"])]), same_worker=True).rows == 1
+    assert slots.committed() == ["one", "two"]
+
+
 def test_a_batch_write_that_had_more_tasks_before_is_refused(slots: Slots) -> None:
     """Both runs wrote all rows, cut into other tasks: those of the tasks that are no more are there twice."""
     for slot in range(3):

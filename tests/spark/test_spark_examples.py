@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
-slow = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+slow = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_every_example_is_a_job_that_the_driver_takes() -> None:

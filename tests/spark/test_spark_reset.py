@@ -194,7 +194,7 @@ def test_groups_and_topics_of_the_job_go_with_it_and_inputs_stay(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_job_that_was_reset_reads_from_there_and_its_files_have_the_batch(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -144,6 +144,8 @@ class Transaction:
             outcome = self._skip(before, batches)
         else:
             outcome = self._send(held, batches, topic)
+        if before is not None and before.writer != held.writer and (outcome.skipped or not outcome.rows):
+            self._mark_again(held, before)
         self._keep(held)
         return outcome
 
@@ -154,6 +156,17 @@ class Transaction:
         check_same(before, self._turn, rows, size)
         log.info("%s: its %d records were written before, nothing to do", self._turn, rows)
         return Outcome(rows, skipped=True)
+
+    def _mark_again(self, held: Held, before: Marker) -> None:
+        """A marker names who has the transactional id, also where that changed and nothing was written: the one before, in
+        whose worker the next batch may run, would think that it still has it.
+        """
+        try:
+            held.outlet.producer.begin_transaction()
+            self._finish(held, replace(before, writer=held.writer))
+        except KafkaException as e:
+            _abort(held.outlet)
+            raise NotWrittenError(f"{self._turn} cannot be marked: {said(e.args[0])}") from None
 
     def _send(self, held: Held, batches: Iterable[pa.RecordBatch], topic: str | None) -> Outcome:
         rows = size = 0
@@ -178,10 +191,15 @@ class Transaction:
 
     def _commit(self, held: Held, rows: int, size: int) -> None:
         """Records and marker together. An outcome that stays unknown is an error: the next attempt reads what it was."""
-        turn, producer = self._turn, held.outlet.producer
-        marker = Marker(version=turn.version, rows=rows, size=size, writer=held.writer, run=turn.run)
-        place = TopicPartition(self._marked, 0, marker.offset, metadata=marker.metadata())
+        turn = self._turn
         held.outlet.finish(rows)
+        self._finish(
+            held, Marker(version=turn.version, rows=rows, size=size, writer=held.writer, run=turn.run)
+        )
+
+    def _finish(self, held: Held, marker: Marker) -> None:
+        producer = held.outlet.producer
+        place = TopicPartition(self._marked, 0, marker.offset, metadata=marker.metadata())
         _until_done(lambda: producer.send_offsets_to_transaction([place], held.group, TIMEOUT_S))
         _until_done(lambda: producer.commit_transaction(TIMEOUT_S))
 
