@@ -56,7 +56,7 @@ class OpenFiles:
     def _open_one(self, file: Tracked, now: float) -> None:
         fd = -1
         try:
-            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(file.where or file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             there = os.fstat(fd)
             if (there.st_dev, there.st_ino) != file.inode:
                 os.close(fd)

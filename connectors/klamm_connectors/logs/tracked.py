@@ -199,6 +199,9 @@ class Tracked:
     to be opened; `missing`: it is not there; `unwanted`: no input names it any more.
     """
 
+    where: str = ""
+    """Its name now, if no pattern names that; `path` stays the one by which an input named it."""
+
     @property
     def unread(self) -> int:
         return max(0, self.size - self.position)

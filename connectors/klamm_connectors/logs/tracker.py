@@ -142,6 +142,7 @@ class Tracker:
             file.source = there.source
         file.rotated = file.rotated or file.path != there.path
         file.path, file.seen, file.gone_at, file.astray = there.path, True, None, ""
+        file.where = ""
         if file.archive is not None:
             file.modified = there.modified
             self.archives.seen(file, there.size, there.modified)
@@ -179,7 +180,7 @@ class Tracker:
         if not file.head_print.length and not path.startswith(file.path):
             file.astray = "missing"  # nothing tells that it is not another with its inode
             return
-        file.path, file.ended = path, None
+        file.where, file.ended = path, None
         self._sized(file, size, modified, now)
         file.astray = "found" if self._wants_opening(file) else ""
 
@@ -187,7 +188,7 @@ class Tracker:
         """Whether a file that is astray is the one that was found: another may have got its inode."""
         if self._is_known(file, head, tail):
             return True
-        file.astray = "missing"
+        file.astray, file.size = "missing", max(file.size, file.lost)
         return False
 
     def turn(self, file: Tracked) -> float:
