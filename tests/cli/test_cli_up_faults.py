@@ -170,7 +170,7 @@ def test_many_tasks_are_counted():
 def test_what_nobody_foresaw_is_a_sentence_unless_asked(monkeypatch, capsys):
     from klamm.cli import main
 
-    def boom():
+    def boom(**_: object):
         raise RuntimeError("two\nlines")
 
     monkeypatch.delenv("KLAMM_DEBUG", raising=False)

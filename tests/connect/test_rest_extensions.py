@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from support.connect_worker import Response, WorkerProcess, worker_properties
+from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.rest.extensions import Extensions
@@ -148,9 +148,12 @@ def test_it_knows_the_group(extended: Extended) -> None:
     assert state["url"] == f"http://127.0.0.1:{extended.worker.port}"
     assert state["greeting"] == "hello"
     assert state["cluster"]
-    one = extended.get("/acme-view/state?of=x-1").json
-    assert one["config"]["db.password"] == "[hidden]"
-    assert one["status"]["connector"]["state"] == "STOPPED"
+
+    def one() -> dict[str, Any]:
+        return extended.get("/acme-view/state?of=x-1").json
+
+    assert one()["config"]["db.password"] == "[hidden]"
+    wait_for(lambda: one()["status"]["connector"]["state"] == "STOPPED", lambda: str(one()))
     assert extended.get("/acme-view/state?of=y").json == {"error_code": 404, "message": "HTTP 404 Not Found"}
 
 
