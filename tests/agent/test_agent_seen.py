@@ -18,7 +18,7 @@ from support.broker import new_topic, wait_until
 
 from klamm_connectors.logs.archives import COPY_WAIT_S
 from klamm_connectors.logs.report import report
-from klamm_connectors.logs.tracker import EXPIRE_S, Checkpoint, Gap, Print, Tracker
+from klamm_connectors.logs.tracker import EXPIRE_S, Checkpoint, Gap, Observed, Print, Tracker
 
 NOBODY = "127.0.0.1:1"  # no broker is there
 
@@ -189,6 +189,16 @@ def test_what_a_killed_agent_had_seen(world, begun, how):
     world.now += EXPIRE_S
     world.settle()
     assert len(world.ledger) == 1, "once"
+
+
+def test_what_was_never_read_for_want_of_room_and_is_replaced_is_told():
+    tracker = Tracker([LIMITS], None, 0.0)
+    tracker.observe([Observed(path="/a.log", inode=(1, 7), size=5000, modified=1.0, source=0)], 0.0, 0.0)
+    (file,) = tracker
+    tracker.opened(file, b"old" * 400, b"", 0.0)
+    tracker.glimpsed(file, b"new\n")  # before its new size was looked at
+    tracker.expire(COPY_WAIT_S + 1)
+    assert [(g.start, g.end, g.reason) for g in tracker.gaps] == [(0, 5000, "truncated")]
 
 
 def test_what_is_said_once_is_not_said_again_by_the_next_agent(world):

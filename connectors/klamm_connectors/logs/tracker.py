@@ -422,7 +422,8 @@ class Tracker:
         return [f.checkpoint() for f in self._files.values() if f.acked or _is_begun(f)]
 
     def _restart(self, file: Tracked, reason: str) -> None:
-        known = max(file.before, file.lost)
+        # Of what was never read only the size is known, as it was when the file was last looked at
+        known = max(file.before, file.lost) or (file.size if file.head_print.length else 0)
         if file.archive is None and file.head_print.length and max(file.position, known):
             self.archives.remember(file, known, reason, self._now)
         elif known > file.position:
