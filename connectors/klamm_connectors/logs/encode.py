@@ -17,9 +17,6 @@ from klamm_broker.wire.varint import encode_varint, size_of_varint
 Segment = tuple[bytes | None, list[bytes]]
 """Values that have one key (None: no key), in their order."""
 
-RECORD_COST: Final = 16
-"""Bytes that a record takes besides key and value, at most, in a batch that is not compressed."""
-
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _KEPT: Final = 16_384  # lengths above are rare, and computed each time
 _NO_KEY: Final = b"\1"

@@ -55,12 +55,6 @@ class PolicyLedger:
             tally.generation = generation
             tally.add(one.reason, one.lines, one.start, block_end if one.end is None else one.end)
 
-    def began_again(self, inode: Inode, path: str, generation: int) -> None:
-        """A file whose new generation has nothing dropped yet ends the counts of the old one."""
-        tally = self._tallies.get(_key(inode, path))
-        if tally is not None and tally.generation not in {generation, -1}:
-            self._finish(_key(inode, path))
-
     def final(self, alive: Callable[[Inode], bool]) -> list[Gap]:
         """Counts that do not grow any more, each given out once; `alive` says which files are still known."""
         for key in [k for k in self._tallies if k[0] != (0, 0) and not alive(k[0])]:

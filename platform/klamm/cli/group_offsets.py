@@ -21,6 +21,13 @@ from klamm.cli.common import (
     reported,
 )
 from klamm.cli.group_scope import AllGroups, Groups, Topics, check_scope, group_names
+from klamm.cli.offset_places import (
+    ByDurationOption,
+    ShiftByOption,
+    ToDatetimeOption,
+    ToLatestOption,
+    ToOffsetOption,
+)
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -37,22 +44,12 @@ def reset(
         bool, typer.Option("--all-topics", help="All partitions that the group has offsets of.")
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_latest: ToLatestOption = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.")] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime",
-            help="To the first record from this time on: YYYY-MM-DDThh:mm:ss.sss, UTC or with Z, +01:00.",
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None, typer.Option("--by-duration", help="To the first record not older than PnDTnHnMnS.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="So many records further, or back if negative.")
-    ] = None,
+    to_offset: ToOffsetOption = None,
+    to_datetime: ToDatetimeOption = None,
+    by_duration: ByDurationOption = None,
+    shift_by: ShiftByOption = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="To the offsets of a CSV file (klamm group export).")
     ] = None,

@@ -14,6 +14,13 @@ import typer
 from klamm.cli.admin import TIMEOUT_S, ExecuteOption, TimeoutOption, exactly_one, with_admin
 from klamm.cli.common import EXIT_USAGE, CommandConfigOption, counted, fail, reported
 from klamm.cli.group_offsets import reset_of
+from klamm.cli.offset_places import (
+    ByDurationOption,
+    ShiftByOption,
+    ToDatetimeOption,
+    ToLatestOption,
+    ToOffsetOption,
+)
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -62,21 +69,11 @@ def reset(
     to_earliest: Annotated[
         bool, typer.Option("--to-earliest", help="To the first record (the default).")
     ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.")] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime",
-            help="To the first record from this time on: YYYY-MM-DDThh:mm:ss.sss, UTC or with Z, +01:00.",
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None, typer.Option("--by-duration", help="To the first record not older than PnDTnHnMnS.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="So many records further, or back if negative.")
-    ] = None,
+    to_latest: ToLatestOption = False,
+    to_offset: ToOffsetOption = None,
+    to_datetime: ToDatetimeOption = None,
+    by_duration: ByDurationOption = None,
+    shift_by: ShiftByOption = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="To the offsets of a CSV file: topic,partition,offset.")
     ] = None,
