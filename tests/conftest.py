@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
 from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server for all test folders
+from support.spark import spark  # noqa: F401  one session for all test folders
 
 pytest_plugins = ["klamm.testing.fixtures"]  # as the tests of a plugin author
 

@@ -20,12 +20,11 @@ from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
 from klamm_spark.java import need_java
 
-WARM_S: Final = 30
 LOOK_S: Final = 0.1
 LATE_S: Final = 15.0
 """How far a look goes back behind the newest line that was found."""
-SAMPLE: Final = ("00", "01", "02", "03")
-"""First digits of the ids that are looked for: one line in 64."""
+SAMPLED_A_S: Final = 20
+"""About as many lines a second are looked for: more, and the search is a good part of what Elasticsearch does."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,8 +50,11 @@ class Found:
 class Searcher:
     """Looks for sampled lines; the first answer that has a line is when it could be searched."""
 
-    def __init__(self, target: ElasticsearchTarget, first_s: float) -> None:
+    def __init__(self, target: ElasticsearchTarget, first_s: float, rate: int) -> None:
         from elasticsearch import Elasticsearch
+
+        # Ids begin with random hexadecimal digits: one line in 256 for each of these beginnings
+        self._sample = [f"{n:02x}" for n in range(max(1, min(64, SAMPLED_A_S * 256 // rate)))]
 
         self._client = Elasticsearch(target.url, request_timeout=60)
         self._index = target.index("events")
@@ -99,7 +101,7 @@ class Searcher:
                 "bool": {
                     "filter": [
                         {"range": {"@timestamp": {"gte": since}}},
-                        {"bool": {"should": [{"prefix": {"event.id": p}} for p in SAMPLE]}},
+                        {"bool": {"should": [{"prefix": {"event.id": p}} for p in self._sample]}},
                     ]
                 }
             },
@@ -108,8 +110,8 @@ class Searcher:
         return list(answer["hits"]["hits"])
 
 
-def run(work: Path, rate: int, seconds: int) -> Found:
-    """One rate from a cold start; the first WARM_S do not count."""
+def run(work: Path, rate: int, seconds: int, warm_s: int) -> Found:
+    """One rate from a cold start for `seconds`; the first `warm_s` do not count."""
     with ElasticsearchServer(require(), heap_mb=1024) as server:
         target = ElasticsearchTarget(server.url, "bench-logs")
         target.prepare()
@@ -117,7 +119,7 @@ def run(work: Path, rate: int, seconds: int) -> Found:
         with Pipeline(work, target, java=need_java().environment(), broker=broker) as pipeline:
             pipeline.start_processing(print)
             plan = pipeline.start_logging(seed=7, rate=rate, total=rate * seconds)
-            searcher = Searcher(target, plan.start_ms / 1000)
+            searcher = Searcher(target, plan.start_ms / 1000, rate)
             searcher.start()
             watch = Watch(
                 lambda: {
@@ -129,7 +131,7 @@ def run(work: Path, rate: int, seconds: int) -> Found:
                 },
                 every_s=0.5,
             )
-            while pipeline.generator.lines < rate * WARM_S:
+            while pipeline.generator.lines < rate * warm_s:
                 pipeline.check()
                 time.sleep(0.1)
             watch.look()
@@ -150,7 +152,7 @@ def run(work: Path, rate: int, seconds: int) -> Found:
                 time.sleep(0.5)
             lost = plan.total - target.count()
             searcher.stop()
-    first = plan.start_ms / 1000 + WARM_S
+    first = plan.start_ms / 1000 + warm_s
     latencies = [seen - at for at, seen in searcher.seen.values() if at >= first]
     if len(latencies) < 2 or not batches:
         raise RuntimeError(

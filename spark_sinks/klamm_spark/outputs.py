@@ -73,5 +73,11 @@ def base_of(job: Job) -> str:
     return job.checkpoint.rstrip("/") if place is None else str(place)
 
 
+def on_this_machine(job: Job) -> bool:
+    """Whether the checkpoint and all directories of outputs are local to it, and it works alone."""
+    places = [job.checkpoint, *(path for o in job.outputs if (path := o.options.get("path")))]
+    return job.master.startswith("local") and all(local_place(p) is not None for p in places)
+
+
 def checkpoint_of(job: Job, output: Output) -> str:
     return f"{base_of(job)}/{output.name}"

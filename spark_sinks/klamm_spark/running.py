@@ -23,11 +23,11 @@ from klamm_spark import events, figures, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import files_of
 from klamm_spark.java import need_java
-from klamm_spark.outputs import base_of, start_output
+from klamm_spark.outputs import base_of, on_this_machine, start_output
 from klamm_spark.pipeline import Job
 from klamm_spark.polled import Polled
 from klamm_spark.schema_watch import SchemaWatch
-from klamm_spark.session import close_session, open_session, prepare_environment
+from klamm_spark.session import LOCAL_FILES, close_session, open_session, prepare_environment
 from klamm_spark.sources import read_source
 from klamm_spark.standing import Standing
 
@@ -111,8 +111,8 @@ def _session(job: Job, held: tuple[int, ...]) -> Iterator[SparkSession]:
 
 
 def _settings(job: Job) -> dict[str, str]:
-    """The job's, and the jars of Spark's own connector where it is asked for and not given."""
-    given = dict(job.spark)
+    """The job's, what suits local files, and the jars of Spark's own connector where it is asked for and not given."""
+    given = {**(LOCAL_FILES if on_this_machine(job) else {}), **job.spark}
     own = any(o.format == "kafka" for o in job.outputs) or job.source.format == "kafka"
     jars = [j for j in given.get("spark.jars", "").split(",") if j.strip()]
     named = [*jars, given.get("spark.jars.packages", "")]

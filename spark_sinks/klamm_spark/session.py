@@ -31,6 +31,17 @@ _RUNNERS: Final = {
 """Spark sets these itself for the reader of every stream, in one map that all queries of a format share. Where they are
 new, the map grows while another query's tasks are serialized, which then fail (java.io.OptionalDataException)."""
 
+_HUGE: Final = "-XX:-DontCompileHugeMethods"
+"""Java compiles no method of more than 8,000 bytes otherwise: the one that Spark makes of a log job's columns has twice that,
+and would be interpreted for ever."""
+LOCAL_FILES: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""For checkpoints of this machine. What Spark uses otherwise asks the program readlink about links, eight times for each
+file, with a new process each time; that a rename is atomic is so on local file systems anyway."""
+
 
 def defaults(master: str) -> dict[str, str]:
     """Settings that a job may override. A local session answers on loopback only and has no web page."""
@@ -85,6 +96,7 @@ def open_session(
     """
     prepare_environment(master)
     wanted = {"spark.app.name": name, "spark.master": master, **defaults(master), **(settings or {})}
+    wanted |= _java_options(wanted)
     _start_java(wanted, tuple(held))
     before = signal.getsignal(signal.SIGINT)
     builder = SparkSession.builder
@@ -98,6 +110,12 @@ def open_session(
         spark.sparkContext.environment.setdefault(key, value)
     register_formats(spark)
     return spark
+
+
+def _java_options(given: Mapping[str, str]) -> dict[str, str]:
+    """What is given comes last, and wins."""
+    keys = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+    return {key: f"{_HUGE} {given.get(key, '')}".strip() for key in keys}
 
 
 def _start_java(settings: Mapping[str, str], held: tuple[int, ...]) -> None:

@@ -29,7 +29,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
 from klamm_broker.wire.compression import Compression
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FAST = {"log.cleaner.backoff.ms": "50"}
 START = int(time.time() * 1000) - 3_000_000
@@ -72,7 +72,7 @@ class Side:
 
     def wait_cleaned(self, offset: int) -> None:
         wait_until(
-            lambda: self.clean_offset() >= offset, f"{self.address} cleans up to {offset}", timeout_s=60
+            lambda: self.clean_offset() >= offset, f"{self.address} cleans up to {offset}", timeout_s=200
         )
 
     def bases(self) -> list[int]:

@@ -25,11 +25,13 @@ async def front(broker, host="127.0.0.1", **props):
     tasks = set()
 
     async def copy(reader, writer):
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                while data := await reader.read(65536):
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
 
     async def serve(reader, writer):
         there, back = await asyncio.open_connection("127.0.0.1", broker.port)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
 from klamm_base.version import __version__
@@ -199,10 +201,22 @@ def check(entry: dict[str, Any], ours: Response) -> None:
         assert ours.headers["Content-Type"].startswith("application/json")
 
 
+def _forget_group(bootstrap: str, group: str) -> None:
+    def forgotten() -> bool:
+        try:
+            AdminClient({"bootstrap.servers": bootstrap}).delete_consumer_groups([group])[group].result(30)
+        except KafkaException as e:
+            return bool(e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
+        return True
+
+    wait_for(forgotten, lambda: f"{group} still has members")
+
+
 @pytest.mark.slow
 def test_rest_replay_of_kafkas_session(bootstrap: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"line {i}\n" for i in range(20)))
     tag = uuid.uuid4().hex[:8]  # the broker may have seen another run
+    _forget_group(bootstrap, "connect-snk")  # another test's sink of this name
     worker = WorkerProcess(worker_properties(bootstrap, f"conformance-{tag}"), tmp_path)
     wrong, compared = [], 0
     try:

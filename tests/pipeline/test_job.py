@@ -22,15 +22,6 @@ spark_here = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def spark():
-    from klamm_spark.session import open_session
-
-    session = open_session("job-test", "local[2]", {"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
-
-
 def records(spark, values: list[bytes]):
     now = datetime.now(UTC)
     return spark.createDataFrame([(v, "logs", 0, n, now) for n, v in enumerate(values)], SCHEMA)

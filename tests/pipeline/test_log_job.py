@@ -92,16 +92,6 @@ def test_defaults_and_patterns_of_python_are_taken() -> None:
     assert [(f.name, f.type) for f in found.formats[0].expanded.fields] == [("user", "string"), ("n", "int")]
 
 
-@pytest.fixture(scope="module")
-def spark():
-    from klamm_spark.session import open_session
-
-    session = open_session("log-job-test", "local[2]", {"spark.sql.shuffle.partitions": "1"})
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
-
-
 def records(spark: Any, values: list[bytes | str], at: datetime = NOW) -> Any:
     rows = [(v.encode() if isinstance(v, str) else v, "logs", 0, n, at) for n, v in enumerate(values)]
     return spark.createDataFrame(rows, RECORD)

@@ -16,9 +16,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from support.broker import wait_until
 from support.raw import RawClient
 
 from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.create_topics import CreateTopicsRequest
+from klamm_broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from klamm_broker.wire.struct import Message, Struct
 
 Ask = tuple[Message, int]
@@ -59,8 +66,22 @@ class Side:
                 answers.append(answer)
                 if self.name == "Kafka" and type(message).__name__.startswith(CHANGES):
                     time.sleep(1)  # its broker hears of a change from its controller
+                if isinstance(message, CreateTopicsRequest) and not message.validate_only:
+                    self._wait_led([t.name for t in answer.topics if not t.error_code])
                 found |= {path: self._plain(path, value, producers) for path, value in flat(answer, where)}
         return found
+
+    def _wait_led(self, topics: list[str]) -> None:
+        """Until partition 0 of each has its leader: Kafka answers a creation before its broker leads."""
+        listed = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=t, partitions=listed) for t in topics]
+        )
+        with RawClient(self.port, timeout_s=60) as client:
+            wait_until(
+                lambda: not any(t.partitions[0].error_code for t in client.request(request, 5).topics),
+                f"{self.name} leads {topics}",
+            )
 
     def _plain(self, path: str, value: Any, producers: dict[int, str]) -> Any:
         field = path.rpartition(".")[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -16,6 +16,9 @@ from confluent_kafka import Producer
 from klamm_spark.java import find_java, missing_packages
 from klamm_spark.pipeline import Job, Output, Query, Source
 from klamm_spark.process import ENDED, DriverProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Settings of a Java that starts soon instead of running fast."""
@@ -32,6 +35,18 @@ def require_spark() -> None:
     """Skip the calling test, saying why, where Spark cannot run."""
     if why := _why_not():
         pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of a test process: a second one would be the same, and whoever stops one stops both."""
+    require_spark()
+    from klamm_spark.session import open_session
+
+    session = open_session("tests", "local[2]", QUICK | {"spark.sql.shuffle.partitions": "2"})
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
 
 
 def to_the_end(start: Callable[[], Any], timeout_s: float = 200) -> Any:

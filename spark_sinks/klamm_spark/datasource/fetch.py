@@ -32,6 +32,8 @@ _TUNED: Final = {
     "auto.offset.reset": "error",
     "fetch.queue.backoff.ms": "5",  # the default sleeps a second whenever the queue has been full
     "queued.max.messages.kbytes": "32768",
+    # The next range of this partition is another worker's, as often as not: what is fetched ahead is then fetched in vain
+    "queued.min.messages": "5000",
     "log_level": "2",  # errors come as events; one that waits for its next range would tell of a broker that is away for ever
 }
 Message = Any

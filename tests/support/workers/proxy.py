@@ -7,7 +7,6 @@ and of its tasks go through it, also those to the group's coordinator.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 
@@ -102,11 +101,10 @@ class Relay:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            to.transport.abort()  # first: a second cancellation would end the wait
             for way in ways:
                 way.cancel()
-            with contextlib.suppress(OSError):
-                await asyncio.gather(*ways, return_exceptions=True)
-            to.transport.abort()
+            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
