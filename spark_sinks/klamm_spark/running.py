@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -11,18 +10,13 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_spark import events, figures, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import files_of
 from klamm_spark.java import need_java
+from klamm_spark.listener import listen
 from klamm_spark.outputs import base_of, on_this_machine, start_output
 from klamm_spark.pipeline import Job
 from klamm_spark.polled import Polled
@@ -131,7 +125,7 @@ def _run_queries(
     spark = kept.spark
     kept.those_without_batches()
     standing = Standing(job, reporter)
-    spark.streams.addListener(_Listener(reporter, kept, standing))
+    listen(spark, lambda progress: _tell(progress, reporter, kept, standing))
     queries = jobs.start(job, frames)
     _say_started(job, spark, reporter)
     over = threading.Event()
@@ -177,25 +171,14 @@ class _Kept:
                 upgrade.keep(self._job, [one], self.spark)
 
 
-class _Listener(StreamingQueryListener):
-    def __init__(self, reporter: Reports, kept: _Kept, standing: Standing) -> None:
-        super().__init__()
-        self._reporter, self._kept, self._standing = reporter, kept, standing
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        pass
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        said = events.progress(json.loads(event.progress.json))
-        if (did := figures.take(said["query"], said["batch"])) is not None:
-            said["sink"] = did
-        self._kept.look(said)
-        self._standing.took(said)
-        self._reporter.send(said)
-        self._kept.works(said["query"])
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        pass
+def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: Standing) -> None:
+    said = events.progress(progress)
+    if (did := figures.take(said["query"], said["batch"])) is not None:
+        said["sink"] = did
+    kept.look(said)
+    standing.took(said)
+    reporter.send(said)
+    kept.works(said["query"])
 
 
 def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:
