@@ -30,6 +30,7 @@ from klamm_base.errors import ConfigError
 from klamm_spark import figures
 from klamm_spark.bulk import BulkSender, Figures, Limits, Refused
 from klamm_spark.bulk_lines import BadDocumentError, Layout, block
+from klamm_spark.datasource.worker import settle
 from klamm_spark.datasource.writer import send_records
 from klamm_spark.elasticsearch_http import Endpoint, endpoint
 from klamm_spark.elasticsearch_options import checked, dead_letter_client, number, operation
@@ -112,6 +113,7 @@ class _Writing:
         self._target = what
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
         what = self._target
         with BulkSender(what.endpoint, what.limits, self._bad, self._wait) as sender:
             for batch in iterator:
@@ -144,6 +146,7 @@ class _Writing:
 
     @staticmethod
     def _tell(messages: list[Any], place: str | None, batch: int) -> None:
+        settle()
         total = Figures()
         for message in messages:
             if isinstance(message, Indexed):

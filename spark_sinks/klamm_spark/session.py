@@ -96,7 +96,7 @@ def open_session(
     """
     prepare_environment(master)
     wanted = {"spark.app.name": name, "spark.master": master, **defaults(master), **(settings or {})}
-    wanted |= _java_options(wanted)
+    wanted |= java_options(wanted)
     _start_java(wanted, tuple(held))
     before = signal.getsignal(signal.SIGINT)
     builder = SparkSession.builder
@@ -112,7 +112,7 @@ def open_session(
     return spark
 
 
-def _java_options(given: Mapping[str, str]) -> dict[str, str]:
+def java_options(given: Mapping[str, str]) -> dict[str, str]:
     """What is given comes last, and wins."""
     keys = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
     return {key: f"{_HUGE} {given.get(key, '')}".strip() for key in keys}

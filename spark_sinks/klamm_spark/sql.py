@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 from sqlalchemy.dialects import mysql, sqlite
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_spark.datasource.worker import settle
 from klamm_spark.sql_options import checked, key_columns
 
 _TYPES: Final[tuple[tuple[type[DataType], Any], ...]] = (
@@ -143,6 +144,7 @@ class _Writing:
         self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
         target, count = self._target, 0
         table = table_of(self._schema, target)
         engine = target.engine()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_topic, wait_until
 from support.klamm import klamm
-from support.spark import a_job, all_gone, family, produce, require_spark, until_end, wait_event
+from support.spark import QUICK, a_job, all_gone, family, produce, require_spark, until_end, wait_event
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark.pipeline import Job, Output, Query
 from klamm_spark.process import DriverProcess
+from klamm_spark.session import LOCAL_FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,15 +73,17 @@ def run_now(job: Job) -> list[dict]:
 
 
 def now(job: Job) -> Job:
-    import dataclasses
 
-    return dataclasses.replace(job, available_now=True)
+    return replace(job, available_now=True)
 
 
 def test_a_killed_driver_changes_nothing_in_the_result(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, launch: Callable[[Job], DriverProcess]
 ) -> None:
-    """Killed in the middle of a batch; then the files hold every record once."""
+    """Killed in the middle of a batch; then the files hold every record once.
+
+    The first run writes its checkpoint as Spark would, the second one as we have it written: each reads the other's.
+    """
     topic = new_topic(broker, 2)
     produce(broker.bootstrap, topic, ({"n": i} for i in range(3000)))
     (tmp_path / "slow_job.py").write_text(MODULE)
@@ -87,7 +91,9 @@ def test_a_killed_driver_changes_nothing_in_the_result(
         broker.bootstrap, topic, tmp_path,
         query=Query(function="slow_job:slowly"), python_path=(str(tmp_path),), source={"max_offsets_per_trigger": 500},
     )  # fmt: skip
-    driver = launch(job)
+    (key, ours) = next(iter(LOCAL_FILES.items()))
+    sparks = {key: ours.replace("FileSystemBased", "FileContextBased")}
+    driver = launch(replace(job, spark=QUICK | sparks))
     wait_event(driver, "started")
     wait_event(driver, "progress")
     processes = family(driver.pid)

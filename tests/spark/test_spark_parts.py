@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from klamm_base.errors import ConfigError
-from klamm_spark import events, java
+from klamm_spark import events, java, session
 from klamm_spark.datasource.offsets import DataLossError
 from klamm_spark.lock import locked
+from klamm_spark.outputs import on_this_machine
+from klamm_spark.pipeline import Job, Output, Query, Source
+
+OURS = "-XX:-DontCompileHugeMethods"
 
 PROGRESS = {
     "name": "orders/files", "batchId": 3, "numInputRows": 12, "batchDuration": 90, "processedRowsPerSecond": 133.3333,
@@ -172,3 +177,32 @@ def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> No
     assert f"java={tmp_path}/java/home version=25" in done.stdout
     assert "spark=4." in done.stdout
     assert os.access(tmp_path / "java" / "home" / "bin" / "java", os.X_OK)
+
+
+def test_java_options_of_a_job_come_after_ours() -> None:
+    driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
+    assert session.java_options({}) == {driver: OURS, executor: OURS}
+    assert session.java_options({driver: "-Xss8m"}) == {driver: f"{OURS} -Xss8m", executor: OURS}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "path", "master", "local"),
+    [
+        ("cp", "out", "local[*]", True),
+        ("file:///cp", None, "local", True),
+        ("s3a://bucket/cp", None, "local[*]", False),
+        ("cp", "hdfs://host/out", "local[*]", False),
+        ("cp", "out", "spark://host:7077", False),
+    ],
+)
+def test_where_files_are_of_this_machine(checkpoint: str, path: str | None, master: str, local: bool) -> None:
+    out = Output("o", "parquet", options={} if path is None else {"path": path})
+    job = Job("x", checkpoint, Source("h:1", ("t",)), (out,), Query("SELECT 1"), master=master)
+    assert on_this_machine(job) is local
+
+
+def test_what_a_worker_has_is_not_collected_again() -> None:
+    """In a process of its own: what is frozen stays so."""
+    asked = "import gc; from klamm_spark.datasource.worker import settle; settle(); settle(); print(gc.get_freeze_count())"
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert int(said) > 1000

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from klamm_spark.datasource.offsets import DataLossError, Range
 from klamm_spark.datasource.options import ReadOptions, client_config
+from klamm_spark.datasource.worker import settle
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class OneConsumer:
 
 def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """All records of the range. Raises DataLossError, or with failOnDataLoss=false goes on behind the gap."""
+    settle()
     consumer = _consumer(options)
     position = what.start
     consumer.go_to(what.topic, what.partition, position)

@@ -22,6 +22,7 @@ from klamm_spark.datasource.exactly_once import Turn, check_slots
 from klamm_spark.datasource.options import WriteOptions, client_config
 from klamm_spark.datasource.outlet import NotWrittenError, Outlet
 from klamm_spark.datasource.transaction import Markers, Transaction
+from klamm_spark.datasource.worker import settle
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -73,6 +74,7 @@ class _Writing:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
         turn = self._turn()
         if turn is not None:
             assert self._options.marker_topic is not None

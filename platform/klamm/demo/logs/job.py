@@ -83,8 +83,8 @@ def _rates(target: Target) -> Output:
     # A window's row is written again while it grows
     if isinstance(target, ElasticsearchTarget):
         options = {"hosts": target.url, "index": target.index("rates"), "id": "doc_id"}
-        return Output("rates", "elasticsearch", mode="update", trigger="2 seconds", options=options)
-    return Output("rates", "klamm", mode="update", trigger="2 seconds", options={"topic": topic("rates")})
+        return Output("rates", "elasticsearch", mode="update", trigger="5 seconds", options=options)
+    return Output("rates", "klamm", mode="update", trigger="5 seconds", options={"topic": topic("rates")})
 
 
 def topic(name: str) -> str:
