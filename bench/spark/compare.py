@@ -88,9 +88,9 @@ def family_cpu_s() -> float:
 def run(name: str, bootstrap: str, records: int, directory: Path) -> dict[str, float]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from klamm_spark.session import open_session
+    from klamm_spark.session import LOCAL_FILES, open_session
 
-    settings = {} if name == "klamm" else kafka_jars.settings()
+    settings = LOCAL_FILES | ({} if name == "klamm" else kafka_jars.settings())
     spark = open_session("bench", "local[2]", settings)
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "lines", "startingOffsets": "earliest"}
     results: dict[str, float] = {}

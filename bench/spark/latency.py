@@ -45,10 +45,10 @@ ROWS = [
 
 
 def run(name: str, bootstrap: str, rate: int, seconds: float, directory: Path) -> dict[str, float]:
-    from klamm_spark.session import open_session
+    from klamm_spark.session import LOCAL_FILES, open_session
 
     case: dict[str, Any] = CASES[name]
-    settings = kafka_jars.settings() if case["format"] == "kafka" else {}
+    settings = LOCAL_FILES | (kafka_jars.settings() if case["format"] == "kafka" else {})
     spark = open_session("bench", "local[4]", settings)
     source = {
         "kafka.bootstrap.servers": bootstrap,
