@@ -13,7 +13,9 @@ import functools
 import os
 import shutil
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,9 @@ OPTION: Final = "klamm.figures"
 _WAITS: Final = ".waits"
 OLD_S: Final = 90.0
 """Above the time that a request may take, and the pause behind it."""
+LONG_S: Final = 5.0
+AGAIN_S: Final = 10.0
+"""How long a call may take before it is said to wait, and how often that is said then."""
 _PREFIX: Final = "klamm-spark-figures-"
 
 
@@ -83,6 +88,31 @@ def wait(place: str | None, why: str | None) -> None:
     part = Path(f"{place}.{os.getpid()}.part")
     part.write_text(why)
     part.replace(path)
+
+
+@contextlib.contextmanager
+def while_waiting(place: str | None, why: str) -> Iterator[None]:
+    """Around a call that says nothing until it is done: what it waits for is told once it takes long."""
+    if place is None:
+        yield
+        return
+    over = threading.Event()
+
+    def tell() -> None:
+        told = False
+        while not over.wait(AGAIN_S if told else LONG_S):
+            told = True
+            wait(place, why)
+        if told:
+            wait(place, None)
+
+    teller = threading.Thread(target=tell, daemon=True, name="waits")
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
 
 
 def waits(output: str) -> str | None:

@@ -62,7 +62,7 @@ def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None
 def options(job: Job, output: Output) -> dict[str, str]:
     """An output to topics goes where the input comes from, unless it says otherwise."""
     given = dict(output.options)
-    if output.format == "elasticsearch":
+    if output.format in OUR_FORMATS:
         given[figures.OPTION] = figures.option(output.name)
     return client_options(job.source) | given if output.format in {"klamm", "kafka"} else given
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
-from klamm_spark.beside import PLAN, POSITION, STATUS
+from klamm_spark.beside import PLAN, POSITION, STATUS, local_place
 from klamm_spark.datasource.offsets import Partition, flat, nested
 from klamm_spark.lock import locked
 from klamm_spark.pipeline import Job
@@ -50,13 +50,14 @@ class Plan:
 
 def place(job: Job) -> Path:
     """The checkpoint's directory. Raises ConfigError where it is none of this machine."""
-    if "://" in job.checkpoint and not job.checkpoint.startswith("file://"):
+    found = local_place(job.checkpoint)
+    if found is None:
         raise ConfigError(
             f"the checkpoint {job.checkpoint} is not on this machine: remove it with the tool of its store, and give "
             "starting_offsets in [source]",
             key="checkpoint",
         )
-    return Path(job.checkpoint.removeprefix("file://")).expanduser().resolve()
+    return found
 
 
 def standings(checkpoint: Path) -> tuple[Standing, ...]:
@@ -109,9 +110,9 @@ def plan(job: Job, found: tuple[Standing, ...], start: Mapping[Partition, int]) 
     checkpoint = place(job)
     ours = [checkpoint / name for name in (PLAN, POSITION, STATUS)]
     lists = [
-        Path(path.removeprefix("file://")).expanduser().resolve() / _FILE_SINK
+        directory / _FILE_SINK
         for o in job.outputs
-        if (path := o.options.get("path")) and ("://" not in path or path.startswith("file://"))
+        if (path := o.options.get("path")) and (directory := local_place(path)) is not None
     ]
     halves = sorted(checkpoint.glob(".*.removed.*"))  # of a reset that was killed
     remove = [*(checkpoint / s.output for s in found), *ours, *lists, *halves]
@@ -146,9 +147,10 @@ def _write(path: Path, text: str) -> None:
 
 def begun(job: Job) -> Job:
     """The job with the start of its last reset, where there was one. Raises ConfigError for one that cannot be read."""
-    if "://" in job.checkpoint or job.source.format is not None:
+    checkpoint = local_place(job.checkpoint)
+    if checkpoint is None or job.source.format is not None:
         return job
-    path = place(job) / START
+    path = checkpoint / START
     try:
         text = path.read_text()
         start = nested(flat(json.loads(text)))

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from klamm_spark import events, figures, schema_watch, slots, upgrade
+from klamm_spark import events, figures, reset, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import files_of
 from klamm_spark.java import need_java
@@ -55,7 +55,8 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         if job.source.read == "batch":
             _poll(job, spark, reporter, stop)
             return
-        resolved = schema_watch.resolve(job, spark, files_of(base_of(job), spark), reporter, stop)
+        files = files_of(base_of(job), spark)
+        resolved = schema_watch.resolve(reset.begun(job), spark, files, reporter, stop)
         if resolved is None:
             return
         job, watch = resolved

@@ -70,7 +70,8 @@ def defaults(master: str) -> dict[str, str]:
 def prepare_environment(master: str, python_path: Iterable[str] = ()) -> None:
     """Set JAVA_HOME and what workers need. Raises JavaError where there is no Java."""
     os.environ.update(need_java().environment())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if master.startswith("local") or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -113,8 +114,8 @@ def open_session(
 
 
 def java_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What is given comes last, and wins."""
-    keys = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+    """What Spark puts before `extraJavaOptions`, of the job or of spark-defaults.conf: these come last, and win."""
+    keys = ("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")
     return {key: f"{_HUGE} {given.get(key, '')}".strip() for key in keys}
 
 

@@ -8,6 +8,7 @@ that is run again leaves the same rows. SQLite and MySQL/MariaDB have such a sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from pyspark.sql.types import (
 from sqlalchemy.dialects import mysql, sqlite
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_spark import figures
 from klamm_spark.datasource.worker import settle
 from klamm_spark.sql_options import checked, key_columns
 
@@ -60,6 +62,12 @@ class SqlTarget:
     table: str
     keys: tuple[str, ...]
     rows: int
+    figures: str | None = None
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Around whatever waits for the database."""
+        place = figures.base(self.figures)
+        return figures.while_waiting(place, f"table {self.table}: the database has not answered yet")
 
     def engine(self) -> sa.Engine:
         """An engine for one task: workers are forked, nothing is shared."""
@@ -84,7 +92,8 @@ def sql_target(options: Mapping[str, str], columns: list[str]) -> tuple[SqlTarge
     keys = key_columns(given)
     if absent := [k for k in keys if k not in columns]:
         raise ConfigError(f"keys: there is no column {absent[0]}; there are {', '.join(columns)}", key="keys")
-    target = SqlTarget(given["url"], given["table"], keys, int(given.get("batch.size", "1000")))
+    rows = int(given.get("batch.size", "1000"))
+    target = SqlTarget(given["url"], given["table"], keys, rows, given.get(figures.OPTION))
     return target, given.get("create", "false").lower() == "true"
 
 
@@ -150,12 +159,17 @@ class _Writing:
         engine = target.engine()
         statement = upsert(table, target.keys, engine.dialect.name)
         try:
-            with engine.begin() as connection:
+            with target.waiting():
+                connection = engine.connect()
+            with connection:  # what is not committed at its end is rolled back
                 for batch in iterator:
                     rows = [_row(r) for r in batch.to_pylist()]
                     for at in range(0, len(rows), target.rows):
-                        connection.execute(statement, rows[at : at + target.rows])
+                        with target.waiting():
+                            connection.execute(statement, rows[at : at + target.rows])
                     count += batch.num_rows
+                with target.waiting():
+                    connection.commit()
         except sa.exc.SQLAlchemyError as e:
             raise SqlError(f"table {target.table}: {_reason(e)}") from None
         finally:
@@ -203,9 +217,10 @@ class SqlDataSource(DataSource):
         target, create = sql_target(self.options, schema.names)
         engine = target.engine()
         try:
-            if create:
-                table_of(schema, target).create(engine, checkfirst=True)
-            check_keys(sa.inspect(engine), target)
+            with target.waiting():
+                if create:
+                    table_of(schema, target).create(engine, checkfirst=True)
+                check_keys(sa.inspect(engine), target)
         except sa.exc.NoSuchTableError:
             raise ConfigError(
                 f"table={target.table}: there is no such table, and create is not true", key="table"

@@ -8,10 +8,11 @@ from typing import Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
+from klamm_spark import figures
 
 OPTIONS: Final = ("url", "table", "keys", "create", "batch.size")
 DATABASES: Final = ("sqlite", "mysql", "mariadb")
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", figures.OPTION})
 _URL: Final = re.compile(r"(\w+)(?:\+\w+)?://.*", re.DOTALL)
 
 

@@ -53,11 +53,19 @@ def test_dependencies_and_mounts_exist(model):
                 f"{name} waits for {other}"
             )
         for mount in service.get("volumes", ()):
-            source = mount.split(":")[0]
+            source = mount["source"] if isinstance(mount, dict) else mount.split(":")[0]
             if source.startswith("."):
                 assert (COMPOSE / source).exists(), f"{name}: {source}"
             else:
                 assert source in model["volumes"], f"{name}: {source}"
+
+
+def test_logs_are_files_and_the_worker_may_write(model):
+    """nginx's image has links to standard output in its log folder, which Docker copies into an empty volume; Spark's worker
+    writes below its package unless it is told another folder."""
+    (logs,) = [v for v in model["services"]["web"]["volumes"] if isinstance(v, dict)]
+    assert (logs["target"], logs["volume"]["nocopy"]) == ("/var/log/nginx", True)
+    assert "--work-dir" in model["services"]["spark-worker"]["command"]
 
 
 def test_no_secret_is_in_the_files(model):

@@ -56,6 +56,7 @@ def options(**more: Any) -> dict[str, Any]:
         (options(formats=[JSON | {"duration": {"unit": "h"}}]), "unit = 'h': use ns"),
         (options(formats=[JSON | {"time": {"zone": "Mars/Base"}}]), "zone = 'Mars/Base': use a time zone such as"),
         (options(formats=[JSON | {"pattern": "x"}]), "unknown key pattern"),
+        (options(formats=[JSON | {"target": 'a"b'}]), "target = 'a\"b': use the name of a field"),
         (
             options(formats=[{"name": n, "type": "grok", "pattern": p} for n, p in (("a", "%{INT:x:int}"), ("b", "%{INT:x}"))]),
             "x is int in a and string in b",
@@ -97,13 +98,24 @@ def records(spark: Any, values: list[bytes | str], at: datetime = NOW) -> Any:
     return spark.createDataFrame(rows, RECORD)
 
 
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Elasticsearch refuses a document in which a name is there twice; one that a line had twice is left to it."""
+    names = [name for name, _ in pairs if name != "a"]
+    assert len(set(names)) == len(names), names
+    return dict(pairs)
+
+
 def run(spark: Any, values: list[bytes | str], at: datetime = NOW, **more: Any) -> dict[str, dict[str, Any]]:
     """Documents by id, with their kind and data stream."""
     from klamm_spark.jobs import logs
 
     frames = logs.logs(records(spark, values, at), spark, options(**more))
     return {
-        row.doc_id: {"kind": row.kind, "stream": row.data_stream, **json.loads(row.document)}
+        row.doc_id: {
+            "kind": row.kind,
+            "stream": row.data_stream,
+            **json.loads(row.document, object_pairs_hook=once_each),
+        }
         for row in frames["documents"].collect()
     }
 
@@ -276,6 +288,69 @@ class TestJob:
         )
         assert (found["logs-0-1"]["stream"], found["logs-0-1"]["message"]) == ("logs-kv-default", "hi")
         assert found["logs-0-2"]["kv"] == {"a": "b"}
+
+    def test_a_document_s_own_fields_win_over_what_is_added(self, spark: Any) -> None:
+        """As loggers write them that give `event.dataset` a name with a dot."""
+        done = {
+            "@timestamp": "2026-01-01T09:59:00Z", "message": "m", "event.id": "e-1", "event.dataset": "java", "kafka": "x",
+            "service.name": "pay", "service.owner": "me", "user_agent.original": "curl/8", "user_agent.name": "mine",
+        }  # fmt: skip
+        lookup = {
+            "rows": [{"s": "pay", "o": "you", "t": "1"}],
+            "on": "service.name",
+            "key": "s",
+            "fields": {"o": "service.owner", "t": "service.tier"},
+        }
+        formats = [{"name": "edge", "type": "ecs"}]
+        found = run(spark, [json.dumps(done)], formats=formats, lookups=[lookup])["e-1"]
+        assert {k: found[k] for k in done} == done
+        assert (found["service.tier"], found["user_agent.version"], found["stream"]) == (
+            "1",
+            "8",
+            "logs-edge-default",
+        )
+        bare = {"@timestamp": "2026-01-01T09:59:00Z", "event.dataset": "java", "kafka": "x"}
+        found = run(spark, [json.dumps(bare)], formats=formats, user_agent=False)["logs-0-0"]
+        assert {k: v for k, v in found.items() if k not in {"kind", "stream"}} == bare
+
+    def test_at_the_top_no_name_is_there_twice(self, spark: Any) -> None:
+        line = {
+            "ts": "2026-01-01T10:00:01Z",
+            "msg": "m",
+            "event.dataset": "java",
+            "kafka": {"x": 1},
+            "thread": "t-1",
+            "team": "a",
+        }
+        formats = [{"name": "app", "type": "json", "target": "", "set": {"team": "b"}}]
+        found = run(
+            spark,
+            [json.dumps(line), '{"msg":"n","kafka":1}', '{"msg":"o","thread":1}', '{"msg":"p"}'],
+            formats=formats,
+        )
+        first, second, third, last = (found[f"logs-0-{n}"] for n in range(4))
+        assert first["app"] == {"event.dataset": "java", "kafka": {"x": 1}, "team": "a"}
+        assert (first["thread"], first["team"], first["event.dataset"], first["kafka"]["offset"]) == (
+            "t-1",
+            "b",
+            "app",
+            0,
+        )
+        assert (second["app"], third["thread"]) == ({"kafka": 1}, 1)
+        assert not {"app", "thread"} & last.keys()
+
+    def test_a_time_s_pattern_is_looked_at_before_the_first_line(self, spark: Any) -> None:
+        from klamm_spark.jobs import logs
+
+        good = [
+            JSON | {"time": {"format": p}}
+            for p in ("yyyy-MM-dd HH:mm:ss,SSS", "UNIX", "SYSLOG", "dd/MMM/yyyy:HH:mm:ss Z")
+        ]
+        for format_ in good:
+            logs.logs(records(spark, []), spark, options(formats=[format_]))
+        for pattern in ("yyyy-MM-dd'T", "yyyy-MM-ddTHH:mm:ss", "%Y-%m-%d"):
+            with pytest.raises(ConfigError, match=r"app: time.format = .* is no pattern of Java's: \S"):
+                logs.logs(records(spark, []), spark, options(formats=[JSON | {"time": {"format": pattern}}]))
 
     def test_whatever_comes_is_one_document(self, spark: Any) -> None:
         hostile: list[bytes | str] = [

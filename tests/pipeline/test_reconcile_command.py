@@ -89,7 +89,13 @@ def test_wrong_use_is_one_sentence_and_exit_code_2(sides):
     for more, said in (
         (["--id-regex", "("], "klamm: '(' is not a regular expression"),
         (["--source", "/nowhere/*"], "klamm: no file matches '/nowhere/*'"),
-        (["--until", "soon"], "klamm: 'soon' is no time"),
+        (["--until", "soon"], "klamm: --until: 'soon' is no time"),
+        (["--since", "2026-02-31"], "klamm: --since: '2026-02-31' is no time: write 2026-01-31T23:59:00Z"),
+        (
+            ["--since", "2026-02-01", "--until", "2026-01-01"],
+            "is not before --until 2026-01-01: no line would count",
+        ),
+        (["--since", "2026-01-01", "--time-regex", 'id":"(.)'], f"{sides}/a.log at byte 0: '1' is no time"),
         (["--agent-state", "/nowhere"], "klamm: no agent has run with state_dir /nowhere"),
     ):
         result = klamm(*words(sides, *more))

@@ -96,8 +96,18 @@ def test_there_is_nothing_to_tell_yet(tmp_path: Path) -> None:
         done = klamm("spark", command, pipeline)
         assert done.returncode == 1
         assert said in done.stderr
-    done = klamm("spark", "status", pipeline, "--checkpoint", "s3a://bucket/x")
-    assert "s3a://bucket/x is not on this machine" in done.stderr
+    for command, code, said in (
+        ("status", 1, "ask the job itself ([metrics] port, or the connector's status)"),
+        (
+            "schema",
+            1,
+            "its schema is in klamm-schema.json there; to change it, write it into [source] schema",
+        ),
+        ("reset", 2, "remove it with the tool of its store, and give starting_offsets in [source]"),
+    ):
+        done = klamm("spark", command, pipeline, "--checkpoint", "s3a://bucket/x")
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr == f"klamm: the checkpoint s3a://bucket/x is not on this machine: {said}\n"
 
 
 def test_a_schema_is_shown_and_what_came_since_is_taken_in(tmp_path: Path) -> None:

@@ -180,9 +180,29 @@ def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> No
 
 
 def test_java_options_of_a_job_come_after_ours() -> None:
-    driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
-    assert session.java_options({}) == {driver: OURS, executor: OURS}
+    driver, executor = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
+    assert session.java_options({"spark.driver.extraJavaOptions": "-Xss8m"}) == {driver: OURS, executor: OURS}
     assert session.java_options({driver: "-Xss8m"}) == {driver: f"{OURS} -Xss8m", executor: OURS}
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "python"),
+    [
+        ("local[*]", "/other/python", sys.executable),
+        ("spark://host:7077", "/other/python", "/other/python"),
+        ("yarn", None, sys.executable),
+    ],
+)
+def test_executors_may_have_their_python_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, master: str, given: str | None, python: str
+) -> None:
+    if java.find_java() is None:
+        pytest.skip("no Java")
+    for name in ("JAVA_HOME", "SPARK_LOCAL_IP", "PYTHONPATH", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setenv("PYSPARK_PYTHON", given or "")
+    session.prepare_environment(master)
+    assert os.environ["PYSPARK_PYTHON"] == python
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.broker import new_topic
 from support.klamm import klamm
-from support.spark import produce, to_the_end
+from support.spark import produce, require_spark, to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -190,6 +190,31 @@ def test_groups_and_topics_of_the_job_go_with_it_and_inputs_stay(
     assert topic in topics
     done = klamm("spark", "reset", path, "--internal-topics", topic)
     assert (done.returncode, "is an input of the job" in done.stderr) == (2, True)
+
+
+def test_a_file_url_is_a_place_of_this_machine(tmp_path: Path) -> None:
+    """A reset that is set and not read would pass over records in silence."""
+    path = pipeline(tmp_path, "127.0.0.1:9", "t")
+    for scheme in ("file:", "file://"):
+        job = dataclasses.replace(load(path), checkpoint=f"{scheme}{tmp_path}/checkpoint")
+        assert reset.place(job) == tmp_path / "checkpoint"
+        reset.carry_out(reset.plan(job, (), {("t", 0): 7}))
+        assert reset.begun(job).source.starting_offsets == '{"t": {"0": 7}}'
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_command_begins_where_a_reset_has_put_it(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    require_spark()
+    topic = new_topic(broker)
+    produce(broker.bootstrap, topic, range(20))
+    path = pipeline(tmp_path, broker.bootstrap, topic)
+    path.write_text(path.read_text().replace('"earliest"', '"latest"'))
+    done = klamm("spark", "reset", path, "--to-offset", "15", "--execute")
+    assert done.returncode == 0, done.stderr
+    done = klamm("spark", "run", path, "--available-now", timeout_s=200)
+    assert done.returncode == 0, done.stderr
+    assert "stopped: 5 records read" in done.stderr
 
 
 @pytest.mark.spark

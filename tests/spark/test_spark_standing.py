@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+from support.broker import wait_until
 from support.klamm import klamm
 from support.spark import produce
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_spark import events, figures
+from klamm_spark.datasource.options import client_config, write_options
+from klamm_spark.datasource.outlet import NotWrittenError, Outlet
 from klamm_spark.elasticsearch_http import endpoint
 from klamm_spark.elasticsearch_template import Template, TemplateError, install
 from klamm_spark.lock import locked
+from klamm_spark.outputs import options
 from klamm_spark.pipeline import Job, Output, Source
+from klamm_spark.sql import SqlStreamWriter, sql_target
 from klamm_spark.standing import EVERY_S, WARN_EVERY_S, Standing
 from klamm_spark.status import JobStatus
 from klamm_spark.trace_filter import TraceFilter
@@ -114,6 +122,77 @@ def test_what_a_process_that_is_gone_waited_for_is_not_told(monkeypatch: pytest.
     assert figures.waits("gone") is None
     figures.wait(place, None)
     figures.wait(place, None)
+
+
+def told_by(output: str) -> str:
+    """What the writer of an output waits for, once it says so."""
+    return str(wait_until(lambda: figures.waits(output), f"{output} waits"))
+
+
+def test_a_database_that_is_locked_is_waited_for_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "LONG_S", 0.05)
+    schema = StructType([StructField("id", LongType())])
+    options = {
+        "url": f"sqlite:///{tmp_path}/t.db",
+        "table": "t",
+        "keys": "id",
+        figures.OPTION: figures.option("sql") + "-7",
+    }
+    target, _ = sql_target(options, ["id"])
+    with sqlite3.connect(tmp_path / "t.db", isolation_level=None) as other:
+        other.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+        other.execute("BEGIN EXCLUSIVE")
+        rows = iter([pa.RecordBatch.from_pydict({"id": [1, 2]})])
+        writing = threading.Thread(target=lambda: SqlStreamWriter(target, schema).write(rows), daemon=True)
+        writing.start()
+        assert told_by("sql") == "table t: the database has not answered yet"
+        other.execute("COMMIT")
+        writing.join(60)
+        assert other.execute("SELECT count(*) FROM t").fetchone() == (2,)
+    other.close()
+    assert figures.waits("sql") is None
+
+
+def test_brokers_that_acknowledge_nothing_are_waited_for_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(figures, "LONG_S", 0.05)
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "topic": "t",
+        figures.OPTION: figures.option("topic"),
+    }
+    asked = write_options(options)
+    outlet = Outlet({**client_config(asked.client, "producer"), "log_level": 0})
+    outlet.begin(asked.figures)
+    outlet.send(pa.RecordBatch.from_pydict({"value": [b"1"]}), "t")
+    failed: list[str] = []
+
+    def finish() -> None:
+        try:
+            outlet.finish(1)
+        except NotWrittenError as e:
+            failed.append(str(e))
+
+    flushing = threading.Thread(target=finish, daemon=True)
+    flushing.start()
+    assert told_by("topic") == "127.0.0.1:1: records are not acknowledged yet"
+    outlet.give_up()
+    flushing.join(60)
+    assert failed
+    assert figures.waits("topic") is None
+
+
+def test_outputs_of_ours_are_told_where_to_say_it(tmp_path: Path) -> None:
+    found = {
+        o: figures.OPTION in options(job(tmp_path), Output("x", o))
+        for o in ("klamm", "sql", "elasticsearch", "kafka", "parquet")
+    }
+    assert found == {"klamm": True, "sql": True, "elasticsearch": True, "kafka": False, "parquet": False}
+    with figures.while_waiting(None, "nothing"):
+        pass
 
 
 LOG = """\

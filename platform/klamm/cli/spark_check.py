@@ -11,6 +11,7 @@ import typer
 
 from klamm.cli.common import EXIT_FAILED, EXIT_USAGE, fail, reported
 from klamm.cli.output import Format, FormatOption, print_rows
+from klamm.cli.spark_log import without_traces
 
 if TYPE_CHECKING:
     from klamm_spark.beside import LocalFiles
@@ -26,7 +27,10 @@ _CHECK_S = 300.0
 
 
 def check(
-    pipeline: PipelineArgument, checkpoint: CheckpointOption = None, output: FormatOption = Format.TABLE
+    pipeline: PipelineArgument,
+    checkpoint: CheckpointOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show Spark's log with stack traces.")] = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Say what has changed in a job since its checkpoint was written, and what that means. Nothing is started.
 
@@ -38,7 +42,7 @@ def check(
         job = _job(pipeline, checkpoint, contents=True)
         java.need_packages()
         java.need_java()
-        found = _ask(job, pipeline)
+        found = _ask(job, pipeline, verbose=verbose)
         rows = [
             {"output": one["output"], "batch": one["batch"], "level": level, "change": what}
             for one in found
@@ -65,7 +69,9 @@ def status(
     from klamm_spark.beside import STATUS, read_json
 
     with reported():
-        files = _beside(_job(pipeline, checkpoint))
+        files = _beside(
+            _job(pipeline, checkpoint), "ask the job itself ([metrics] port, or the connector's status)"
+        )
         while True:
             found = read_json(files, STATUS)
             if not found:
@@ -89,7 +95,10 @@ def schema(
     from klamm_spark.schema_kept import adopted, rows
 
     with reported():
-        files = _beside(_job(pipeline, checkpoint))
+        files = _beside(
+            _job(pipeline, checkpoint),
+            f"its schema is in {SCHEMA} there; to change it, write it into [source] schema",
+        )
         kept = read_json(files, SCHEMA)
         if not kept:
             fail(f"no schema is kept in {files.directory}: the job has not read JSON values yet")
@@ -111,25 +120,24 @@ def _job(pipeline: Path, checkpoint: str | None, *, contents: bool = False) -> J
     return job if checkpoint is None else dataclasses.replace(job, checkpoint=checkpoint)
 
 
-def _beside(job: Job) -> LocalFiles:
+def _beside(job: Job, otherwise: str) -> LocalFiles:
+    """Files beside the checkpoint; where that is no directory of this machine, `otherwise` says what to do."""
     from klamm_spark.beside import LocalFiles, local_place
 
     place = local_place(job.checkpoint)
     if place is None:
-        fail(
-            f"{job.checkpoint} is not on this machine: ask the job itself ([metrics] port, or the connector's status)"
-        )
+        fail(f"the checkpoint {job.checkpoint} is not on this machine: {otherwise}")
     assert place is not None
     return LocalFiles(place)
 
 
-def _ask(job: Job, pipeline: Path) -> list[dict[str, Any]]:
+def _ask(job: Job, pipeline: Path, *, verbose: bool) -> list[dict[str, Any]]:
     """The driver's answer. Raises ConfigError or KlammError."""
     from klamm_base.errors import ConfigError, KlammError
     from klamm_spark.pipeline import place_in
     from klamm_spark.process import DriverProcess
 
-    driver = DriverProcess(job, order="check")
+    driver = DriverProcess(job, order="check", on_line=None if verbose else without_traces())
     deadline = time.monotonic() + _CHECK_S
     try:
         while time.monotonic() < deadline:

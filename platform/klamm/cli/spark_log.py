@@ -23,21 +23,31 @@ def log_lines(
     if file is None:
         yield None, None
         return
-    from klamm_spark.trace_filter import TraceFilter
-
-    traces = TraceFilter()
+    show = without_traces()
 
     def take(line: str) -> None:
         text = line.rstrip("\n")
         file.emit(logging.LogRecord("spark", logging.INFO, "", 0, "%s", (text,), None))
-        if (shown := traces.shown(text)) is not None:
-            sys.stderr.write(f"{shown}\n")
-            sys.stderr.flush()
+        show(text)
 
     try:
         yield take, Path(file.baseFilename)
     finally:
         file.close()
+
+
+def without_traces() -> Callable[[str], None]:
+    """What shows lines on standard error, those of stack traces left out."""
+    from klamm_spark.trace_filter import TraceFilter
+
+    traces = TraceFilter()
+
+    def show(line: str) -> None:
+        if (shown := traces.shown(line)) is not None:
+            sys.stderr.write(f"{shown}\n")
+            sys.stderr.flush()
+
+    return show
 
 
 def _file(checkpoint: str) -> RotatingFileHandler | None:

@@ -23,12 +23,14 @@ _MILLISECONDS: Final = 1e11  # epoch numbers above are milliseconds: as seconds 
 @dataclass(slots=True)
 class Between:
     """Whether a line has to be in the target: from `since` (included) up to `until` (not included), seconds since the
-    epoch. A line without a time has that of the line before; before the first time there is, all lines count.
+    epoch. A line without a time has that of the line before; before the first time there is, all lines count. What our own
+    expression finds may be no time (2026-02-31 in some text); what another one finds has to be one.
     """
 
     pattern: re.Pattern[bytes]
     since: float | None = None
     until: float | None = None
+    strict: bool = True
     _file: str = ""
     _last: bool = True
     _seen: bytes = b""
@@ -39,9 +41,22 @@ class Between:
             self._file, self._last, self._seen = line.file, True, b""
         if found is not None and found[1] != self._seen:
             self._seen = found[1]
-            at = seconds(found[1].decode("utf-8", "replace"))
-            self._last = (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+            at = self._time(line, found[1].decode("utf-8", "replace"))
+            if at is not None:
+                self._last = (self.since is None or at >= self.since) and (
+                    self.until is None or at < self.until
+                )
         return self._last
+
+    def _time(self, line: RawLine, text: str) -> float | None:
+        try:
+            return seconds(text)
+        except ConfigError as e:
+            if not self.strict:
+                return None
+            raise ConfigError(
+                f"--time-regex, {line.file} at byte {line.offset}: {e}", key="time-regex"
+            ) from None
 
 
 def between(pattern: str | None, since: str | None, until: str | None) -> Callable[[RawLine], bool] | None:
@@ -54,11 +69,17 @@ def between(pattern: str | None, since: str | None, until: str | None) -> Callab
         raise ConfigError(f"{pattern!r} is not a regular expression: {e}", key="time-regex") from None
     if not compiled.groups:
         raise ConfigError(f"{pattern!r} has no group for the time: write (…) around it", key="time-regex")
-    return Between(
-        compiled,
-        None if since is None else seconds(since),
-        None if until is None else seconds(until),
-    )
+    first, last = _moment("since", since), _moment("until", until)
+    if first is not None and last is not None and first >= last:
+        raise ConfigError(f"--since {since} is not before --until {until}: no line would count", key="since")
+    return Between(compiled, first, last, strict=pattern is not None)
+
+
+def _moment(option: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds(text)
+    except ConfigError as e:
+        raise ConfigError(f"--{option}: {e}", key=option) from None
 
 
 def seconds(text: str) -> float:

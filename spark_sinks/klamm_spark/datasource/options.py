@@ -12,6 +12,7 @@ from typing import Any, Final
 from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
+from klamm_spark import figures
 from klamm_spark.datasource.exactly_once import PREFIX
 from klamm_spark.datasource.option_values import (
     Bound,
@@ -59,7 +60,7 @@ _WRITE: Final = (
     "txnVersion",
 )
 _GUARANTEES: Final = ("at-least-once", "exactly-once")
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", figures.OPTION})
 _OURS_TO_SET: Final = (
     "auto.offset.reset",
     "enable.auto.commit",
@@ -106,6 +107,7 @@ class WriteOptions:
     marker_topic: str | None = None
     application: str | None = None
     version: int | None = None
+    figures: str | None = None
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -170,6 +172,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         marker_topic=found.get("markerTopic") or found.get("topic") or None,
         application=found.get("txnAppId") or None,
         version=number(found, "txnVersion", 0),
+        figures={k.lower(): v for k, v in options.items()}.get(figures.OPTION),
     )
     _check_write(answer, found)
     return answer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import repeat
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from klamm_base.errors import KlammError
+from klamm_spark import figures
 
 FLUSH_S: Final = 150.0
 
@@ -39,9 +41,16 @@ class Outlet:
         self.producer = Producer(config if "transactional.id" in config else config | reports)
         self._failed = 0
         self._error: KafkaError | None = None
+        self._place: str | None = None
+        self._waits = f"{config.get('bootstrap.servers', 'the brokers')}: records are not acknowledged yet"
 
-    def begin(self) -> None:
-        self._failed, self._error = 0, None
+    def begin(self, place: str | None = None) -> None:
+        """`place`: where `figures` tells what is waited for."""
+        self._failed, self._error, self._place = 0, None, figures.base(place)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Around whatever waits for the brokers."""
+        return figures.while_waiting(self._place, self._waits)
 
     def give_up(self) -> None:
         """What is not yet sent stays unsent: the task runs again."""
@@ -95,19 +104,27 @@ class Outlet:
             extra["partition"] = partition
         if headers:
             extra["headers"] = [(h["key"], h["value"]) for h in headers]
+        try:
+            self.producer.produce(topic, value, key, **extra)
+        except BufferError:
+            with self.waiting():
+                self._produce_when_there_is_room(topic, key, value, extra)
+
+    def _produce_when_there_is_room(self, topic: str, key: Any, value: Any, extra: dict[str, Any]) -> None:
         deadline = time.monotonic() + FLUSH_S
         while True:
+            self._poll(0.1)
             try:
                 self.producer.produce(topic, value, key, **extra)
                 return
             except BufferError:
                 if time.monotonic() > deadline:
                     raise NotWrittenError(f"the producer's queue has been full for {FLUSH_S:.0f} s") from None
-                self._poll(0.1)
 
     def finish(self, count: int) -> None:
         """Return once all records are acknowledged; `count` is how many there were. Raises NotWrittenError."""
-        left = _unmasked(lambda: self.producer.flush(FLUSH_S))
+        with self.waiting():
+            left = _unmasked(lambda: self.producer.flush(FLUSH_S))
         if self._error is not None or left:
             why = said(self._error) if self._error is not None else f"no answer within {FLUSH_S:.0f} s"
             raise NotWrittenError(f"{left + self._failed} of {count} records were not acknowledged: {why}")

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from klamm_spark import figures
 from klamm_spark.datasource.exactly_once import (
     Marker,
     Turn,
@@ -118,12 +120,15 @@ class Markers:
 
 
 class Transaction:
-    """A task of a batch; `marked` is the topic in whose name markers are committed."""
+    """A task of a batch; `marked` is the topic in whose name markers are committed, `place` where `figures` tells what is
+    waited for.
+    """
 
-    def __init__(self, turn: Turn, client: Mapping[str, str], marked: str) -> None:
+    def __init__(self, turn: Turn, client: Mapping[str, str], marked: str, place: str | None = None) -> None:
         self._turn = turn
         self._client = client
         self._marked = marked
+        self._place = place
         self._key = (turn.name, repr(sorted(client.items())))
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> Outcome:
@@ -132,13 +137,15 @@ class Transaction:
         Raises NotWrittenError (another attempt may succeed) and NotReproducibleError.
         """
         markers = Markers(self._client, self._marked)
-        before = markers.read(self._turn.name)
+        with self._waiting():
+            before = markers.read(self._turn.name)
         held = _kept.pop(self._key, None)
         if held is None or before is None or before.writer != held.writer:
             with ThreadPoolExecutor(1, "take-over") as pool:
                 taken = pool.submit(_take_over, self._turn.name, self._client)
                 batches = _pulled(batches)
-                held = _result(taken, self._turn)
+                with self._waiting():
+                    held = _result(taken, self._turn)
             before = markers.read(self._turn.name)
         if before is not None and is_written(before, self._turn):
             outcome = self._skip(before, batches)
@@ -148,6 +155,12 @@ class Transaction:
             self._mark_again(held, before)
         self._keep(held)
         return outcome
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        servers = self._client.get("bootstrap.servers", "the brokers")
+        return figures.while_waiting(
+            figures.base(self._place), f"{servers}: no answer about a transaction yet"
+        )
 
     def _skip(self, before: Marker, batches: Iterable[pa.RecordBatch]) -> Outcome:
         rows = size = 0
@@ -171,7 +184,7 @@ class Transaction:
     def _send(self, held: Held, batches: Iterable[pa.RecordBatch], topic: str | None) -> Outcome:
         rows = size = 0
         outlet = held.outlet
-        outlet.begin()
+        outlet.begin(self._place)
         try:
             for batch in batches:
                 if rows == 0 and batch.num_rows:
@@ -200,8 +213,9 @@ class Transaction:
     def _finish(self, held: Held, marker: Marker) -> None:
         producer = held.outlet.producer
         place = TopicPartition(self._marked, 0, marker.offset, metadata=marker.metadata())
-        _until_done(lambda: producer.send_offsets_to_transaction([place], held.group, TIMEOUT_S))
-        _until_done(lambda: producer.commit_transaction(TIMEOUT_S))
+        with self._waiting():
+            _until_done(lambda: producer.send_offsets_to_transaction([place], held.group, TIMEOUT_S))
+            _until_done(lambda: producer.commit_transaction(TIMEOUT_S))
 
     def _keep(self, held: Held) -> None:
         _kept[self._key] = held

@@ -77,13 +77,13 @@ class _Writing:
         settle()
         turn = self._turn()
         if turn is not None:
-            assert self._options.marker_topic is not None
-            done = Transaction(turn, self._options.client, self._options.marker_topic).write(
-                iterator, self._options.topic
-            )
+            o = self._options
+            assert o.marker_topic is not None
+            transaction = Transaction(turn, o.client, o.marker_topic, o.figures)
+            done = transaction.write(iterator, o.topic)
             return Written(done.rows, done.skipped, turn.application, turn.run)
         count = 0
-        with _outlet(self._options.client) as outlet:
+        with _outlet(self._options.client, self._options.figures) as outlet:
             for batch in iterator:
                 outlet.send(batch, self._options.topic)
                 count += batch.num_rows
@@ -182,7 +182,7 @@ def send_records(
 
 
 @contextlib.contextmanager
-def _outlet(client: Mapping[str, str]) -> Iterator[Outlet]:
+def _outlet(client: Mapping[str, str], place: str | None = None) -> Iterator[Outlet]:
     """The worker's producer for one task after the other. One that failed is not used again: its error may be for good."""
     config = (
         {"linger.ms": "20", "enable.idempotence": "true"}
@@ -193,7 +193,7 @@ def _outlet(client: Mapping[str, str]) -> Iterator[Outlet]:
     if key not in _producers:
         _producers[key] = Outlet(config)
     outlet = _producers[key]
-    outlet.begin()
+    outlet.begin(place)
     try:
         yield outlet
     except BaseException:

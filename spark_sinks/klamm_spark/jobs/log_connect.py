@@ -22,7 +22,7 @@ from klamm_spark.jobs.log_windows import rates
 _TYPES: Final = {
     "string": "string", "integer": "int32", "long": "int64", "float": "float", "double": "double", "boolean": "boolean",
 }  # fmt: skip
-_INNER: Final = frozenset({"line", "line_id", "event_time", "kind", "rest", "whole", "recorded"})
+_INNER: Final = frozenset({"line", "line_id", "event_time", "kind", "rest", "whole", "taken", "recorded"})
 _UNPARSED: Final = (
     "doc_id", "@timestamp", "message", "error.message", "log.file.path", "log.offset", "topic", "partition", "offset",
 )  # fmt: skip

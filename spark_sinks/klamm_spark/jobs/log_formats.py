@@ -7,17 +7,20 @@ format of type `python` calls a function, with a column of lines at a time (Arro
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pandas as pd
-from pyspark.sql import Column
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import MapType, StringType, StructType
 
 from klamm_base.errors import ConfigError
 from klamm_base.grok import Expanded
+from klamm_spark.events import said_by_spark
 from klamm_spark.jobs.log_options import SQL_TYPES, UNITS, Format
 
 SEPARATOR: Final = "\x01"
@@ -174,15 +177,33 @@ def understood(raw: Column, format_: Format) -> Column:
     return raw.isNotNull()
 
 
-def rest(raw: Column, format_: Format) -> Column | None:
-    """Of a format whose fields are not known before: all others, as JSON text of an object; null without any."""
+def rest(raw: Column, format_: Format, ours: Collection[str]) -> Column | None:
+    """Of a format whose fields are not known before: all others, as they stand in a JSON object; null without any.
+
+    At the top (`target` is empty) those that have a name of `ours` stand below the format's: no name is there twice.
+    """
     if not is_map(format_) or format_.type == "ecs":
         return None
     taken = _names(format_, [*CANONICAL, "timestamp"])
     if format_.duration_field is not None:
         taken.append(format_.duration_field)
     left = F.map_filter(raw, lambda k, v: ~k.isin(*taken))
-    return F.when(F.size(F.map_keys(left)) > 0, F.to_json(left))
+    if format_.target:
+        return F.when(_is_any(left), F.concat(F.lit(f'"{format_.target}":'), F.to_json(left)))
+    free, clashing = (
+        F.map_filter(left, lambda k, v, there=there: k.isin(*ours) == there) for there in (False, True)
+    )
+    inside = F.to_json(free)
+    found = F.concat_ws(
+        ",",
+        F.when(_is_any(free), F.substring(inside, F.lit(2), F.length(inside) - 2)),
+        F.when(_is_any(clashing), F.concat(F.lit(f'"{format_.name}":'), F.to_json(clashing))),
+    )
+    return F.when(_is_any(left), found)
+
+
+def _is_any(fields_: Column) -> Column:
+    return F.size(F.map_keys(fields_)) > 0
 
 
 def duration(raw: Column, format_: Format, schema: StructType | None) -> Column | None:
@@ -237,6 +258,23 @@ def _renamed(format_: Format, name: str) -> str:
 def _expanded(format_: Format) -> Expanded:
     assert format_.expanded is not None
     return format_.expanded
+
+
+_WORDS: Final = frozenset({None, "UNIX", "UNIX_MS", "SYSLOG"})
+"""What `time.format` may be besides a pattern."""
+
+
+def check_time(format_: Format, spark: SparkSession) -> None:
+    """Spark itself looks at a pattern with the first line. Raises ConfigError for one that it cannot use."""
+    if format_.time_format in _WORDS:
+        return
+    try:
+        spark.sql("SELECT try_to_timestamp('', :pattern)", {"pattern": format_.time_format}).collect()
+    except (PySparkException, Py4JJavaError) as e:
+        raise ConfigError(
+            f"[[query.options.formats]] {format_.name}: time.format = {format_.time_format!r} is no pattern of Java's: "
+            f"{said_by_spark(e)}", key="formats.time",
+        ) from None  # fmt: skip
 
 
 def time(text: Column, format_: Format, recorded: Column) -> Column:

@@ -137,7 +137,7 @@ def _format(section: Section) -> Format:
         when=section.text_or_none("when", check=_is_regex),
         rename=_fields(section, "rename"),
         set=_fields(section, "set", values=False),
-        target=section.text("target", name),
+        target=section.text("target", name, check=_is_target),
         time_field=time.text("field", "timestamp"),
         time_format=time.text_or_none("format"),
         time_zone=time.text("zone", "UTC", check=_is_zone),
@@ -251,6 +251,11 @@ def matches_name(pattern: re.Pattern[str]) -> Any:
             raise ConfigError(f"{place} = {value!r}: use small letters, digits, _ and .", key=place)
 
     return check
+
+
+def _is_target(place: str, value: str) -> None:
+    if value and not _FIELD.fullmatch(value):
+        raise ConfigError(f'{place} = {value!r}: use the name of a field, or "" for the top level', key=place)
 
 
 def _is_regex(place: str, value: str) -> None:

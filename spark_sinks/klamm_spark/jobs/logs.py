@@ -40,10 +40,14 @@ _ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 _FROM_AGENT: Final = {"log.file.path": "string", "log.offset": "bigint", "host.name": "string"}
 _HIDDEN: Final = frozenset(
     {
-        "line", "line_id", "doc_id", "event_time", "kind", "is_error", "rest", "whole", "recorded", "topic", "partition", "offset",
+        "line", "line_id", "doc_id", "event_time", "kind", "is_error", "rest", "whole", "taken", "recorded", "topic", "partition",
+        "offset",
     }
 )  # fmt: skip
 """Columns that are no fields of a document."""
+_OURS: Final = frozenset(
+    {*_FROM_AGENT, "@timestamp", "event.dataset", "event.original", "error.message", "tags", "kafka"}
+)
 LONGEST_ID: Final = 512
 """Bytes of an id that Elasticsearch takes; a line with a longer one is known by its record, as one without."""
 _WRONG: Final = "ERROR|FATAL|CRITICAL|SEVERE|ALERT|EMERG|PANIC|^ERR$|^CRIT$"
@@ -97,6 +101,7 @@ def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
     raw = [f"_raw{n}" for n in range(len(options.formats))]
     before: Column | None = None
     for name, format_ in zip(raw, options.formats, strict=True):
+        log_formats.check_time(format_, df.sparkSession)
         found = log_formats.parsed(F.col("record" if format_.type == "ecs" else "line"), format_)
         df = df.withColumn(name, found if before is None else F.when(~before, found))
         mine = log_formats.understood(F.col(name), format_)
@@ -121,11 +126,17 @@ class _Found:
     rests: list[Column]
     datasets: list[Column]
     wholes: list[Column]
+    taken: list[Column]
+    """Names at the top of documents that stay as they are."""
+    ours: frozenset[str]
+    """Names that documents get besides those of the formats."""
 
 
 def _typed(df: DataFrame, options: LogOptions, raw: list[str]) -> DataFrame:
     """The columns of all formats beside each other: a line has those of its own."""
-    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [], [])
+    looked_up = {to for lookup in options.lookups for to in lookup.fields.values()}
+    ours = _OURS | looked_up | set(log_enrich.ADDED)
+    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [], [], [], ours)
     for name, format_ in zip(raw, options.formats, strict=True):
         kind = df.schema[name].dataType
         _gather(found, F.col(name), format_, kind if isinstance(kind, StructType) else None)
@@ -145,12 +156,11 @@ def _gather(found: _Found, column: Column, format_: Format, schema: StructType |
     if text is not None:
         time = log_formats.time(text.cast("string"), format_, F.col("timestamp"))
         found.times.append(F.when(mine, time))
-    if (rest := log_formats.rest(column, format_)) is not None:
-        inside = F.substring(rest, F.lit(2), F.length(rest) - 2)
-        below = F.concat(F.lit(f'"{format_.target}":'), rest) if format_.target else inside
-        found.rests.append(F.when(mine, below))
+    if (rest := log_formats.rest(column, format_, {*found.ours, *format_.set})) is not None:
+        found.rests.append(F.when(mine, rest))
     if format_.type == "ecs":
         found.wholes.append(F.when(mine, F.rtrim("record")))
+        found.taken.append(F.when(mine, F.map_keys(column)))
     found.datasets.append(F.when(mine, format_.name))
 
 
@@ -172,6 +182,7 @@ def _columns(df: DataFrame, found: _Found) -> DataFrame:
         (F.coalesce(*found.times) if found.times else F.lit(None).cast("timestamp")).alias("_seen"),
         (F.coalesce(*found.rests) if found.rests else F.lit(None).cast("string")).alias("rest"),
         (F.coalesce(*found.wholes) if found.wholes else F.lit(None).cast("string")).alias("whole"),
+        (F.coalesce(*found.taken) if found.taken else F.lit(None).cast("array<string>")).alias("taken"),
     )
 
 
@@ -249,12 +260,24 @@ def documents(df: DataFrame, options: LogOptions) -> DataFrame:
             for n in names
             if n in {"event.dataset", *looked_up, *(log_enrich.ADDED if options.user_agent else ())}
         ]
-        addition = F.to_json(F.struct(*(F.col(f"`{n}`") for n in added), origin))
-        inside = F.substring(addition, F.lit(2), F.length(addition) - 2)
-        document = F.when(F.col("whole").isNotNull(), _merged(F.col("whole"), inside)).otherwise(document)
+        document = F.when(F.col("whole").isNotNull(), _completed(added, origin)).otherwise(document)
     dataset = F.when(F.col("kind") == "events", F.col("`event.dataset`")).otherwise(F.col("kind"))
     stream = F.concat(F.lit("logs-"), dataset, F.lit(f"-{options.namespace}"))
     return df.select("doc_id", "kind", stream.alias("data_stream"), document.alias("document"))
+
+
+def _completed(added: list[str], origin: Column) -> Column:
+    """A document that came whole, with these columns where it has no field of the name: a name that is there twice is no JSON
+    to Elasticsearch.
+    """
+
+    def missing(name: str, value: Column) -> Column:
+        return F.when(~F.array_contains("taken", name), value).alias(name)
+
+    columns = [missing(n, F.col(f"`{n}`")) for n in added]
+    text = F.to_json(F.struct(*columns, missing("kafka", origin)))
+    inside = F.substring(text, F.lit(2), F.length(text) - 2)
+    return F.when(text == "{}", F.col("whole")).otherwise(_merged(F.col("whole"), inside))
 
 
 def _merged(document: Column, inside: Column) -> Column:
