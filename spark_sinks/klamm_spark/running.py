@@ -21,7 +21,7 @@ from klamm_spark.outputs import base_of, on_this_machine, start_output
 from klamm_spark.pipeline import Job
 from klamm_spark.polled import Polled
 from klamm_spark.schema_watch import SchemaWatch
-from klamm_spark.session import LOCAL_FILES, close_session, open_session, prepare_environment
+from klamm_spark.session import LOCAL_FILES, close_session, ended_by_java, open_session, prepare_environment
 from klamm_spark.sources import read_source
 from klamm_spark.standing import Standing
 
@@ -101,6 +101,10 @@ def _session(job: Job, held: tuple[int, ...]) -> Iterator[SparkSession]:
     spark = open_session(job.name, job.master, _settings(job), held=held)
     try:
         yield spark
+    except Exception as e:
+        if (ended := ended_by_java(e)) is not None:
+            raise ended from e
+        raise
     finally:
         close_session(spark)
 
