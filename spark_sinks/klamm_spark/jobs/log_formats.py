@@ -190,9 +190,8 @@ def rest(raw: Column, format_: Format, ours: Collection[str]) -> Column | None:
     left = F.map_filter(raw, lambda k, v: ~k.isin(*taken))
     if format_.target:
         return F.when(_is_any(left), F.concat(F.lit(f'"{format_.target}":'), F.to_json(left)))
-    free, clashing = (
-        F.map_filter(left, lambda k, v, there=there: k.isin(*ours) == there) for there in (False, True)
-    )
+    free = F.map_filter(left, lambda k, v: ~k.isin(*ours))
+    clashing = F.map_filter(left, lambda k, v: k.isin(*ours))
     inside = F.to_json(free)
     found = F.concat_ws(
         ",",
