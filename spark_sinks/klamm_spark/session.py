@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from klamm_base.errors import KlammError
 from klamm_spark.java import need_java
 from klamm_spark.secrets import is_secret
 
 JAVA_ENDS_S: Final = 5.0
+JAVA_GONE_S: Final = 1.0
+"""How long after a broken connection Java is seen to have ended."""
 ANSWER_S: Final = 60
 """How long a Python process waits for Java's answer when it starts; Spark's default of 15 s is short where a machine stands still."""
 _RUNNERS: Final = {
@@ -41,6 +45,22 @@ LOCAL_FILES: Final = {
 }
 """For checkpoints of this machine. What Spark uses otherwise asks the program readlink about links, eight times for each
 file, with a new process each time; that a rename is atomic is so on local file systems anyway."""
+
+
+class JavaEndedError(KlammError):
+    """Java ended while the session was in use. Another start goes on from the checkpoint."""
+
+    def __init__(self, code: int) -> None:
+        """`code` as subprocess has it: negative for a signal."""
+        if code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
+            if code == -signal.SIGKILL:
+                how += ", by somebody, or by the system for want of memory (spark.driver.memory is the bound of Java's heap)"
+        else:
+            how = f"exit code {code}"
+        super().__init__(
+            f"Spark's Java process ended while the job ran ({how}); the next start goes on from the checkpoint"
+        )
 
 
 def defaults(master: str) -> dict[str, str]:
@@ -154,6 +174,18 @@ def java_ended(within_s: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def ended_by_java(error: Exception) -> JavaEndedError | None:
+    """What an error of a session means when Java is gone: what Python says then is that nobody answers."""
+    java = _java()
+    silent = isinstance(error, OSError) or (
+        isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    )
+    if java is None or not silent or not java_ended(JAVA_GONE_S):
+        return None
+    assert java.returncode is not None
+    return JavaEndedError(java.returncode)
 
 
 def kill_java() -> None:
