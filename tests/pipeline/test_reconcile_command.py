@@ -83,6 +83,8 @@ def test_lines_of_a_stack_trace_need_no_id(sides):
     plain, ignored = klamm(*words(sides)), klamm(*words(sides, "--ignore-lines-without-id"))
     assert (plain.returncode, ignored.returncode) == (1, 0), ignored.stdout
     assert "lines without id                 2" in ignored.stdout
+    assert "source lines without an id (2)" in plain.stdout
+    assert "source lines without an id" not in ignored.stdout, "what nobody minds is not listed"
 
 
 def test_wrong_use_is_one_sentence_and_exit_code_2(sides):

@@ -13,7 +13,7 @@ import pytest
 from support.broker import wait_until
 from support.klamm import klamm
 
-from klamm.cli.spark_follow import metrics
+from klamm.cli.spark_follow import Failing, follow, metrics
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import SCHEMA, STATUS
 from klamm_spark.lock import in_use, locked
@@ -143,3 +143,31 @@ def test_metrics_are_served_while_a_job_runs() -> None:
             pass
     with metrics(status, "127.0.0.1", None) as nothing:
         assert nothing is None
+
+
+class _Driver:
+    """A driver process that says this and ends."""
+
+    pid = 1
+
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self._events = [*events, {"event": "ended", "code": 0}]
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        return self._events.pop(0)
+
+    def stop(self) -> int:
+        return 0
+
+
+def test_a_lag_that_spark_does_not_say_is_no_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a batch that is run again after a kill Spark has no latest offsets."""
+    figures = {"rows": 5, "rows_per_s": 1.0, "duration_ms": 7, "state_rows": 0, "lost": 0}
+    events = [
+        {"event": "progress", "query": "parquet", "batch": n, "lag": lag} | figures
+        for n, lag in ((1, {}), (2, {"orders": 0}))
+    ]
+    assert follow(_Driver(*events), JobStatus("orders"), Failing(lambda key: key)) == 0  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert "batch=1 rows=5 rows/s=1 lag=- ms=7" in said
+    assert "batch=2 rows=5 rows/s=1 lag=0 ms=7" in said

@@ -241,3 +241,16 @@ def test_a_service_managers_sigterm_reaches_java_too(
     assert [e["event"] for e in events if e["event"] != "progress"] == ["stopped", "ended"]
     assert events[-1]["code"] == 0
     assert all_gone(processes, 30)
+
+
+def test_a_killed_java_is_said(
+    broker: EmbeddedBroker, tmp_path: Path, launch: Callable[[Job], DriverProcess]
+) -> None:
+    """Python sees a refused connection, which told nobody what had happened."""
+    driver = launch(a_job(broker.bootstrap, new_topic(broker), tmp_path))
+    wait_event(driver, "progress")
+    next(p for p in family(driver.pid) if "java" in p.name()).kill()
+    failed = next(e for e in until_end(driver) if e["event"] == "failed")
+    assert failed["message"].startswith("Spark's Java process ended while the job ran (killed by SIGKILL")
+    assert failed["error"] == "JavaEndedError"
+    assert failed["retriable"]

@@ -137,15 +137,19 @@ def _drift(event: dict[str, Any]) -> None:
     )
 
 
+def _lag(event: dict[str, Any]) -> str:
+    """Records behind; `-` when Spark does not say, as of a batch that is run again after a kill."""
+    return str(sum(event["lag"].values())) if event["lag"] else "-"
+
+
 def _lines(event: dict[str, Any]) -> None:
-    lag = sum(event["lag"].values())
     extra = f" lost={event['lost']}" if event["lost"] else ""
     extra += f" late={event['late']}" if event.get("late") else ""
     if throttled := event.get("sink", {}).get("throttled"):
         extra += f" throttled={throttled}"
     typer.echo(
         f"{event['query']} batch={event['batch']} rows={event['rows']} rows/s={event['rows_per_s']:.0f} "
-        f"lag={lag} ms={event['duration_ms']}{extra}",
+        f"lag={_lag(event)} ms={event['duration_ms']}{extra}",
         err=True,
     )
 
@@ -170,7 +174,7 @@ def _table() -> Callable[[dict[str, Any]], None]:
                 e["batch"],
                 e["rows"],
                 round(e["rows_per_s"]),
-                sum(e["lag"].values()),
+                _lag(e),
                 e["duration_ms"],
                 e["state_rows"],
             )

@@ -50,7 +50,7 @@ def as_text(result: Comparison) -> list[str]:
     }
     lines = [f"{name:<22}{count:>12,}" for name, count in counts.items()]
     for kind, listing in result.differences.items():
-        if listing.count:
+        if listing.count and kind not in result.ignored:
             lines += ["", f"{KINDS[kind]} ({listing.count:,}{_first(listing.count, len(listing.items))}):"]
             lines += [f"  {item(i)}" for i in listing.items]
     return lines
