@@ -64,13 +64,13 @@ class Reporter:
         with self._lock:
             if event["event"] == "progress":
                 self.rows += event["rows"]
+            if self.status is not None:  # first: whoever hears of it may look there
+                self.status.take(event)
             try:
                 self._out.write(json.dumps(event) + "\n")
                 self._out.flush()
             except (BrokenPipeError, ValueError):
                 self._stop.set()
-            if self.status is not None:
-                self.status.take(event)
 
 
 class StatusFile:

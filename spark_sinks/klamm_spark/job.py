@@ -80,7 +80,8 @@ def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, Data
             frames[name] = spark.sql(text)
         frames[name].createOrReplaceTempView(name)
     if job.query.function is not None:
-        found = _called(job.query, _function(job.query.function), given, spark)
+        with reading(f"[query] function = {job.query.function!r}", "query.function"):
+            found = _called(job.query, _function(job.query.function), given, spark)
         results = found if isinstance(found, dict) else {"": found}
         if not results or not all(isinstance(f, DataFrame) for f in results.values()):
             raise ConfigError(

@@ -287,6 +287,34 @@ def test_a_schema_is_inferred_drift_is_told_and_a_changed_query_is_refused(
     assert "the key n (bigint) became n (string)" in done.stdout, "an adopted type is a change like any other"
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_what_spark_does_not_understand_is_one_sentence_without_traces(tmp_path: Path) -> None:
+    require_spark()
+    (tmp_path / "mine.py").write_text("def f(df, spark):\n    return df.select('nope')\n")
+    pipeline = tmp_path / "job.toml"
+    pipeline.write_text(
+        f"""[job]
+name = "x"
+checkpoint = "{tmp_path}/cp"
+[source]
+format = "rate"
+[query]
+function = "mine:f"
+[[outputs]]
+format = "console"
+"""
+    )
+    done = klamm("spark", "check", str(pipeline), timeout_s=300)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = [line for line in done.stderr.splitlines() if line.startswith("klamm: ")]
+    assert len(said) == 1, done.stderr
+    assert f"{pipeline}:7: [query] function = 'mine:f': Spark says: [UNRESOLVED_COLUMN" in said[0]
+    assert not [
+        line for line in done.stderr.splitlines() if line.startswith((" ", "\t", "Traceback", "pyspark."))
+    ]
+
+
 def toml(job: Job, sql: str) -> str:
     (output,) = job.outputs
     options = "\n".join(f'{k} = "{v}"' for k, v in output.options.items())
