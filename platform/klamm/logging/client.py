@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -12,6 +13,7 @@ from klamm_base.errors import ConfigError
 _STALLED_S: Final = 10.0  # without an answer, nothing is expected of the broker any more
 _DOWN_S: Final = 1.0  # the same when no broker can be reached
 _PROBE_S: Final = 0.5
+_TAKE_BACK_S: Final = 5.0
 _DEFAULTS: Final = {
     "acks": "all",
     "compression.type": "lz4",
@@ -20,6 +22,11 @@ _DEFAULTS: Final = {
     "queue.buffering.max.messages": 0,
     "log_level": 2,  # librdkafka prints by itself; connection errors are said here, sparingly
 }
+
+
+starting = threading.RLock()
+"""Held while a client is made and connects for the first time, and by whoever forks: what librdkafka and libc lock meanwhile would
+be locked for ever in the child."""
 
 
 class Returned(NamedTuple):
@@ -61,9 +68,15 @@ class Client:
         from confluent_kafka import KafkaException, Producer
 
         try:
-            self._producer = Producer(self._config)
+            with starting:
+                self._producer = Producer(self._config)
         except KafkaException as e:
             raise ConfigError(f"KafkaHandler: {e.args[0].str()}") from None
+
+    def meet(self) -> None:
+        """Wait for the first connection, or for a moment. No fork happens meanwhile: see `starting`."""
+        with starting:
+            self.answers()
 
     @property
     def in_flight(self) -> int:
@@ -132,7 +145,7 @@ class Client:
     def take_back(self) -> None:
         """Have everything returned; what a broker has but did not acknowledge may come twice."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + _TAKE_BACK_S
         while len(self._producer) and time.monotonic() < deadline:
             self._producer.poll(0.05)
 

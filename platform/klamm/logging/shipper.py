@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.logging.client import Client, Returned
+from klamm.logging.client import Client, Returned, starting
 from klamm_base.errors import ConfigError, KlammError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Shipper:
 
             self._store = Store(Path(spool), topic, spool_bytes, fsync=spool_fsync)
         self._said_at = float("-inf")
-        self._closed = False
+        self._closed = self._is_forked = False
         self._reset()
         _shippers.add(self)
 
@@ -167,13 +167,18 @@ class Shipper:
         if thread is not None and thread.is_alive():
             self._wake.set()
             thread.join(self._flush_timeout + 10)
+            if thread.is_alive():  # it waits for what never comes: a handler must not keep its process
+                client = self._client
+                left = len(self._take()) + (client.in_flight if client is not None else 0)
+                self.count_dropped("the client does not answer", left)
         elif self._queue or self._client is not None:
             self._run()  # no thread can be started any more
         _shippers.discard(self)
 
     def count_dropped(self, why: str, count: int = 1) -> None:
-        with self._lock:
-            self._drop_locked(why, count)
+        if count:
+            with self._lock:
+                self._drop_locked(why, count)
 
     def _drop_locked(self, why: str, count: int) -> None:
         """Count; say so now and then, as logging does with its own failures (`logging.raiseExceptions`)."""
@@ -194,6 +199,7 @@ class Shipper:
                 return
             self._wake.wait(_PROBE_S)
         self._client = client
+        client.meet()
         while not self._ending:
             more = False
             try:
@@ -340,7 +346,13 @@ class Shipper:
                 break
         if client.in_flight:
             client.why = client.why or f"no broker took them within {self._flush_timeout:g} s"
-            client.take_back()
+            if self._is_forked and self._store is None:
+                # Its threads may wait for a lock that a thread of the parent held: to ask for the records could hang, too
+                self.count_dropped(client.why, client.in_flight)
+                client.leave_behind()
+            else:
+                client.take_back()
+                self.count_dropped(client.why, client.in_flight)
         self._keep(client, self._take())
         if self._store is not None:
             self._store.close()
@@ -353,6 +365,7 @@ class Shipper:
             self._client.leave_behind()
         if self._store is not None:
             self._store.leave_behind()
+        self._is_forked = True
         self._reset()
 
 
@@ -360,8 +373,9 @@ _shippers: weakref.WeakSet[Shipper] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
+    starting.release()
     for shipper in list(_shippers):
         shipper.forked()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=starting.acquire, after_in_parent=starting.release, after_in_child=_after_fork)
