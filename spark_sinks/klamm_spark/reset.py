@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import PLAN, POSITION, STATUS, local_place
 from klamm_spark.datasource.offsets import Partition, flat, nested
+from klamm_spark.datasource.option_values import EARLIEST
 from klamm_spark.lock import locked
 from klamm_spark.pipeline import Job
 
@@ -160,6 +161,18 @@ def begun(job: Job) -> Job:
         raise ConfigError(
             f"{path} cannot be used: {e}; remove it to begin at starting_offsets", key="checkpoint"
         ) from None
+    return _starting(job, start)
+
+
+def fitting(job: Job, there: Iterable[Partition]) -> Job:
+    """The start of a reset for the partitions that are there by now: Spark wants exactly these. New ones begin with their first
+    record.
+    """
+    start = flat(json.loads(job.source.starting_offsets))
+    return _starting(job, nested({p: start.get(p, EARLIEST) for p in there}))
+
+
+def _starting(job: Job, start: Mapping[str, Mapping[str, int]]) -> Job:
     return dataclasses.replace(
         job, source=dataclasses.replace(job.source, starting_offsets=json.dumps(start))
     )

@@ -56,7 +56,7 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
             _poll(job, spark, reporter, stop)
             return
         files = files_of(base_of(job), spark)
-        resolved = schema_watch.resolve(reset.begun(job), spark, files, reporter, stop)
+        resolved = schema_watch.resolve(_begun(job), spark, files, reporter, stop)
         if resolved is None:
             return
         job, watch = resolved
@@ -66,6 +66,12 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         upgrade.allow(job, found)
         slots.need_slots(job, spark)
         _run_queries(job, frames, _Kept(job, found, spark, watch), reporter, stop)
+
+
+def _begun(job: Job) -> Job:
+    """Where the last reset has put it, partitions that came since included."""
+    begun = reset.begun(job)
+    return begun if begun is job else reset.fitting(begun, slots.partitions(job))
 
 
 def check(job: Job, reporter: Reports) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.cluster import Cluster
+from klamm_spark.datasource.offsets import Partition
 from klamm_spark.datasource.options import read_options
 from klamm_spark.pipeline import Job
 
@@ -45,6 +46,11 @@ def need_slots(job: Job, spark: Any) -> None:
     there = slots(job.master, cores)
     if there is None:
         return
+    check(job, len(partitions(job)), there)
+
+
+def partitions(job: Job) -> list[Partition]:
+    """Those of the job's topics, by whatever connector it reads them."""
     options = {k: v for k, v in job.source.reader_options().items() if k.lower().startswith(_TOPICS)}
     cluster = Cluster(read_options(options))
-    check(job, len(cluster.subscribed(cluster.topics())), there)
+    return cluster.subscribed(cluster.topics())

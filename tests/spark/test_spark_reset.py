@@ -202,6 +202,13 @@ def test_a_file_url_is_a_place_of_this_machine(tmp_path: Path) -> None:
         assert reset.begun(job).source.starting_offsets == '{"t": {"0": 7}}'
 
 
+def test_partitions_that_came_since_a_reset_begin_with_their_first_record(tmp_path: Path) -> None:
+    job = load(pipeline(tmp_path, "127.0.0.1:9", "t"))
+    reset.carry_out(reset.plan(job, (), {("t", 0): 7, ("gone", 0): 3}))
+    found = reset.fitting(reset.begun(job), [("t", 0), ("t", 1), ("u", 0)])
+    assert json.loads(found.source.starting_offsets) == {"t": {"0": 7, "1": -2}, "u": {"0": -2}}
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_command_begins_where_a_reset_has_put_it(broker: EmbeddedBroker, tmp_path: Path) -> None:
@@ -212,9 +219,21 @@ def test_the_command_begins_where_a_reset_has_put_it(broker: EmbeddedBroker, tmp
     path.write_text(path.read_text().replace('"earliest"', '"latest"'))
     done = klamm("spark", "reset", path, "--to-offset", "15", "--execute")
     assert done.returncode == 0, done.stderr
+    done = klamm(
+        "kafka-topics",
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--alter",
+        "--topic",
+        topic,
+        "--partitions",
+        "2",
+    )
+    assert done.returncode == 0, done.stderr
+    produce(broker.bootstrap, topic, range(3), partition=1)
     done = klamm("spark", "run", path, "--available-now", timeout_s=200)
     assert done.returncode == 0, done.stderr
-    assert "stopped: 5 records read" in done.stderr
+    assert "stopped: 8 records read" in done.stderr
 
 
 @pytest.mark.spark
