@@ -32,6 +32,8 @@ MODES: Final = ("append", "update", "complete")
 OUR_FORMATS: Final = {"klamm": "klamm", "elasticsearch": "klamm-elasticsearch", "sql": "klamm-sql"}
 """Writers of ours by their name in a config, and the name of their Spark data source."""
 
+STARTS: Final = frozenset({"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"})
+"""Options of a source that say where it begins, in place of `starting_offsets`; in small letters."""
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 AVAILABLE_NOW: Final = "available_now"
 _TIME: Final = r"\d+\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)"
@@ -94,9 +96,10 @@ class Source:
             if self.max_offsets_per_trigger is None
             else {"maxOffsetsPerTrigger": str(self.max_offsets_per_trigger)}
         )
+        own = STARTS & {k.lower() for k in self.options}
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
-            "startingOffsets": self.starting_offsets,
+            **({} if own else {"startingOffsets": self.starting_offsets}),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "includeHeaders": str(self.include_headers).lower(),
             **where,

@@ -23,7 +23,7 @@ from klamm_spark.beside import PLAN, POSITION, STATUS, local_place
 from klamm_spark.datasource.offsets import Partition, flat, nested
 from klamm_spark.datasource.option_values import EARLIEST
 from klamm_spark.lock import locked
-from klamm_spark.pipeline import Job
+from klamm_spark.pipeline import STARTS, Job
 
 START: Final = "klamm-start.json"
 _FILE_SINK: Final = "_spark_metadata"
@@ -173,6 +173,6 @@ def fitting(job: Job, there: Iterable[Partition]) -> Job:
 
 
 def _starting(job: Job, start: Mapping[str, Mapping[str, int]]) -> Job:
-    return dataclasses.replace(
-        job, source=dataclasses.replace(job.source, starting_offsets=json.dumps(start))
-    )
+    options = {k: v for k, v in job.source.options.items() if k.lower() not in STARTS}
+    source = dataclasses.replace(job.source, starting_offsets=json.dumps(start), options=options)
+    return dataclasses.replace(job, source=source)

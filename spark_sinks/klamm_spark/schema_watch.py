@@ -24,7 +24,7 @@ from klamm_spark.blame import reading
 from klamm_spark.datasource.cluster import Cluster
 from klamm_spark.datasource.offsets import Partition, nested
 from klamm_spark.datasource.options import read_options
-from klamm_spark.pipeline import Job, Source
+from klamm_spark.pipeline import STARTS, Job, Source
 from klamm_spark.schema_drift import (
     NULL,
     TopicDrift,
@@ -197,7 +197,7 @@ def _inferred(
 
 
 def _options(source: Source) -> dict[str, str]:
-    leave = {"startingoffsets", "startingtimestamp", "maxoffsetspertrigger"}
+    leave = {*STARTS, "maxoffsetspertrigger"}
     return {k: v for k, v in source.reader_options().items() if k.lower() not in leave}
 
 

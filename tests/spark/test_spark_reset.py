@@ -16,6 +16,7 @@ from support.spark import produce, require_spark, to_the_end
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_spark import reset
+from klamm_spark.datasource.options import read_options
 from klamm_spark.lock import locked
 from klamm_spark.pipeline import load
 
@@ -200,6 +201,21 @@ def test_a_file_url_is_a_place_of_this_machine(tmp_path: Path) -> None:
         assert reset.place(job) == tmp_path / "checkpoint"
         reset.carry_out(reset.plan(job, (), {("t", 0): 7}))
         assert reset.begun(job).source.starting_offsets == '{"t": {"0": 7}}'
+
+
+def test_a_job_may_begin_at_a_time_until_it_is_reset(tmp_path: Path) -> None:
+    path = pipeline(tmp_path, "127.0.0.1:9", "t")
+    path.write_text(
+        path.read_text().replace(
+            'starting_offsets = "earliest"', 'options = { startingTimestamp = "1700000000000" }'
+        )
+    )
+    job = load(path)
+    asked = read_options(job.source.reader_options())
+    assert (asked.starting_timestamp, asked.starting) == (1700000000000, None)
+    reset.carry_out(reset.plan(job, (), {("t", 0): 7}))
+    asked = read_options(reset.begun(job).source.reader_options())
+    assert (asked.starting_timestamp, asked.starting) == (None, {("t", 0): 7})
 
 
 def test_partitions_that_came_since_a_reset_begin_with_their_first_record(tmp_path: Path) -> None:
