@@ -16,6 +16,7 @@ from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
 from klamm_spark import elasticsearch_options, sql_options
 from klamm_spark.datasource.options import read_options, write_options
+from klamm_spark.jobs import log_options
 
 if TYPE_CHECKING:
     from klamm_spark.pipeline import Job, Output, Source
@@ -38,6 +39,8 @@ _TYPES: Final = (
 _FIELD: Final = re.compile(r"\s*(?:`(?:[^`]|``)+`|[^\s:,<>()`]+)(?:\s*:\s*|\s+)([A-Za-z_]+)\b.*", re.DOTALL)
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _BRACKETS: Final = {")": "(", ">": "<"}
+_LOG_JOBS: Final = frozenset({"klamm_spark.jobs.logs:logs", "klamm_spark.jobs.log_connect:logs"})
+"""Functions of our own whose [query.options] are known."""
 _STATEMENTS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 _COMMENTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -65,6 +68,8 @@ def check_contents(job: Job) -> None:
         check_sql("[query] sql", job.query.sql, "query.sql")
     for name, text in job.query.views.items():
         check_sql(f"[query] views.{name}", text, f"query.views.{name}")
+    if job.query.function in _LOG_JOBS:
+        log_options.read_options(job.query.options)
 
 
 def _check_source(source: Source) -> None:

@@ -77,8 +77,12 @@ class Section:
     def place(self, key: str) -> str:
         return f"[{self.name}] {key}" if self.name else key
 
+    def at(self, key: str) -> str:
+        """The key's place in the document, as errors carry it."""
+        return f"{self.name}.{key}" if self.name else key
+
     def error(self, key: str, what: str) -> ConfigError:
-        return ConfigError(f"{self.place(key)}{what}", key=f"{self.name}.{key}" if self.name else key)
+        return ConfigError(f"{self.place(key)}{what}", key=self.at(key))
 
     def _get(self, key: str, kind: type, what: str) -> Any:
         self._asked.add(key)
@@ -129,26 +133,24 @@ class Section:
 
     def strings(self, key: str) -> dict[str, str]:
         found = dotted(self._get(key, dict, "a table") or {})
-        at = f"{self.name}.{key}" if self.name else key
-        return {k: as_text(f"{self.place(key)}.{k}", v, f"{at}.{k}") for k, v in found.items()}
+        return {k: as_text(f"{self.place(key)}.{k}", v, f"{self.at(key)}.{k}") for k, v in found.items()}
 
     def section(self, key: str, *, required: bool = False) -> Section:
         value: dict[str, Any] | None = self._get(key, dict, "a table")
         if value is None and required:
-            raise ConfigError(f"the section [{key}] is missing", key=key)
-        return Section(f"{self.name}.{key}" if self.name else key, value or {})
+            raise ConfigError(f"the section [{self.at(key)}] is missing", key=self.at(key))
+        return Section(self.at(key), value or {})
 
     def sections(self, key: str) -> list[Section]:
-        value: list[Any] = self._get(key, list, "written as [[outputs]]") or []
+        value: list[Any] = self._get(key, list, f"written as [[{self.at(key)}]]") or []
         if not all(isinstance(v, dict) for v in value):
-            raise ConfigError(f"{key} must be written as [[{key}]]", key=key)
-        return [Section(f"{key}[{n}]", v) for n, v in enumerate(value)]
+            raise ConfigError(f"{self.at(key)} must be written as [[{self.at(key)}]]", key=self.at(key))
+        return [Section(f"{self.at(key)}[{n}]", v) for n, v in enumerate(value)]
 
     def done(self) -> None:
         for key in self.data:
             if key not in self._asked:
                 where = f"[{self.name}]" if self.name else "the top level"
-                at = f"{self.name}.{key}" if self.name else key
                 raise ConfigError(
-                    f"{where} has an unknown key {key}; {meant(key, sorted(self._asked))}", key=at
+                    f"{where} has an unknown key {key}; {meant(key, sorted(self._asked))}", key=self.at(key)
                 )

@@ -89,6 +89,63 @@ def test_an_error_is_a_sentence_with_file_line_and_key(
     assert str(caught.value).startswith(f"{path}:{line_of(text, at)}: {said}")
 
 
+LOGS = (
+    JOB[: JOB.index("[query]")]
+    + """[query]
+function = "klamm_spark.jobs.logs:logs"
+
+[query.options]
+namespace = "shop"
+
+[[query.options.formats]]
+name = "access"
+type = "grok"
+pattern = '^%{COMBINEDAPACHELOG}'
+
+[[query.options.formats]]
+name = "app"
+type = "json"
+duration = { field = "ms", unit = "ms" }
+
+[[query.options.lookups]]
+rows = [{ service = "web", owner = "edge" }]
+on = "service.name"
+key = "service"
+fields = { owner = "service.owner" }
+
+[[outputs]]
+format = "klamm"
+options.topic = "t"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "said"),
+    [
+        ("namespace =", "namespce =", "namespce", "[query.options] has an unknown key namespce; did you mean namespace?"),
+        ('"json"\nduration', '"jsn"\nduration', 'type = "jsn"', "[query.options.formats[1]] type = 'jsn': use grok or"),
+        ("APACHELOG", "APACHE", "pattern", "[query.options.formats[0]] pattern: pattern %{COMBINEDAPACHE}: no pattern"),
+        ('"app"', '"access"', 'name = "access"', "[[query.options.formats]]: the name access is given twice"),
+        ('unit = "ms"', 'unit = "m"', "duration", "[query.options.formats[1].duration] unit = 'm': use ns or us or ms or s"),
+        ("fields = { owner", "fieldz = { owner", "[[query.options.lookups", "[[query.options.lookups]] fields is missing"),
+        ('"service.owner"', '"service owner"', "fields", "[query.options.lookups[0]] fields: 'service owner' is not a field"),
+    ],
+)  # fmt: skip
+def test_settings_of_the_log_job_are_looked_at_too(
+    tmp_path: Path, old: str, new: str, at: str, said: str
+) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(LOGS)
+    load(path)
+    text = LOGS.replace(old, new, 1)
+    assert text != LOGS
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}:{line_of(text, at)}: {said}")
+
+
 def test_commands_that_only_look_need_no_more_than_sections(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(JOB.replace("hosts =", "hostz =").replace("BIGINT", "BIGNT"))
@@ -228,6 +285,7 @@ ELASTIC = SINK | {"output.format": "elasticsearch", "output.options.hosts": "htt
         (ELASTIC | {"query.view.v": "SELEC value FROM input"}, "query.view.v", "begins with SELEC; did you mean SELECT?"),
         (SINK | {"output.format": "sql", "output.options.url": "sqlite://", "output.options.table": "t"}, "output.options.keys", "needs the option keys"),
         (SINK | {"output.format": "klamm", "output.options.topik": "t"}, "output.options.topik", "did you mean topic?"),
+        (ELASTIC | {"query.function": "klamm_spark.jobs.logs:logs", "query.options": '{"formats": [{"name": "a"}]}'}, "query.options", "[query.options.formats[0]] type is missing"),
     ],
 )  # fmt: skip
 def test_a_connector_is_refused_with_the_key(props: dict[str, str], key: str, said: str) -> None:

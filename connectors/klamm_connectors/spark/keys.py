@@ -102,6 +102,8 @@ def _tell(values: list[ConfigValue], props: Mapping[str, str], error: ConfigErro
     """At the connector's key for what the job says of a place."""
     place = _NUMBER.sub("", error.key or "")
     names = [place, _KEYS.get(place, "")]
+    if place.startswith("query.options."):  # one key has the whole JSON document
+        names.append("query.options")
     for begins, prefix in _FREE.items():
         if place.startswith(begins):
             names.append(prefix + place.removeprefix(begins))

@@ -88,7 +88,7 @@ def looked_up(frame: DataFrame, lookup: Lookup, spark: SparkSession) -> DataFram
     if lookup.on not in frame.columns:
         raise ConfigError(
             f"[[query.options.lookups]] on = {lookup.on!r}: events have {', '.join(sorted(frame.columns))}",
-            key="lookups.on",
+            key="query.options.lookups",
         )
     table = _topic(lookup, spark) if lookup.topic is not None else _rows(lookup, spark)
     on = F.col(f"`{lookup.on}`").cast("string")  # the field may be replaced itself
@@ -108,7 +108,7 @@ def _rows(lookup: Lookup, spark: SparkSession) -> DataFrame:
         if absent := [c for c in (lookup.key, *lookup.fields) if c not in row]:
             raise ConfigError(
                 f"{lookup.file or '[[query.options.lookups]] rows'}: there is no column {absent[0]}; there are {', '.join(row)}",
-                key="lookups.key",
+                key="query.options.lookups",
             )
         values = tuple(None if row[c] is None else str(row[c]) for c in lookup.fields)
         rows.setdefault(str(row[lookup.key]), values)
@@ -129,11 +129,11 @@ def read_table(path: Path) -> list[dict[str, Any]]:
             else [orjson.loads(x) for x in data.splitlines() if x.strip()]
         )
     except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}", key="lookups.file") from None
+        raise ConfigError(f"{path} cannot be read: {e.strerror}", key="query.options.lookups") from None
     except ValueError as e:
-        raise ConfigError(f"{path} is no table: {e}", key="lookups.file") from None
+        raise ConfigError(f"{path} is no table: {e}", key="query.options.lookups") from None
     if not all(isinstance(row, dict) for row in rows):
-        raise ConfigError(f"{path}: every row must be a JSON object", key="lookups.file")
+        raise ConfigError(f"{path}: every row must be a JSON object", key="query.options.lookups")
     return list(rows)
 
 

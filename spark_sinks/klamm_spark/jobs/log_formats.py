@@ -95,7 +95,9 @@ def _by_python(line: Column, format_: Format) -> Column:
     def parse(lines: pd.Series) -> pd.Series:
         found = python_function(name)(lines.tolist())
         if len(found) != len(lines):
-            raise ConfigError(f"{name} returned {len(found)} results for {len(lines)} lines", key="function")
+            raise ConfigError(
+                f"{name} returned {len(found)} results for {len(lines)} lines", key="query.options.formats"
+            )
         return pd.Series(
             [None if d is None else {str(k): str(v) for k, v in d.items() if v is not None} for d in found]
         )
@@ -111,11 +113,13 @@ def python_function(name: str) -> Callable[[list[str]], list[Mapping[str, Any] |
     try:
         found = getattr(importlib.import_module(module_name), attribute, None)
     except ModuleNotFoundError as e:
-        raise ConfigError(f"[[query.options.formats]] function = {name!r}: {e}", key="function") from None
+        raise ConfigError(
+            f"[[query.options.formats]] function = {name!r}: {e}", key="query.options.formats"
+        ) from None
     if not callable(found):
         raise ConfigError(
             f"[[query.options.formats]] function = {name!r}: {module_name} has no function {attribute}",
-            key="function",
+            key="query.options.formats",
         )
     return found  # type: ignore[no-any-return]
 
@@ -216,7 +220,7 @@ def duration(raw: Column, format_: Format, schema: StructType | None) -> Column 
         if format_.duration_field not in known:
             raise ConfigError(
                 f"[[query.options.formats]] {format_.name}: duration.field {format_.duration_field} is none of "
-                f"{', '.join(known)}", key="formats.duration",
+                f"{', '.join(known)}", key="query.options.formats",
             )  # fmt: skip
         value = known[format_.duration_field]
     return (value.try_cast("double") * UNITS[format_.duration_unit]).try_cast("bigint")
@@ -272,7 +276,7 @@ def check_time(format_: Format, spark: SparkSession) -> None:
     except (PySparkException, Py4JJavaError) as e:
         raise ConfigError(
             f"[[query.options.formats]] {format_.name}: time.format = {format_.time_format!r} is no pattern of Java's: "
-            f"{said_by_spark(e)}", key="formats.time",
+            f"{said_by_spark(e)}", key="query.options.formats",
         ) from None  # fmt: skip
 
 

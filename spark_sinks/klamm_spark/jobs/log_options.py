@@ -95,12 +95,13 @@ def read_options(data: Mapping[str, Any]) -> LogOptions:
     if not formats:
         raise ConfigError(
             '[query.options]: name at least one [[query.options.formats]], such as type = "json"',
-            key="formats",
+            key=top.at("formats"),
         )
     names = [f.name for f in formats]
     if twice := {n for n in names if names.count(n) > 1}:
         raise ConfigError(
-            f"[[query.options.formats]]: the name {min(twice)} is given twice", key="formats.name"
+            f"[[query.options.formats]]: the name {min(twice)} is given twice",
+            key=top.at(f"formats[{names.index(min(twice))}].name"),
         )
     options = LogOptions(
         formats=formats,
@@ -158,22 +159,26 @@ def _expanded(section: Section, kind: str) -> Expanded | None:
     if kind == "regex":
         pattern = re.sub(r"\(\?P<", "(?<", pattern)
         if _NOT_JAVAS.search(pattern):
-            raise ConfigError(f"{place}: (?P=name) is Python's; Java has no such thing", key="pattern")
+            raise ConfigError(
+                f"{place}: (?P=name) is Python's; Java has no such thing", key=section.at("pattern")
+            )
     definitions = {k: str(v) for k, v in section.table("patterns").items()} if kind == "grok" else {}
     try:
         found = expand(pattern, definitions, dialect="java")
     except GrokError as e:
-        raise ConfigError(f"{place}: {e}", key="pattern") from None
+        raise ConfigError(f"{place}: {e}", key=section.at("pattern")) from None
     if not found.fields:
         example = "%{IP:source.ip}" if kind == "grok" else "(?<status>\\d+)"
         raise ConfigError(
-            f"{place} captures nothing: name what is to be kept, such as {example}", key="pattern"
+            f"{place} captures nothing: name what is to be kept, such as {example}", key=section.at("pattern")
         )
     if kind == "grok":
         return found
     types = section.strings("types")
     if bad := [f"{n} = {t!r}" for n, t in types.items() if t not in SQL_TYPES]:
-        raise ConfigError(f"{section.place('types')} {bad[0]}: use {', '.join(SQL_TYPES)}", key="types")
+        raise ConfigError(
+            f"{section.place('types')} {bad[0]}: use {', '.join(SQL_TYPES)}", key=section.at("types")
+        )
     typed = tuple(Field(f.group, f.name, types.get(f.name, f.type)) for f in found.fields)
     return Expanded(found.regex, typed)
 
@@ -182,7 +187,9 @@ def _fields(section: Section, key: str, *, values: bool = True) -> dict[str, str
     found = section.strings(key)
     for name in found.values() if values else found:
         if not _FIELD.fullmatch(name):
-            raise ConfigError(f"{section.place(key)}: {name!r} is not a field such as source.ip", key=key)
+            raise ConfigError(
+                f"{section.place(key)}: {name!r} is not a field such as source.ip", key=section.at(key)
+            )
     return found
 
 
@@ -191,12 +198,12 @@ def _lookup(section: Section) -> Lookup:
     rows = tuple(s.data for s in section.sections("rows"))
     if [file is None, topic is None, not rows].count(False) != 1:
         raise ConfigError(
-            "[[query.options.lookups]]: set file, topic or rows, one of them", key="lookups.file"
+            "[[query.options.lookups]]: set file, topic or rows, one of them", key=section.at("file")
         )
     if file is not None and not file.lower().endswith((".csv", ".json", ".jsonl", ".ndjson")):
         raise ConfigError(
             f"[[query.options.lookups]] file = {file!r}: use .csv, .json, .jsonl or .ndjson",
-            key="lookups.file",
+            key=section.at("file"),
         )
     found = Lookup(
         on=section.text("on", required=True),
@@ -210,11 +217,12 @@ def _lookup(section: Section) -> Lookup:
     )
     if not found.fields:
         raise ConfigError(
-            '[[query.options.lookups]] fields is missing: {COLUMN = "FIELD"}', key="lookups.fields"
+            '[[query.options.lookups]] fields is missing: {COLUMN = "FIELD"}', key=section.at("fields")
         )
     if topic is not None and "kafka.bootstrap.servers" not in found.options:
         raise ConfigError(
-            '[[query.options.lookups]] topic needs options."kafka.bootstrap.servers"', key="lookups.options"
+            '[[query.options.lookups]] topic needs options."kafka.bootstrap.servers"',
+            key=section.at("options"),
         )
     section.done()
     return found
@@ -226,7 +234,7 @@ def _percentiles(given: Any) -> tuple[float, ...]:
     ):
         raise ConfigError(
             f"[query.options] percentiles = {given!r}: use numbers between 0 and 100, such as [50, 99]",
-            key="percentiles",
+            key="query.options.percentiles",
         )
     return tuple(float(p) for p in given)
 
@@ -234,14 +242,14 @@ def _percentiles(given: Any) -> tuple[float, ...]:
 def _check_types(options: LogOptions) -> None:
     """Formats share columns: one name, one type."""
     seen: dict[str, tuple[str, str]] = {}
-    for format_ in options.formats:
+    for n, format_ in enumerate(options.formats):
         for captured in format_.expanded.fields if format_.expanded else ():
             name = format_.rename.get(captured.name, captured.name)
             before = seen.setdefault(name, (captured.type, format_.name))
             if before[0] != captured.type:
                 raise ConfigError(
                     f"[[query.options.formats]]: {name} is {before[0]} in {before[1]} and {captured.type} in {format_.name}",
-                    key="formats.pattern",
+                    key=f"query.options.formats[{n}].pattern",
                 )
 
 
