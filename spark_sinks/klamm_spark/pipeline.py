@@ -17,7 +17,7 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import TomlLines
 from klamm_spark.checks import check_contents, check_function
-from klamm_spark.sections import Section, as_text, dotted, is_name, is_regex, matches, one_of
+from klamm_spark.sections import Section, as_text, dotted, is_master, is_name, is_regex, matches, one_of
 
 INPUT_VIEW: Final = "input"
 VALUE_FORMATS: Final = ("bytes", "string", "json")
@@ -242,7 +242,7 @@ def job_from_toml(data: Mapping[str, Any], *, contents: bool = True) -> Job:
     answer = Job(
         name=job.text("name", required=True, check=is_name),
         checkpoint=job.text("checkpoint", required=True),
-        master=job.text("master", "local[*]"),
+        master=job.text("master", "local[*]", check=is_master),
         accept_changes=job.flag("accept_changes", default=False),
         source=_source(source),
         query=Query(

@@ -11,6 +11,9 @@ from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_MASTER = re.compile(
+    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[[^]]+\]|yarn|[a-z][a-z0-9]*://.+"
+)
 
 Check = Callable[[str, str], None]
 """Gets place and value, raises ConfigError."""
@@ -19,6 +22,15 @@ Check = Callable[[str, str], None]
 def is_name(place: str, value: str) -> None:
     if not _NAME.fullmatch(value):
         raise ConfigError(f"{place} = {value!r}: use letters, digits, _ and -", key=place)
+
+
+def is_master(place: str, value: str) -> None:
+    """Spark's own complaint about `local[x]` names neither place nor reason."""
+    if not _MASTER.fullmatch(value.strip()):
+        raise ConfigError(
+            f"{place} = {value!r} is no master of Spark's: use local[*], local[4], spark://HOST:PORT, yarn or k8s://URL",
+            key=place,
+        )
 
 
 def is_regex(place: str, value: str) -> None:

@@ -202,9 +202,11 @@ def check(entry: dict[str, Any], ours: Response) -> None:
 
 
 def _forget_group(bootstrap: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # nothing comes of what one that is gone was asked
+
     def forgotten() -> bool:
         try:
-            AdminClient({"bootstrap.servers": bootstrap}).delete_consumer_groups([group])[group].result(30)
+            admin.delete_consumer_groups([group])[group].result(30)
         except KafkaException as e:
             return bool(e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
         return True

@@ -73,6 +73,7 @@ def test_options_do_not_show_in_a_job_s_text() -> None:
         (("[job]", "[jobs]"), r"section \[job\] is missing"),
         (('name = "orders"', 'nam = "orders"'), r"\[job\] name is missing"),
         (('checkpoint = "cp"', 'checkpoint = "cp"\nx = 1'), r"\[job\] has an unknown key x; known are accept_changes, checkpoint, master, name"),
+        (('checkpoint = "cp"', 'checkpoint = "cp"\nmaster = "local[x]"'), r"\[job\] master = 'local\[x\]' is no master of Spark's: use local\[\*\]"),
         (("spark.sql.shuffle.partitions", "sql.shuffle.partitions"), r"\[spark\] sql.shuffle.partitions: names begin with spark\."),
         (('topics = ["orders"]', 'topics = "orders"'), r"\[source\] topics must be a list of texts"),
         (('topics = ["orders"]', 'topics = ["a"]\ntopics_regex = "b"'), "set topics or topics_regex"),
