@@ -199,7 +199,6 @@ class Shipper:
                 return
             self._wake.wait(_PROBE_S)
         self._client = client
-        client.meet()
         while not self._ending:
             more = False
             try:
@@ -216,7 +215,9 @@ class Shipper:
     def _opened(self, client: Client) -> bool:
         """What could be opened at construction may be refused later, for want of memory or files."""
         try:
-            client.open()
+            with starting:  # its threads look for the broker from the first moment on
+                client.open()
+                client.meet()
         except Exception as e:
             client.why = str(e)
             self._complain(e)
