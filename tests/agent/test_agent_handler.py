@@ -14,6 +14,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer
 from support.broker import wait_until
+from support.forks import log_in_child
 
 from klamm.logging import KafkaHandler
 from klamm.logging.client import Client
@@ -133,20 +134,11 @@ def test_children_of_forks_in_bad_moments_lose_nothing_in_silence(broker, topic,
         for _ in range(forks):
             handler = KafkaHandler(broker.bootstrap, topic)
             logger.addHandler(handler)
-            pid = os.fork()
-            if pid == 0:
-                code = 99
-                try:
-                    logger.info("child")
-                    handler.close()
-                    code = handler.dropped
-                finally:
-                    os._exit(code)
+            code = log_in_child(logger, handler)
             logger.removeHandler(handler)
             handler.close()
-            done = wait_until(lambda pid=pid: _ended(pid), "the child ends", timeout_s=60)
-            assert os.waitstatus_to_exitcode(done[1]) in {0, 1}
-            dropped += os.waitstatus_to_exitcode(done[1])
+            assert code in {0, 1}
+            dropped += code
     finally:
         over.set()
         for thread in threads:
@@ -155,32 +147,12 @@ def test_children_of_forks_in_bad_moments_lose_nothing_in_silence(broker, topic,
     assert len(read(broker.bootstrap, topic, forks - dropped)) >= forks - dropped
 
 
-def _ended(pid):
-    done = os.waitpid(pid, os.WNOHANG)
-    return done if done[0] else None
-
-
 def test_a_child_after_a_fork_has_its_own_producer(broker, topic, logger):
     handler = KafkaHandler(broker.bootstrap, topic)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.info("parent before")
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            logger.info("child")
-            handler.close()
-            code = handler.dropped
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + 60
-    while (done := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    if done == (0, 0):
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-    assert done[1] == 0, "the child did not end well"
+    assert log_in_child(logger, handler) == 0, "the child did not end well"
     logger.info("parent after")
     handler.flush()
     assert sorted(read(broker.bootstrap, topic, 3)) == [b"child", b"parent after", b"parent before"]

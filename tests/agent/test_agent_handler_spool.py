@@ -11,6 +11,7 @@ import uuid
 
 import pytest
 from support.broker import new_topic, wait_until
+from support.forks import log_in_child
 
 from klamm.logging import KafkaHandler
 from klamm.logging.client import Returned
@@ -244,17 +245,7 @@ def test_a_fork_while_spooling_leaves_the_folder_to_the_parent(make, tmp_path):
     logger, handler = make(NOWHERE, "forked", flush_timeout=0.2)
     logger.info("parent 1")
     wait_until(lambda: handler.statistics()["spooled"] == 1, "the spool")
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            logger.info("child")
-            handler.close()
-            code = handler.dropped
-        finally:
-            os._exit(code)
-    ended = wait_until(lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found, "the child's end")
-    assert ended[1] == 0
+    assert log_in_child(logger, handler) == 0
     logger.info("parent 2")
     wait_until(lambda: handler.statistics()["spooled"] == 2, "the spool")
     assert {p.parent.parent.name for p in (tmp_path / "spool").rglob("*.log")} == {"000", "001"}
