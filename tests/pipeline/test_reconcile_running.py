@@ -390,6 +390,42 @@ def test_lines_of_a_file_that_is_gone_are_read_through_it(tmp_path):
         assert ids(sources.rest()) == logs.lines[20:]
 
 
+def test_a_file_that_was_empty_at_first_is_read_again_after_it_was_truncated(tmp_path):
+    logs = Logs(tmp_path)
+    with Sources([f"{tmp_path}/*"]) as sources:
+        sources.take()
+        assert ids(sources.rest()) == []
+        logs.write(5)
+        assert ids(sources.rest()) == logs.lines
+        logs.copytruncate()
+        logs.write(20)
+        assert set(ids(sources.rest())) >= set(logs.lines[5:])
+
+
+def test_a_copy_is_found_while_names_change(tmp_path, monkeypatch):
+    """The file is truncated while it is read; while its copy is looked for, that gets another name."""
+    logs = Logs(tmp_path)
+    logs.write(100)
+    with Sources([f"{tmp_path}/*"]) as sources:
+        monkeypatch.setattr(cut, "CHUNK", 128)
+        sources.take()
+        reading = sources.lines()
+        first = [next(reading)]
+        logs.copytruncate()
+        renamed = iter([logs.rename])
+        listed = Sources._list
+
+        def then_renamed(self: Sources) -> list[Path]:
+            paths = listed(self)
+            for rename in renamed:
+                rename()
+            return paths
+
+        monkeypatch.setattr(Sources, "_list", then_renamed)
+        assert ids(iter([*first, *reading])) == logs.lines
+        assert sources.unread == []
+
+
 def test_a_source_line_knows_its_place(tmp_path):
     logs = Logs(tmp_path)
     logs.write(3)

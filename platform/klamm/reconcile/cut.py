@@ -188,15 +188,15 @@ class Sources:
             os.close(copy.fd)
 
     def _copy_of(self, source: Source) -> Source | None:
-        for path in self._list():
-            try:
-                found = _open(path)
-            except FileNotFoundError:
-                continue
-            if found.inode != source.inode and not found.compressed and source.is_in(found.fd):
-                return found
-            os.close(found.fd)
-        return None
+        """Another file that has what this one had, open. All are looked at together: names change while one looks."""
+        copy = None
+        for other in self._look().values():
+            same = other.inode != source.inode and not other.compressed and source.is_in(other.fd)
+            if same and copy is None:
+                copy = other
+            else:
+                os.close(other.fd)
+        return copy
 
 
 def _open(path: Path) -> Source:
@@ -250,7 +250,10 @@ def _new_lines(source: Source) -> Iterator[RawLine]:
             yield from _compressed(source)
             source.seen = size
         return
-    for line in _chunks(source, source.seen, _last_line_end(source.fd, source.seen, size)):
+    end = _last_line_end(source.fd, source.seen, size)
+    if not source.head:  # it was empty when it was opened: from its first lines on it is known by them
+        source.head = os.pread(source.fd, min(HEAD, end), 0)
+    for line in _chunks(source, source.seen, end):
         yield line
         source.seen = line.offset + len(line.data) + 1
 

@@ -38,6 +38,7 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self.look()  # here alone: two looks at a time would count into the same figures
 
     def look(self) -> None:
         """One look, now."""

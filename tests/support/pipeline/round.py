@@ -14,6 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -105,7 +106,6 @@ class Round:
                 with Watch(self._pids) as watch:
                     self._under_faults()
                     self._drain()
-                    watch.look()
                 self.result.usage = watch.usage
                 self.result.again = pipeline.lines_sent() - plan.total
                 pipeline.stop()
@@ -239,12 +239,18 @@ class Round:
         while not self.pipeline.spark.started:
             self._mend()
             time.sleep(0.2)
-        result = klamm(
-            "reconcile", "--source", f"{self.pipeline.files}/**/*.log*", "--id-regex", ID_PATTERN,
-            "--elasticsearch", self.server.url, "--index", "soak-logs-events,soak-logs-unparsed",
-            "--id-field", "_id", "--agent-state", str(self._work / "agent"), "--settle", "240",
-            timeout_s=600,
-        )  # fmt: skip
+        with ThreadPoolExecutor(1) as aside:
+            asked = aside.submit(
+                klamm,
+                "reconcile", "--source", f"{self.pipeline.files}/**/*.log*", "--id-regex", ID_PATTERN,
+                "--elasticsearch", self.server.url, "--index", "soak-logs-events,soak-logs-unparsed",
+                "--id-field", "_id", "--agent-state", str(self._work / "agent"), "--settle", "240",
+                timeout_s=600,
+            )  # fmt: skip
+            while not asked.done():  # a driver that gives up meanwhile is started again
+                self._mend()
+                time.sleep(0.2)
+            result = asked.result()
         self.result.asked.append(result.stdout)
         if result.returncode != 0:
             self.result.said.append(
