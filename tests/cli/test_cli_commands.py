@@ -134,17 +134,8 @@ def test_output_that_cannot_be_written_is_one_sentence(command, broker):
             if command == "consume"
             else ["topic", "list", *at]
         )
-    env = os.environ | {"PYTHONUNBUFFERED": ""}  # as users run it: what is buffered fails again at exit
     with Path("/dev/full").open("w") as full:
-        result = subprocess.run(
-            [str(KLAMM), *args],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            env=env,
-            check=False,
-        )
+        result = klamm_into(full.fileno(), args)
     said = "klamm: cannot write to standard output: No space left on device\n"
     assert (result.returncode, result.stderr) == (1, said)
 
@@ -152,22 +143,26 @@ def test_output_that_cannot_be_written_is_one_sentence(command, broker):
 @pytest.mark.parametrize("command", ["topic", "reconcile", "--help"])
 def test_a_reader_that_went_away_is_no_error(command, broker, tmp_path):
     args = {"topic": ["topic", "list", "-b", broker.bootstrap], "reconcile": reconcile_args(tmp_path)}
-    env = os.environ | {"PYTHONUNBUFFERED": ""}  # as users run it: what is buffered is written at the end
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        result = subprocess.run(
-            [str(KLAMM), *args.get(command, [command])],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            env=env,
-            check=False,
-        )
+        result = klamm_into(writing, args.get(command, [command]))
     finally:
         os.close(writing)
     assert result.stderr == ""
+
+
+def klamm_into(stdout, args):
+    """The command with its output into a file descriptor; what it writes is buffered, as users run it."""
+    return subprocess.run(
+        [str(KLAMM), *args],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},
+        check=False,
+    )
 
 
 def reconcile_args(folder):

@@ -35,7 +35,7 @@ def test_every_line_is_in_the_target_once_after_faults_of_all_stages(tmp_path, s
     assert result.found.comparison.source_lines == 24_000
     assert result.faults.total() >= 3
     for stage, most in MOST_MB.items():
-        assert result.usage[stage].most_mb < most, (stage, result.usage)
+        assert result.usage[stage].most_mb < most, f"{stage}: {result.usage}"
 
 
 def test_memory_and_cpu_of_a_stage_count_all_its_processes():

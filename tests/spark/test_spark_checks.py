@@ -57,6 +57,18 @@ def line_of(text: str, start: str) -> int:
     return next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(start))
 
 
+def check_refused(path: Path, good: str, old: str, new: str, at: str, said: str) -> None:
+    """A good file is read; with `new` for `old`, the error is `said`, with the line that has `at`."""
+    path.write_text(good)
+    load(path)
+    text = good.replace(old, new, 1)
+    assert text != good
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}:{line_of(text, at)}: {said}")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "at", "said"),
     [
@@ -80,13 +92,7 @@ def line_of(text: str, start: str) -> int:
 def test_an_error_is_a_sentence_with_file_line_and_key(
     tmp_path: Path, old: str, new: str, at: str, said: str
 ) -> None:
-    path = tmp_path / "job.toml"
-    text = JOB.replace(old, new, 1)
-    assert text != JOB
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    assert str(caught.value).startswith(f"{path}:{line_of(text, at)}: {said}")
+    check_refused(tmp_path / "job.toml", JOB, old, new, at, said)
 
 
 LOGS = (
@@ -135,15 +141,7 @@ options.topic = "t"
 def test_settings_of_the_log_job_are_looked_at_too(
     tmp_path: Path, old: str, new: str, at: str, said: str
 ) -> None:
-    path = tmp_path / "job.toml"
-    path.write_text(LOGS)
-    load(path)
-    text = LOGS.replace(old, new, 1)
-    assert text != LOGS
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    assert str(caught.value).startswith(f"{path}:{line_of(text, at)}: {said}")
+    check_refused(tmp_path / "job.toml", LOGS, old, new, at, said)
 
 
 def test_commands_that_only_look_need_no_more_than_sections(tmp_path: Path) -> None:

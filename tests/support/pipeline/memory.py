@@ -1,4 +1,8 @@
-"""Resident memory and CPU of the pipeline's stages, each with all processes below it, sampled in a thread."""
+"""Memory and CPU of the pipeline's stages, each with all processes below it, sampled in a thread.
+
+Memory is the proportional set size: Spark's Python processes are forks of each other, and what they share would count in
+each of them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class Watch:
             for process in _family(pid):
                 try:
                     with process.oneshot():
-                        size += process.memory_info().rss
+                        size += _held(process)
                         times = process.cpu_times()
                         # A child that ended is in its parent's account; nobody else's is
                         spent = times.user + times.system
@@ -64,6 +68,11 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             self.look()
+
+
+def _held(process: psutil.Process) -> int:
+    memory = process.memory_full_info()
+    return int(getattr(memory, "pss", memory.uss))  # macOS does not say it
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -51,7 +51,7 @@ def table(result: Result, plan: Plan) -> str:
         f"\nSeed {plan.seed}, {plan.rate:,} lines a second, Elasticsearch away for {plan.outage_s:.0f} s; "
         f"{result.seconds / 60:.0f} minutes. {result.caught_up_s:.0f} s after the last line was written all were "
         f"there. Spark's driver was started again {result.restarts} times because it gave up. "
-        f"{asked if result.asked else ''}\nMemory is the sum over a stage's processes; what they share counts in each."
+        f"{asked if result.asked else ''}\nMemory is the sum of the proportional set sizes of a stage's processes."
     )
     return "\n".join(lines)
 
