@@ -73,6 +73,8 @@ class HadoopFiles:
         self._base = base.rstrip("/")
         settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
         self._system = self._path(self._base).getFileSystem(settings)
+        spark_files = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+        self._writer = spark_files.CheckpointFileManager.create(self._path(self._base), settings)
 
     def read(self, name: str) -> bytes | None:
         path = self._path(f"{self._base}/{name}")
@@ -85,11 +87,16 @@ class HadoopFiles:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        stream = self._system.create(self._path(f"{self._base}/{name}"), True)
+        """As a whole, as Spark writes offsets: a reader, and a process that was killed, find the former content or this."""
+        path = self._path(f"{self._base}/{name}")
+        self._system.mkdirs(path.getParent())
+        stream = self._writer.createAtomic(path, True)
         try:
             stream.write(bytearray(data))
-        finally:
-            stream.close()
+        except BaseException:
+            stream.cancel()
+            raise
+        stream.close()
 
     def names(self, folder: str) -> list[str]:
         path = self._path(f"{self._base}/{folder}")

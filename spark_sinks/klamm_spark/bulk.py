@@ -32,6 +32,8 @@ from klamm_spark.throttle import FIRST_PAUSE_S, LONGEST_PAUSE_S, Throttle
 log = logging.getLogger(__name__)
 
 WARN_EVERY_S: Final = 30.0
+CALM_SAID_S: Final = 5.0
+"""A server that has taken nothing for so long because of 429s is said to be waited for."""
 _OVERLOADED: Final = 429
 _TOO_LARGE: Final = 413
 _INVALID: Final = (
@@ -126,7 +128,7 @@ class BulkSender:
     """Use as a context; `finish` returns when everything is written, and raises TargetError.
 
     `on_refused` gets refused documents, in one thread at a time; what it raises ends the sender. `on_wait` is told why
-    nothing is accepted while the server is away, and None when it is back.
+    nothing is accepted while the server is away or overloaded, and None when it takes documents again.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class BulkSender:
         self._connections: queue.LifoQueue[Connection] = queue.LifoQueue()
         self._futures: set[Future[None]] = set()
         self._failure: BaseException | None = None
-        self._alive_at = self._warned_at = time.monotonic()
+        self._alive_at = self._taken_at = self._warned_at = time.monotonic()
         self.figures = Figures()
 
     def send(self, lines: pa.LargeBinaryArray) -> None:
@@ -279,10 +281,12 @@ class BulkSender:
                 self._throttle.accepted()
             if verdict.taken or verdict.refused or verdict.overloaded:
                 self._alive_at = now
+            if verdict.taken or verdict.refused:
+                self._taken_at = now
                 if self._waits:
                     self._waits = False
                     self._on_wait(None)
-                    log.warning("%s: it answers again", self._where.hosts[0])
+                    log.warning("%s: it takes documents again", self._where.hosts[0])
             self._lock.notify_all()
 
     def _wait_calm(self) -> None:
@@ -292,6 +296,8 @@ class BulkSender:
             f"Elasticsearch is overloaded (429); {throttle.documents} documents a request, {throttle.in_flight} "
             f"requests at once, {throttle.pause_s:.1f} s between them"
         )
+        if time.monotonic() - self._taken_at > CALM_SAID_S:
+            self._waiting(f"{self._where.hosts[0]}: it is overloaded (429) and takes nothing")
         self._sleep(max(throttle.pause_s, FIRST_PAUSE_S))
 
     def _wait_alive(self, pause: float, why: str) -> None:
@@ -301,10 +307,13 @@ class BulkSender:
                 f"{self._where.hosts[0]}: {why} for {self._where.retry_s:.0f} s; documents wait"
             )
         self._warn(f"{self._where.hosts[0]}: {why}; trying again for {self._where.retry_s - away:.0f} s")
+        self._waiting(f"{self._where.hosts[0]}: {why}")
+        self._sleep(pause, throttled=False)
+
+    def _waiting(self, why: str) -> None:
         with self._lock:
             self._waits = True
-            self._on_wait(f"{self._where.hosts[0]}: {why}")
-        self._sleep(pause, throttled=False)
+            self._on_wait(why)
 
     def _sleep(self, seconds: float, *, throttled: bool = True) -> None:
         """Jitter keeps the tasks apart."""

@@ -80,6 +80,16 @@ def test_what_is_wrong_is_one_sentence_with_its_line(tmp_path, text, line, what)
     assert str(failed.value).startswith(f"{tmp_path / 'agent.toml'}:{line}: ")
 
 
+def test_an_id_is_one_inputs(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"agent.toml:10: \[inputs\[1\]\] id = 'web': another input has this id"
+    ):
+        load(
+            tmp_path,
+            'id = "web"\npaths = ["/a"]\n[[inputs]]\npaths = ["/b"]\ntopic = "u"\nid = "web"\n',
+        )
+
+
 def test_standard_input_is_one_inputs(tmp_path):
     with pytest.raises(
         ConfigError, match=r"agent.toml:7: \[inputs\[1\]\] type = 'stdin': only one input can read"

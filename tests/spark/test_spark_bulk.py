@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -237,12 +238,19 @@ def test_an_overloaded_server_gets_fewer_documents_at_a_time_and_in_the_end_all(
         )
 
 
-def test_a_server_that_only_says_429_is_not_given_up() -> None:
-    until = threading.Event()
-    with serving(lambda number, ids: 200 if until.is_set() else 429) as (server, where):
-        threading.Timer(1.2, until.set).start()  # longer than retry_s
-        found, _ = write(where, numbered(10), Limits())
+def test_a_server_that_only_says_429_is_not_given_up_and_is_said_to_be_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk, "CALM_SAID_S", 0.3)
+    said: list[str | None] = []
+    until = time.monotonic() + 1.2  # longer than retry_s
+    with serving(lambda number, ids: 200 if said and time.monotonic() > until else 429) as (server, where):
+        with BulkSender(where, Limits(), lambda refused: None, said.append) as sender:
+            sender.send(numbered(10))
+            found = sender.finish()
         assert (found.documents, sorted(server.taken)) == (10, [str(n) for n in range(10)])
+        assert {*said[:-1]} == {f"{where.hosts[0]}: it is overloaded (429) and takes nothing"}
+        assert said[-1] is None
 
 
 def test_only_what_is_not_taken_is_sent_again() -> None:
