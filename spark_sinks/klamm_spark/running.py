@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -177,9 +178,10 @@ class _Kept:
 
     def works(self, name: str) -> None:
         with self._lock:
-            one = self._left.pop(name, None)
+            one = self._left.get(name)
             if one is not None:
                 upgrade.keep(self._job, [one], self.spark)
+                del self._left[name]
 
 
 def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: Standing) -> None:
@@ -189,7 +191,11 @@ def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: St
     kept.look(said)
     standing.took(said)
     reporter.send(said)
-    kept.works(said["query"])
+    try:
+        kept.works(said["query"])
+    except (OSError, Py4JError) as e:  # the next batch tries again
+        why = str(e).partition("\n")[0]
+        log.warning("how %s looks could not be kept beside the checkpoint: %s", said["query"], why)
 
 
 def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -244,6 +245,34 @@ def test_each_query_may_end_its_own_batch() -> None:
     queries: list[Any] = [RunningQuery(2), RunningQuery(5)]
     _stop_queries(queries, 60)
     assert [q.stopped_after for q in queries] == [5, 5]
+
+
+def test_how_a_query_looks_is_kept_by_a_later_batch_where_it_cannot_be_at_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("pyspark")
+    from klamm_spark import running
+    from klamm_spark.beside import PLAN, LocalFiles, read_json
+
+    checkpoint, said = tmp_path / "cp", []
+    output = Output("o", "json")
+    one: Any = SimpleNamespace(
+        output=output, plan={"kind": "projection"}, standing=SimpleNamespace(fresh=False)
+    )
+    kept = running._Kept(Job("x", str(checkpoint), Source("h:1", ("t",)), (output,)), [one], None, None)  # type: ignore[arg-type]
+
+    def batch(number: int) -> None:
+        standing: Any = SimpleNamespace(took=lambda event: None)
+        progress = {"name": "x/o", "batchId": number}
+        running._tell(progress, SimpleNamespace(send=said.append), kept, standing)  # type: ignore[arg-type]
+
+    checkpoint.touch()  # no directory
+    batch(7)
+    assert "how o looks could not be kept beside the checkpoint" in caplog.text
+    checkpoint.unlink()
+    batch(8)
+    assert read_json(LocalFiles(checkpoint), PLAN)["outputs"] == {"o": one.plan}
+    assert [event["batch"] for event in said] == [7, 8]
 
 
 @pytest.mark.spark
