@@ -29,13 +29,13 @@ SAMPLED_A_S: Final = 20
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """One rate. `cpu_s` per million lines and `rss_mb` by stage."""
+    """One rate. `cpu_s` per million lines and `most_mb` by stage."""
 
     rate: int
     latencies_s: list[float] = field(repr=False)
     lost: int
     cpu_s: dict[str, float]
-    rss_mb: dict[str, float]
+    most_mb: dict[str, float]
     batch_ms: float
 
     @property
@@ -164,7 +164,7 @@ def run(work: Path, rate: int, seconds: int, warm_s: int) -> Found:
         latencies_s=latencies,
         lost=lost,
         cpu_s=used,
-        rss_mb={n: u.most_mb for n, u in watch.usage.items()},
+        most_mb={n: u.most_mb for n, u in watch.usage.items()},
         batch_ms=statistics.median(batches),
     )
 
@@ -184,6 +184,6 @@ def table(found: Sequence[Found]) -> str:
     row("lines missing at the end", [f"{f.lost:,}" for f in found])
     for stage in found[0].cpu_s:
         row(f"CPU s per million lines: {stage}", [f"{f.cpu_s[stage]:,.1f}" for f in found])
-    for stage in found[0].rss_mb:
-        row(f"most memory, MB: {stage}", [f"{f.rss_mb[stage]:,.0f}" for f in found])
+    for stage in found[0].most_mb:
+        row(f"most memory, MB: {stage}", [f"{f.most_mb[stage]:,.0f}" for f in found])
     return "\n".join(lines)

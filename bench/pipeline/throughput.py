@@ -40,7 +40,7 @@ class Cell:
     cpu_s: float
     """Of Spark (driver, Java, Python), per million lines."""
     batches: int
-    rss_mb: float
+    most_mb: float
     elasticsearch_cpu_s: float = 0.0
 
 
@@ -113,7 +113,7 @@ def measure(job: Job, sink: str, partitions: int, server: Any) -> Cell:
         lines_s=counted / (ended - began),
         cpu_s=(cpu_end - cpu) / counted * 1e6,
         batches=len(points) - 2,
-        rss_mb=watch.usage["Spark"].most_mb,
+        most_mb=watch.usage["Spark"].most_mb,
         elasticsearch_cpu_s=(cpu_e_end - cpu_e) / counted * 1e6,
     )
 
@@ -175,7 +175,7 @@ def table(cells: list[Cell]) -> str:
     ]
     lines += [
         f"| {c.sink} | {c.partitions} | {c.lines_s:,.0f} | {c.cpu_s:.1f} | "
-        f"{f'{c.elasticsearch_cpu_s:.1f}' if c.elasticsearch_cpu_s and c.sink != 'noop' else ''} | {c.rss_mb:,.0f} |"
+        f"{f'{c.elasticsearch_cpu_s:.1f}' if c.elasticsearch_cpu_s and c.sink != 'noop' else ''} | {c.most_mb:,.0f} |"
         for c in cells
     ]
     return "\n".join(lines)
