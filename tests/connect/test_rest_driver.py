@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.connect_worker import WorkerProcess, wait_for, worker_properties
 from support.runtime import DRIVER_SINK, DRIVER_SOURCE, install_plugins
-from support.runtime_broker import fill, read_all, sink_lines
+from support.runtime_broker import fill, read_all, sink_lines, whole_lines
 from typer.testing import CliRunner
 
 from klamm.cli.main import app
@@ -115,5 +114,5 @@ def test_a_worker_that_is_killed_leaves_a_driver_that_goes_on_where_it_was(start
     numbers = [int(m.value()) for m in found[:-1]]
     assert sorted(set(numbers)) == list(range(2000)), "nothing lost"
     assert len(numbers) <= 2000 + 300, "what was committed did not come again"
-    offsets = [json.loads(line)[0] for line in out.read_text().splitlines()]
+    offsets = [offset for offset, _ in whole_lines(out)]
     assert sorted(set(offsets)) == list(range(len(found)))

@@ -1,7 +1,6 @@
 """Dead letter topics and tolerance (KIP-298, KIP-610): what is bad is kept as it was, and nothing is lost."""
 
 import collections
-import json
 import os
 import signal
 
@@ -9,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from support.broker import broker, new_name, new_topic  # noqa: F401
 from support.runtime import Watched, install_plugins, task_spec, wait_for, worker_props
-from support.runtime_broker import fill, read_all, sink_lines
+from support.runtime_broker import fill, read_all, sink_lines, whole_lines
 from support.runtime_fakes import FakeMessage, FakeProducer, RecordingControl
 
 from klamm.connect.child.dead_letters import DeadLetters, Raw
@@ -310,19 +309,10 @@ async def test_kill_9_leaves_each_record_in_the_target_or_among_the_dead_letters
             await w.wait_state(task, X)
             await w.wait_state(task, R)
         good = {str(n) for n in range(total) if n % 7}
-        await wait_for(lambda: {v for *_, v in whole(out)} >= good, lambda: f"{w.events[-3:]}", 60)
+        await wait_for(lambda: {v for *_, v in whole_lines(out)} >= good, lambda: f"{w.events[-3:]}", 60)
         await w.supervisor.stop_task(task)
     dead = collections.Counter(m.value().decode() for m in read_all(broker.bootstrap, f"{name}-dlq"))
     assert set(dead) == {v for v in values if v.startswith("bad")}
-
-
-def whole(path):
-    """Lines but for one that a kill cut through."""
-    for line in path.read_text().splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
 
 
 @pytest.mark.usefixtures("plugin_path")

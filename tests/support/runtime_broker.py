@@ -56,7 +56,18 @@ def reader(bootstrap, topic):
 
 
 def sink_lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """What a sink has written; a line that is just being written is none yet."""
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def whole_lines(path):
+    """What sinks have written that were killed: without lines that a kill cut through."""
+    for line in path.read_text().splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
 
 
 def fill(bootstrap, topic, values, partitions=1):
