@@ -183,9 +183,7 @@ def test_a_topic_changes_while_it_is_cleaned(tmp_path: Path, how: str) -> None:
         for _ in range(30):
             writer.batch(range(10), 1000)
         directory = directory_of(broker, topic)
-        wait_until(
-            lambda: list(directory.glob("*.cleaned")), "it is in the middle of a cleaning", timeout_s=40
-        )
+        wait_until(lambda: list(directory.glob("*.cleaned")), "it is in the middle of a cleaning")
         if how == "deleted":
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
             admin.delete_topics([topic])[topic].result(60)

@@ -163,9 +163,7 @@ def test_a_full_disk_loses_nothing_and_mends_itself(small_disk, durability):
             filler.free()
             wait_until(lambda: send(1000) is ErrorCode.NONE, "the broker takes records again", timeout_s=60)
             assert send(100_000) is ErrorCode.NONE
-            wait_until(
-                lambda: commit(client, topic, 4) is ErrorCode.NONE, "commits are taken again", timeout_s=5
-            )
+            wait_until(lambda: commit(client, topic, 4) is ErrorCode.NONE, "commits are taken again")
             admin.create_topics([NewTopic("new", 1, 1)])["new"].result(60)
             asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
             wait_until(lambda: client.request(asked, 4).error_code == 0, "transactions go on", timeout_s=60)
@@ -283,9 +281,7 @@ def test_a_broker_starts_and_stops_without_a_byte_of_room(small_disk, tmp_path, 
         assert "It is tried again" in broker.log_text
         filler.free()
         with RawClient(broker.port) as client:
-            wait_until(
-                lambda: produce(client, topic, b"more") is ErrorCode.NONE, "it takes records", timeout_s=5
-            )
+            wait_until(lambda: produce(client, topic, b"more") is ErrorCode.NONE, "it takes records")
             wait_until(lambda: commit(client, topic, 4) is ErrorCode.NONE, "it takes commits", timeout_s=60)
         assert values(broker, topic) == [*acknowledged, b"more"]
         epoch = last_epoch_of(broker, topic)

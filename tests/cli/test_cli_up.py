@@ -97,11 +97,7 @@ def test_what_dies_is_started_again(tmp_path):
         (broker,) = children(server, "broker")
         klamm("produce", "t", "kept", "-b", server.ready["broker"])
         os.kill(broker, signal.SIGKILL)
-        wait_until(
-            lambda: any("the broker serves again" in line for line in server.errors),
-            "a new broker",
-            timeout_s=30,
-        )
+        wait_until(lambda: any("the broker serves again" in line for line in server.errors), "a new broker")
         assert children(server, "broker") not in ([], [broker])
         shown = klamm("consume", "t", "--from-beginning", "-e", "-b", server.ready["broker"])
         assert shown.stdout == "kept\n"

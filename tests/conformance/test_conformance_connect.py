@@ -72,7 +72,7 @@ class Pipeline:
 
     def wait_running(self, worker: WorkerProcess) -> None:
         for name in ("source", "sink"):
-            worker.wait_state(f"{self.topic}-{name}", "RUNNING", "RUNNING", timeout_s=40)
+            worker.wait_state(f"{self.topic}-{name}", "RUNNING", "RUNNING")
 
     def wait_through(self, worker: WorkerProcess) -> None:
         """Everything fed so far has come out: not a line less, not one more, in order (one partition)."""
@@ -117,7 +117,7 @@ def test_a_pipeline_moves_between_workers(
 
     pipeline.feed(LINES)
     after = start(second)
-    after.wait_state(sink, "PAUSED", "PAUSED", timeout_s=40)
+    after.wait_state(sink, "PAUSED", "PAUSED")
     assert after.request("PUT", f"/connectors/{sink}/resume").status == 202
     pipeline.wait_running(after)
     pipeline.wait_through(after)

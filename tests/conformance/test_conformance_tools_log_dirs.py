@@ -67,7 +67,5 @@ def test_a_partition_is_moved_by_kafkas_own_tool(
 
     said = run("--execute")
     assert "log_dirs" in said or "Successfully started" in said, said
-    wait_until(
-        lambda: places()[str(dirs[1])] == {f"{topic}-{n}" for n in range(3)}, "all are moved", timeout_s=30
-    )
+    wait_until(lambda: places()[str(dirs[1])] == {f"{topic}-{n}" for n in range(3)}, "all are moved")
     assert "complete" in run("--verify")

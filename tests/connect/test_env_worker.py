@@ -257,7 +257,7 @@ def test_a_worker_that_has_lost_its_disk_builds_the_groups_packages_and_goes_on(
         out.unlink()
         worker = start(bootstrap, tmp_path / "w", index, group)
         worker.wait_ready()
-        worker.wait_state("old", R, R, timeout_s=40)
+        worker.wait_state("old", R, R)
         assert out.read_text() == "Old 1.0 with lib 1.0"
     finally:
         worker.end()
@@ -285,7 +285,7 @@ def test_a_package_that_cannot_be_built_here_says_why_and_is_tried_again(bootstr
             "plugins", "install", "acme-old", "-d", str(directory), "--find-links", str(index), "--offline"
         )
         assert again.returncode == 0, again.stderr
-        worker.wait_state("old", R, R, timeout_s=30)
+        worker.wait_state("old", R, R)
         unknown = worker.create("x", connector__class="NoSuchConnector")
         assert "name='acme_old.OldConnector', version='1.0'" in unknown.message
     finally:

@@ -104,7 +104,7 @@ async def test_a_task_that_is_fenced_while_it_works_says_so_and_goes_on_without_
         assert said is not None
         assert "Either another task has taken over its transactional id" in said
         await wait_for(
-            lambda: len(committed_values(broker.bootstrap, topic)) >= 4000, lambda: str(w.events[-3:]), 30
+            lambda: len(committed_values(broker.bootstrap, topic)) >= 4000, lambda: str(w.events[-3:])
         )
         assert [m for m, _ in w.asked][:2] == ["fence_zombies", "verify_task"]
     values = committed_values(broker.bootstrap, topic)

@@ -56,7 +56,7 @@ def test_kill_9_of_a_task_on_apache_kafka(kafka: KafkaBroker, tmp_path: Path) ->
         worker.wait_ready(60)
         with Feeder(tmp_path / "in.txt", lines_per_s=3_000) as feeder:
             create(worker, name, feeder.path)
-            worker.wait_state(name, "RUNNING", "RUNNING", timeout_s=40)
+            worker.wait_state(name, "RUNNING", "RUNNING")
             kills = 0
             while kills < 4:
                 time.sleep(rng.uniform(0.1, 0.8))

@@ -162,7 +162,7 @@ def test_a_zombie_that_was_asleep_is_fenced_and_writes_nothing(
     with Feeder(tmp_path / "in.txt", lines_per_s=5_000) as feeder:
         name = create(first, feeder.path)
         first.wait_state(name, "RUNNING", "RUNNING")
-        wait_for(lambda: committed_values(own_broker.bootstrap, name), timeout_s=20)
+        wait_for(lambda: committed_values(own_broker.bootstrap, name))
         asleep = [
             psutil.Process(first.process.pid),
             *psutil.Process(first.process.pid).children(recursive=True),
@@ -178,7 +178,6 @@ def test_a_zombie_that_was_asleep_is_fenced_and_writes_nothing(
         wait_for(
             lambda: len(committed_values(own_broker.bootstrap, name)) > before + 5_000,
             lambda: second.log[-3000:],
-            40,
         )
         for process in asleep:
             process.resume()

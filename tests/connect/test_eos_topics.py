@@ -108,7 +108,7 @@ def test_a_sources_topics_are_made_by_its_rules(bootstrap: str, tmp_path: Path) 
 
         bad = config | {"topic": f"log-{new_name()}", "topic.creation.logs.retention.ms": "soon"}
         assert worker.request("POST", "/connectors", {"name": "bad", "config": bad}).status == 201
-        worker.wait_state("bad", "RUNNING", "FAILED", timeout_s=30)
+        worker.wait_state("bad", "RUNNING", "FAILED")
         trace = worker.get("/connectors/bad/status")["tasks"][0]["trace"]
         assert "Task failed to create new topic" in trace
         assert "topic creation group logs" in trace

@@ -92,7 +92,6 @@ class Pipes:
                 [f"{len({*self.out(i)})} of {len(self.fed)} lines" for i in range(PIPES)]
                 + [str(statuses(w)) + "\n" + w.log[-3000:] for w in workers]
             ),
-            40,
         )
 
 

@@ -112,7 +112,6 @@ async def test_kill_9_of_a_source_task_under_load_loses_nothing(broker, offsets_
         await wait_for(
             lambda: stored_offsets(broker.bootstrap, offsets_topic).get(key) == {"n": total},
             lambda: str(w.events[-5:]),
-            40,
         )
     assert [e.attempt for e in w.events if e.state is X] == [1, 2, 3]
     counts = collections.Counter(int(m.value()) for m in read_all(broker.bootstrap, topic))
@@ -128,9 +127,7 @@ async def test_a_sink_delivers_in_order_commits_on_stop_and_goes_on_there(broker
         task = TaskId(name, 0)
         spec = task_spec(name, {"topics": topic, "file": str(out)}, kind=Kind.SINK, worker=worker)
         await w.supervisor.start_task(spec)
-        await wait_for(
-            lambda: (p := w.progress.get(task)) and p.records == 1_000, lambda: str(w.progress), 30
-        )
+        await wait_for(lambda: (p := w.progress.get(task)) and p.records == 1_000, lambda: str(w.progress))
         await wait_for(lambda: w.progress[task].lag == 0, lambda: str(w.progress))
         await w.supervisor.stop_task(task)
         assert len(sink_lines(out)) == 1_000
@@ -139,7 +136,6 @@ async def test_a_sink_delivers_in_order_commits_on_stop_and_goes_on_there(broker
         await wait_for(
             lambda: w.supervisor.progress(task) and w.supervisor.progress(task).records == 10,
             lambda: str(w.progress),
-            30,
         )
         await w.supervisor.stop_task(task)
     lines = sink_lines(out)
@@ -256,7 +252,7 @@ async def test_a_poison_record_fails_the_sink_at_once_and_its_place_is_named(bro
         name = new_name("snk")
         config = {"topics": topic, "file": str(tmp_path / "out")}
         await w.supervisor.start_task(task_spec(name, config, kind=Kind.SINK, worker=worker))
-        await w.wait_states(TaskId(name, 0), R, F, timeout_s=30)
+        await w.wait_states(TaskId(name, 0), R, F)
         first, *rest = w.last(TaskId(name, 0)).trace.splitlines()
         said = "ConnectError: Tolerance exceeded in error handler: Error in stage VALUE_CONVERTER for topic"
         assert f"{said} {topic}, partition 0, offset 1: " in first
@@ -286,7 +282,7 @@ async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker
         await w.supervisor.stop_task(TaskId(name, 0))
         fill(broker.bootstrap, topic, ["after"] * 4, partitions=4)
         await wait_for(
-            lambda: [v for *_, v in sink_lines(outs[1])].count("after") == 4, lambda: "not taken over", 30
+            lambda: [v for *_, v in sink_lines(outs[1])].count("after") == 4, lambda: "not taken over"
         )
     seen = collections.Counter(v for out in outs for *_, v in sink_lines(out))
     assert set(seen) == {str(n) for n in range(sent)} | {"after"}

@@ -227,9 +227,7 @@ def sink(broker, name, topic, out, **config):  # noqa: F811
 
 async def taken(w, task, count):
     await wait_for(
-        lambda: (p := w.supervisor.progress(task)) and p.records >= count,
-        lambda: f"{w.progress} {w.events}",
-        30,
+        lambda: (p := w.supervisor.progress(task)) and p.records >= count, lambda: f"{w.progress} {w.events}"
     )
 
 
@@ -274,7 +272,7 @@ async def test_without_tolerance_the_task_fails_and_the_record_is_in_the_topic(b
     async with Watched() as w:
         spec = sink(broker, name, topic, tmp_path / "out", errors__tolerance="none")
         await w.supervisor.start_task(spec)
-        await w.wait_states(TaskId(name, 0), R, F, timeout_s=30)
+        await w.wait_states(TaskId(name, 0), R, F)
     assert [m.value() for m in read_all(broker.bootstrap, f"{name}-dlq")] == [b"no json"]
 
 
@@ -284,7 +282,7 @@ async def test_a_topic_that_cannot_be_made_fails_the_task_with_the_key_to_change
     more = {"errors__deadletterqueue__topic__replication__factor": "3"}
     async with Watched() as w:
         await w.supervisor.start_task(sink(broker, name, topic, tmp_path / "out", **more))
-        await w.wait_states(TaskId(name, 0), F, timeout_s=30)
+        await w.wait_states(TaskId(name, 0), F)
         said = w.last(TaskId(name, 0)).trace
         assert f"The dead letter topic {name}-dlq could not be set up" in said
         assert "errors.deadletterqueue.topic.replication.factor, which is 3" in said
@@ -302,9 +300,7 @@ async def test_kill_9_leaves_each_record_in_the_target_or_among_the_dead_letters
         await w.supervisor.start_task(spec)
         for part in range(2):
             fill(broker.bootstrap, topic, values[part * 3_000 : (part + 1) * 3_000])
-            await wait_for(
-                lambda: (p := w.supervisor.progress(task)) and p.records, lambda: str(w.events), 30
-            )
+            await wait_for(lambda: (p := w.supervisor.progress(task)) and p.records, lambda: str(w.events))
             os.kill(await wait_for(lambda: w.supervisor.pid(task), lambda: "no pid"), signal.SIGKILL)
             await w.wait_state(task, X)
             await w.wait_state(task, R)

@@ -146,7 +146,7 @@ async def test_a_silent_driver_is_killed_with_what_it_started(broker, offsets_to
     silent = source(broker, offsets_topic, task.connector, behaviour="sleep", where="run", **config)
     async with Watched(QUICK) as w:
         await w.supervisor.start_task(silent)
-        await w.wait_states(task, R, X, timeout_s=10)
+        await w.wait_states(task, R, X)
         assert "No sign of life for 1 s" in w.last(task).trace
         await w.supervisor.stop_task(task)
     parent = source(broker, offsets_topic, task.connector, behaviour="grandchild", where="start", **config)
@@ -176,7 +176,6 @@ async def test_kill_9_of_a_driver_goes_on_from_the_committed_offset(broker, offs
         await wait_for(
             lambda: stored_offsets(broker.bootstrap, offsets_topic).get(key) == {"n": total},
             lambda: str(w.events),
-            30,
         )
     counts = collections.Counter(int(m.value()) for m in read_all(broker.bootstrap, topic))
     assert sorted(counts) == list(range(total))

@@ -72,7 +72,7 @@ async def test_failures_show_their_trace_and_are_restarted_by_class():
             await w.supervisor.start_task(task_spec(behaviour, config))
         for behaviour, _, states, said in FAILURES:
             task = TaskId(behaviour, 0)
-            await w.wait_states(task, *states, timeout_s=40)
+            await w.wait_states(task, *states)
             assert said in w.last(task).trace
             attempts = [e.attempt for e in w.events if e.state is X and e.connector == behaviour]
             assert attempts == list(range(1, 4))[: len(attempts)]
@@ -200,9 +200,7 @@ async def test_pause_and_resume_and_a_paused_start():
         await w.supervisor.set_paused(TASK, True)
         await w.wait_states(TASK, State.PAUSED, R, State.PAUSED)
         await wait_for(
-            lambda: (p := w.supervisor.progress(TASK)) and p.waiting_for == "paused",
-            lambda: str(w.progress),
-            5,
+            lambda: (p := w.supervisor.progress(TASK)) and p.waiting_for == "paused", lambda: str(w.progress)
         )
 
 
@@ -323,7 +321,7 @@ async def test_settings_that_cannot_be_used_fail_the_task_at_once_and_are_named(
             await w.supervisor.start_task(task_spec(f"c{n}", config))
         for n, (_, said) in enumerate(cases):
             task = TaskId(f"c{n}", 0)
-            await w.wait_states(task, F, timeout_s=30)
+            await w.wait_states(task, F)
             assert said in w.last(task).trace
 
 
@@ -364,7 +362,6 @@ async def test_what_a_task_prints_and_logs_is_in_the_workers_log(caplog):
                 or "librdkafka" in caplog.text
             ),
             lambda: caplog.text,
-            5,
         )
 
 

@@ -150,7 +150,7 @@ def test_a_worker_its_group_and_its_tasks(kafka, tmp_path):
         )
         assert sink.status == 201, sink.body
         for each in (f"{name}-in", f"{name}-out"):
-            worker.wait_state(each, "RUNNING", "RUNNING", timeout_s=30)
+            worker.wait_state(each, "RUNNING", "RUNNING")
         wait_for(lambda: taken.exists() and taken.read_text() == given.read_text(), lambda: worker.log, 60)
         shown = str(worker.get("/connectors?expand=info&expand=status"))
         assert f"${{file:{secrets}:jaas}}" in shown
@@ -183,7 +183,7 @@ def test_workers_of_a_group_hand_over_through_a_secure_cluster(kafka, tmp_path):
         second.create(f"{name}-in", connector__class="FileStreamSource", file=str(given), topic=name)
         second.create(f"{name}-out", connector__class="FileStreamSink", file=str(taken), topics=name)
         for each in (f"{name}-in", f"{name}-out"):
-            second.wait_state(each, "RUNNING", "RUNNING", timeout_s=40)
+            second.wait_state(each, "RUNNING", "RUNNING")
         wait_for(lambda: taken.exists() and taken.read_text() == "one\n", lambda: second.log, 60)
         first.stop(signal.SIGKILL)
         with given.open("a") as more:

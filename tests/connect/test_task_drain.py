@@ -27,7 +27,7 @@ async def end(w, task, how):
     """Stop it in the middle of its work, and have it run again."""
     if how == "SIGTERM":
         os.kill(w.supervisor.pid(task), signal.SIGTERM)
-        await w.wait_states(task, R, X, R, timeout_s=30)
+        await w.wait_states(task, R, X, R)
         assert "asked to stop (SIGTERM)" in next(e for e in w.events if e.state is X).trace
     else:
         await w.supervisor.restart(task)

@@ -253,9 +253,7 @@ async def test_a_sink_tries_again_transforms_and_keeps_what_is_bad(broker, tmp_p
     async with Watched() as w:
         await w.supervisor.start_task(spec)
         await wait_for(
-            lambda: (p := w.supervisor.progress(task)) and p.records == 3,
-            lambda: f"{w.events} {w.progress}",
-            30,
+            lambda: (p := w.supervisor.progress(task)) and p.records == 3, lambda: f"{w.events} {w.progress}"
         )
         details = await wait_for(lambda: w.supervisor.progress(task).details, lambda: "")
         await w.supervisor.stop_task(task)
@@ -282,9 +280,7 @@ async def test_a_source_has_a_dead_letter_topic_and_goes_on(broker):  # noqa: F8
     async with Watched() as w:
         await w.supervisor.start_task(task_spec(name, config, worker=worker_props(broker.bootstrap)))
         await wait_for(
-            lambda: (p := w.supervisor.progress(task)) and p.records == 7,
-            lambda: f"{w.events} {w.progress}",
-            30,
+            lambda: (p := w.supervisor.progress(task)) and p.records == 7, lambda: f"{w.events} {w.progress}"
         )
         await w.supervisor.stop_task(task)
         assert F not in w.states(task)
@@ -303,7 +299,7 @@ async def test_a_source_without_tolerance_fails_for_good_and_keeps_the_record(br
     config = errors(name, errors__tolerance="none") | {"topic": topic, "limit": "5", "says": "3=odd"}
     async with Watched() as w:
         await w.supervisor.start_task(task_spec(name, config, worker=worker_props(broker.bootstrap)))
-        await w.wait_states(TaskId(name, 0), R, F, timeout_s=30)
+        await w.wait_states(TaskId(name, 0), R, F)
         trace = w.last(TaskId(name, 0)).trace
     assert "Tolerance exceeded in error handler: Error in stage TRANSFORMATION" in trace
     ((value, facts),) = dead_of(broker, name)

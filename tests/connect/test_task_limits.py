@@ -37,7 +37,7 @@ async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
             once = {"where": "poll", "once": str(tmp_path / name)}
             await w.supervisor.start_task(task_spec(name, config | once))
         for name in cases:
-            await w.wait_states(TaskId(name, 0), R, X, R, timeout_s=40)
+            await w.wait_states(TaskId(name, 0), R, X, R)
         usage = await wait_for(lambda: w.supervisor.usage(TaskId("grown", 0)), lambda: "no usage")
         assert 0 < usage.memory_bytes < limit
         shown = {e.connector: e for e in w.events if e.state is X}

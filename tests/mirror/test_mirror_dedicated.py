@@ -46,9 +46,7 @@ def test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles(s
         remote = f"{a}.{topic}"
         assert sorted(set(read_all(target.bootstrap, remote, at_least(1000)))) == sorted(names("a", 1000))
         assert set(read_all(source.bootstrap, f"{b}.{topic}", at_least(300))) == set(names("b", 300))
-        wait_until(
-            lambda: committed(target.bootstrap, group, remote) > 0, "the group's offset at b", timeout_s=15
-        )
+        wait_until(lambda: committed(target.bootstrap, group, remote) > 0, "the group's offset at b")
         moved = committed(target.bootstrap, group, remote)
         assert 0 < moved <= len(read_at_a)
         read_at_b = read_as(target.bootstrap, group, remote, lambda v: v[-1:] == ["a-999"])
@@ -100,9 +98,7 @@ def test_a_target_that_is_down_at_the_start_holds_nobody_up(source, tmp_path):
     with ThreadPoolExecutor() as pool:
         starting = pool.submit(Server, "mirror", "start", str(path))
         # The flow into the cluster that is there runs: its status topic says so
-        wait_until(
-            lambda: "RUNNING" in klamm("mirror", "status", str(path)).stdout, "the other flow", timeout_s=40
-        )
+        wait_until(lambda: "RUNNING" in klamm("mirror", "status", str(path)).stdout, "the other flow")
         assert not starting.done()
         with away, starting.result(60) as server:
             assert set(read_all(away.bootstrap, f"{a}.{topic}", at_least(10))) == set(names("x", 10))
@@ -163,9 +159,7 @@ def test_ours_to_apache_kafka(source, tmp_path):
         with Server("mirror", "start", str(path)) as server:
             remote = f"{a}.{topic}"
             assert set(read_all(kafka.address, remote, at_least(2000))) == set(names("k", 2000))
-            wait_until(
-                lambda: committed(kafka.address, group, remote) > 0, "the group's offset", timeout_s=20
-            )
+            wait_until(lambda: committed(kafka.address, group, remote) > 0, "the group's offset")
             assert server.stop() == 0
 
 
