@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,7 +29,7 @@ OURS: Final = (PLAN, STATUS, SCHEMA, POSITION)
 
 
 class Files(Protocol):
-    """A directory. Names may have slashes; what is not there is None, or no names."""
+    """A directory. Names may have slashes; what is not there is None, or no names. All raise OSError."""
 
     def read(self, name: str) -> bytes | None: ...
     def write(self, name: str, data: bytes) -> None: ...
@@ -64,6 +66,10 @@ class LocalFiles:
             return []
 
 
+_RENAMING: Final = frozenset({"hdfs", "viewfs", "file"})
+"""File systems that put a file in another's place at once. Object stores copy to rename, but show no file before it is closed."""
+
+
 class HadoopFiles:
     """A directory that Spark reaches. `spark` is a session."""
 
@@ -71,38 +77,70 @@ class HadoopFiles:
         self._jvm = spark.sparkContext._jvm  # noqa: SLF001
         self._path = self._jvm.org.apache.hadoop.fs.Path
         self._base = base.rstrip("/")
-        settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-        self._system = self._path(self._base).getFileSystem(settings)
-        spark_files = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
-        self._writer = spark_files.CheckpointFileManager.create(self._path(self._base), settings)
+        self._settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        self._system = self._path(self._base).getFileSystem(self._settings)
+        self._replacing: Any = None
 
     def read(self, name: str) -> bytes | None:
         path = self._path(f"{self._base}/{name}")
-        if not self._system.exists(path):
-            return None
-        stream = self._system.open(path)
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
+        with _refusals(path):
+            if not self._system.exists(path):
+                return None
+            stream = self._system.open(path)
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """As a whole, as Spark writes offsets: a reader, and a process that was killed, find the former content or this."""
-        path = self._path(f"{self._base}/{name}")
-        self._system.mkdirs(path.getParent())
-        stream = self._writer.createAtomic(path, True)
-        try:
-            stream.write(bytearray(data))
-        except BaseException:
-            stream.cancel()
-            raise
-        stream.close()
+        """A reader, and whoever comes after a kill, find the former content or this one."""
+        path, content = self._path(f"{self._base}/{name}"), bytearray(data)
+        with _refusals(path):
+            if self._system.getUri().getScheme() not in _RENAMING:
+                self._put(self._system.create(path, True), content)
+                return
+            self._system.mkdirs(path.getParent())
+            stream = self._replacer().createAtomic(path, True)
+            try:
+                stream.write(content)
+            except BaseException:
+                stream.cancel()
+                raise
+            stream.close()
 
     def names(self, folder: str) -> list[str]:
         path = self._path(f"{self._base}/{folder}")
-        if not self._system.exists(path):
-            return []
-        return sorted(status.getPath().getName() for status in self._system.listStatus(path))
+        with _refusals(path):
+            if not self._system.exists(path):
+                return []
+            return sorted(status.getPath().getName() for status in self._system.listStatus(path))
+
+    @staticmethod
+    def _put(stream: Any, content: bytearray) -> None:
+        try:
+            stream.write(content)
+        finally:
+            stream.close()
+
+    def _replacer(self) -> Any:
+        """What Spark writes offsets with, by renaming; a connection of its own, so there is one."""
+        if self._replacing is None:
+            spark_files = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+            self._replacing = spark_files.CheckpointFileManager.create(self._path(self._base), self._settings)
+        return self._replacing
+
+
+@contextmanager
+def _refusals(path: Any) -> Iterator[None]:
+    """Java's errors as OSError."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as e:
+        said = str(getattr(e, "java_exception", None) or e).partition("\n")[0]
+        raise OSError(f"{path.toString()}: {said}") from e
 
 
 def local_place(checkpoint: str) -> Path | None:

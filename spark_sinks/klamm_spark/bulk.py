@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 WARN_EVERY_S: Final = 30.0
 CALM_SAID_S: Final = 5.0
-"""A server that has taken nothing for so long because of 429s is said to be waited for."""
+"""A server that takes nothing for so long after a 429 is said to be waited for."""
 _OVERLOADED: Final = 429
 _TOO_LARGE: Final = 413
 _INVALID: Final = (
@@ -151,7 +151,8 @@ class BulkSender:
         self._connections: queue.LifoQueue[Connection] = queue.LifoQueue()
         self._futures: set[Future[None]] = set()
         self._failure: BaseException | None = None
-        self._alive_at = self._taken_at = self._warned_at = time.monotonic()
+        self._alive_at = self._warned_at = time.monotonic()
+        self._overloaded_at: float | None = None
         self.figures = Figures()
 
     def send(self, lines: pa.LargeBinaryArray) -> None:
@@ -281,8 +282,10 @@ class BulkSender:
                 self._throttle.accepted()
             if verdict.taken or verdict.refused or verdict.overloaded:
                 self._alive_at = now
+            if verdict.overloaded and self._overloaded_at is None:
+                self._overloaded_at = now
             if verdict.taken or verdict.refused:
-                self._taken_at = now
+                self._overloaded_at = None
                 if self._waits:
                     self._waits = False
                     self._on_wait(None)
@@ -296,8 +299,9 @@ class BulkSender:
             f"Elasticsearch is overloaded (429); {throttle.documents} documents a request, {throttle.in_flight} "
             f"requests at once, {throttle.pause_s:.1f} s between them"
         )
-        if time.monotonic() - self._taken_at > CALM_SAID_S:
-            self._waiting(f"{self._where.hosts[0]}: it is overloaded (429) and takes nothing")
+        since = self._overloaded_at
+        if since is not None and time.monotonic() - since > CALM_SAID_S:
+            self._waiting(f"{self._where.hosts[0]}: it is overloaded (429)")
         self._sleep(max(throttle.pause_s, FIRST_PAUSE_S))
 
     def _wait_alive(self, pause: float, why: str) -> None:

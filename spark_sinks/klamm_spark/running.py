@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_spark import events, figures, reset, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
-from klamm_spark.beside import files_of
+from klamm_spark.beside import Files, files_of
 from klamm_spark.java import need_java
 from klamm_spark.listener import listen
 from klamm_spark.outputs import base_of, on_this_machine, start_output
@@ -66,7 +65,7 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         found = upgrade.examine(job, frames, spark)
         upgrade.allow(job, found)
         slots.need_slots(job, spark)
-        _run_queries(job, frames, _Kept(job, found, spark, watch), reporter, stop)
+        _run_queries(job, frames, _Kept(job, found, spark, files, watch), reporter, stop)
 
 
 def _begun(job: Job) -> Job:
@@ -156,9 +155,14 @@ class _Kept:
     """Notes how a query looks: at its first batch ever before it starts, later once a batch shows that Spark took it."""
 
     def __init__(
-        self, job: Job, found: list[upgrade.Examined], spark: SparkSession, watch: SchemaWatch | None
+        self,
+        job: Job,
+        found: list[upgrade.Examined],
+        spark: SparkSession,
+        beside: Files,
+        watch: SchemaWatch | None,
     ) -> None:
-        self._job, self.spark, self._watch = job, spark, watch
+        self._job, self.spark, self._beside, self._watch = job, spark, beside, watch
         self._left = {one.output.name: one for one in found}
         self._lock = threading.Lock()
 
@@ -180,7 +184,7 @@ class _Kept:
         with self._lock:
             one = self._left.get(name)
             if one is not None:
-                upgrade.keep(self._job, [one], self.spark)
+                upgrade.keep(self._beside, [one])
                 del self._left[name]
 
 
@@ -193,9 +197,8 @@ def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: St
     reporter.send(said)
     try:
         kept.works(said["query"])
-    except (OSError, Py4JError) as e:  # the next batch tries again
-        why = str(e).partition("\n")[0]
-        log.warning("how %s looks could not be kept beside the checkpoint: %s", said["query"], why)
+    except OSError as e:  # the next batch tries again
+        log.warning("how %s looks could not be kept beside the checkpoint: %s", said["query"], e)
 
 
 def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:

@@ -84,9 +84,8 @@ def allow(job: Job, found: Sequence[Examined]) -> None:
         )
 
 
-def keep(job: Job, found: Sequence[Examined], spark: SparkSession) -> None:
-    """Note the queries as they are now, for the next start; those of outputs that are gone stay."""
-    beside: Files = files_of(base_of(job), spark)
+def keep(beside: Files, found: Sequence[Examined]) -> None:
+    """Note the queries as they are now, for the next start; those of outputs that are gone stay. Raises OSError."""
     known = read_json(beside, PLAN)
     outputs = known.get("outputs", {})
     now = outputs | {one.output.name: dict(one.plan) for one in found if one.plan is not None}

@@ -259,7 +259,8 @@ def test_how_a_query_looks_is_kept_by_a_later_batch_where_it_cannot_be_at_first(
     one: Any = SimpleNamespace(
         output=output, plan={"kind": "projection"}, standing=SimpleNamespace(fresh=False)
     )
-    kept = running._Kept(Job("x", str(checkpoint), Source("h:1", ("t",)), (output,)), [one], None, None)  # type: ignore[arg-type]
+    job = Job("x", str(checkpoint), Source("h:1", ("t",)), (output,))
+    kept = running._Kept(job, [one], None, LocalFiles(checkpoint), None)  # type: ignore[arg-type]
 
     def batch(number: int) -> None:
         standing: Any = SimpleNamespace(took=lambda event: None)

@@ -31,6 +31,7 @@ class Watch:
         self._pids = pids
         self._every_s = every_s
         self._stop = threading.Event()
+        self._looking = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="memory")
         self._spent: dict[tuple[str, int, float], float] = {}
         self.usage: dict[str, Usage] = {}
@@ -39,13 +40,18 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self.look()  # here alone: two looks at a time would count into the same figures
+        if kind is None:
+            self.look()
 
     def look(self) -> None:
         """One look, now."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
         for stage, pid in self._pids().items():
             if pid is None:
                 continue
