@@ -7,6 +7,7 @@ first goes on alone.
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -46,8 +47,9 @@ class SecondNode:
         )
         with (self._work / "broker.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        admin = AdminClient({"bootstrap.servers": self._first.address, "log_level": 0})
-        wait_for("the second broker to register", lambda: len(admin.list_topics(timeout=1).brokers) == 2)
+        # Each node tells clients of the brokers that it knows itself, and a client that asks another one drops those that it leaves out
+        for address in (self._first.address, self.address):
+            wait_for(f"{address} to know both brokers", partial(_knows_both, address))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -58,6 +60,11 @@ class SecondNode:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def _knows_both(address: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # a new one asks this address first
+    return len(admin.list_topics(timeout=5).brokers) == 2
 
 
 def _properties(path: Path) -> dict[str, str]:
