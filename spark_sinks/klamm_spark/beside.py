@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -86,18 +86,16 @@ class HadoopFiles:
         with _refusals(path):
             if not self._system.exists(path):
                 return None
-            stream = self._system.open(path)
-            try:
+            with closing(self._system.open(path)) as stream:
                 return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-            finally:
-                stream.close()
 
     def write(self, name: str, data: bytes) -> None:
         """A reader, and whoever comes after a kill, find the former content or this one."""
         path, content = self._path(f"{self._base}/{name}"), bytearray(data)
         with _refusals(path):
             if self._system.getUri().getScheme() not in _RENAMING:
-                self._put(self._system.create(path, True), content)
+                with closing(self._system.create(path, True)) as stream:
+                    stream.write(content)
                 return
             self._system.mkdirs(path.getParent())
             stream = self._replacer().createAtomic(path, True)
@@ -114,13 +112,6 @@ class HadoopFiles:
             if not self._system.exists(path):
                 return []
             return sorted(status.getPath().getName() for status in self._system.listStatus(path))
-
-    @staticmethod
-    def _put(stream: Any, content: bytearray) -> None:
-        try:
-            stream.write(content)
-        finally:
-            stream.close()
 
     def _replacer(self) -> Any:
         """What Spark writes offsets with, by renaming; a connection of its own, so there is one."""

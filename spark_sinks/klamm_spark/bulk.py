@@ -32,7 +32,7 @@ from klamm_spark.throttle import FIRST_PAUSE_S, LONGEST_PAUSE_S, Throttle
 log = logging.getLogger(__name__)
 
 WARN_EVERY_S: Final = 30.0
-CALM_SAID_S: Final = 5.0
+OVERLOAD_SAID_S: Final = 5.0
 """A server that takes nothing for so long after a 429 is said to be waited for."""
 _OVERLOADED: Final = 429
 _TOO_LARGE: Final = 413
@@ -300,8 +300,8 @@ class BulkSender:
             f"requests at once, {throttle.pause_s:.1f} s between them"
         )
         since = self._overloaded_at
-        if since is not None and time.monotonic() - since > CALM_SAID_S:
-            self._waiting(f"{self._where.hosts[0]}: it is overloaded (429)")
+        if since is not None and time.monotonic() - since > OVERLOAD_SAID_S:
+            self._waiting("it is overloaded (429)")
         self._sleep(max(throttle.pause_s, FIRST_PAUSE_S))
 
     def _wait_alive(self, pause: float, why: str) -> None:
@@ -311,13 +311,13 @@ class BulkSender:
                 f"{self._where.hosts[0]}: {why} for {self._where.retry_s:.0f} s; documents wait"
             )
         self._warn(f"{self._where.hosts[0]}: {why}; trying again for {self._where.retry_s - away:.0f} s")
-        self._waiting(f"{self._where.hosts[0]}: {why}")
+        self._waiting(why)
         self._sleep(pause, throttled=False)
 
     def _waiting(self, why: str) -> None:
         with self._lock:
             self._waits = True
-            self._on_wait(why)
+            self._on_wait(f"{self._where.hosts[0]}: {why}")
 
     def _sleep(self, seconds: float, *, throttled: bool = True) -> None:
         """Jitter keeps the tasks apart."""

@@ -65,7 +65,7 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         found = upgrade.examine(job, frames, spark)
         upgrade.allow(job, found)
         slots.need_slots(job, spark)
-        _run_queries(job, frames, _Kept(job, found, spark, files, watch), reporter, stop)
+        _run_queries(job, spark, frames, _Kept(job, found, files, watch), reporter=reporter, stop=stop)
 
 
 def _begun(job: Job) -> Job:
@@ -131,9 +131,14 @@ def _settings(job: Job) -> dict[str, str]:
 
 
 def _run_queries(
-    job: Job, frames: dict[str, DataFrame], kept: _Kept, reporter: Reports, stop: Stopping
+    job: Job,
+    spark: SparkSession,
+    frames: dict[str, DataFrame],
+    kept: _Kept,
+    *,
+    reporter: Reports,
+    stop: Stopping,
 ) -> None:
-    spark = kept.spark
     kept.those_without_batches()
     standing = Standing(job, reporter)
     listen(spark, lambda progress: _tell(progress, reporter, kept, standing))
@@ -155,14 +160,9 @@ class _Kept:
     """Notes how a query looks: at its first batch ever before it starts, later once a batch shows that Spark took it."""
 
     def __init__(
-        self,
-        job: Job,
-        found: list[upgrade.Examined],
-        spark: SparkSession,
-        beside: Files,
-        watch: SchemaWatch | None,
+        self, job: Job, found: list[upgrade.Examined], beside: Files, watch: SchemaWatch | None
     ) -> None:
-        self._job, self.spark, self._beside, self._watch = job, spark, beside, watch
+        self._job, self._beside, self._watch = job, beside, watch
         self._left = {one.output.name: one for one in found}
         self._lock = threading.Lock()
 

@@ -241,7 +241,7 @@ def test_an_overloaded_server_gets_fewer_documents_at_a_time_and_in_the_end_all(
 def test_a_server_that_only_says_429_is_not_given_up_and_is_said_to_be_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bulk, "CALM_SAID_S", 0.3)
+    monkeypatch.setattr(bulk, "OVERLOAD_SAID_S", 0.3)
     said: list[str | None] = []
     until = time.monotonic() + 1.2  # longer than retry_s
     with serving(lambda number, ids: 200 if said and time.monotonic() > until else 429) as (server, where):

@@ -260,7 +260,7 @@ def test_how_a_query_looks_is_kept_by_a_later_batch_where_it_cannot_be_at_first(
         output=output, plan={"kind": "projection"}, standing=SimpleNamespace(fresh=False)
     )
     job = Job("x", str(checkpoint), Source("h:1", ("t",)), (output,))
-    kept = running._Kept(job, [one], None, LocalFiles(checkpoint), None)  # type: ignore[arg-type]
+    kept = running._Kept(job, [one], LocalFiles(checkpoint), None)
 
     def batch(number: int) -> None:
         standing: Any = SimpleNamespace(took=lambda event: None)

@@ -81,9 +81,10 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
     inputs = tuple(read_input(v, t, f"inputs[{i}]") for i, t in enumerate(tables))
     if len(stdins := [i for i, found in enumerate(inputs) if found.type == "stdin"]) > 1:
         raise v.error(f"inputs[{stdins[1]}]", "type", "= 'stdin': only one input can read standard input")
-    for i, found in enumerate(inputs):
-        if found.id and found.id in {other.id for other in inputs[:i]}:
-            raise v.error(f"inputs[{i}]", "id", f"= {found.id!r}: another input has this id")
+    ids = [found.id for found in inputs]
+    for i, given in enumerate(ids):
+        if given and given in ids[:i]:
+            raise v.error(f"inputs[{i}]", "id", f"= {given!r}: another input has this id")
     state_dir = v.base / v.text(document, "", "state_dir")
     return AgentConfig(
         bootstrap_servers=_servers(v, document),

@@ -73,11 +73,6 @@ class Client:
         except KafkaException as e:
             raise ConfigError(f"KafkaHandler: {e.args[0].str()}") from None
 
-    def meet(self) -> None:
-        """Wait for the first connection, or for a moment. No fork happens meanwhile: see `starting`."""
-        with starting:
-            self.answers()
-
     @property
     def in_flight(self) -> int:
         return len(self._producer) if self._producer is not None else 0

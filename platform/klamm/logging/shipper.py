@@ -217,7 +217,7 @@ class Shipper:
         try:
             with starting:  # its threads look for the broker from the first moment on
                 client.open()
-                client.meet()
+                client.answers()  # the first connection, or a moment
         except Exception as e:
             client.why = str(e)
             self._complain(e)

@@ -152,7 +152,10 @@ class Round:
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        self._mend_until(lambda: time.monotonic() >= until)
+
+    def _mend_until(self, over: Callable[[], bool]) -> None:
+        while not over():
             self._mend()
             time.sleep(0.2)
 
@@ -228,17 +231,12 @@ class Round:
         """Elasticsearch is stopped for long; everything before it goes on."""
         self._note(f"Elasticsearch away for {self._plan.outage_s:.0f} s")
         self.server.stop()
-        until = time.monotonic() + self._plan.outage_s
-        while time.monotonic() < until:
-            self._mend()
-            time.sleep(0.2)
+        self._wait(self._plan.outage_s)
         self.server.start()
 
     def _ask(self) -> None:
         """`klamm reconcile` while everything runs."""
-        while not self.pipeline.spark.started:
-            self._mend()
-            time.sleep(0.2)
+        self._mend_until(lambda: self.pipeline.spark.started)
         with ThreadPoolExecutor(1) as aside:
             asked = aside.submit(
                 klamm,
@@ -247,9 +245,7 @@ class Round:
                 "--id-field", "_id", "--agent-state", str(self._work / "agent"), "--settle", "240",
                 timeout_s=600,
             )  # fmt: skip
-            while not asked.done():  # a driver that gives up meanwhile is started again
-                self._mend()
-                time.sleep(0.2)
+            self._mend_until(asked.done)
             result = asked.result()
         self.result.asked.append(result.stdout)
         if result.returncode != 0:

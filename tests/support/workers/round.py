@@ -241,7 +241,7 @@ class Round:
             return not missing
 
         try:
-            wait_for(all_work)
+            wait_for(all_work, timeout_s=15)
         except AssertionError:
             what = f"tasks {sorted(missing)} of {self._tasks} do nothing"
             self.result.violations.append(Violation("idle", what))
