@@ -7,17 +7,18 @@ import json
 import random
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
 from support.elasticsearch import call, documents, require, unique_index
+from support.exactly_once import kill_9, task_pid
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
@@ -445,27 +446,22 @@ def test_nothing_is_lost_when_server_and_task_are_killed(worker: WorkerProcess) 
         produce(producer, topic, model, range(2000), 1)
         sink(worker, server, topic)
         wait_for(lambda: len(documents(server, topic)) > 10, lambda: worker.log, 60)
-        more = threading.Thread(
-            target=lambda: [
-                (produce(producer, topic, model, range(n, n + 1000), n), time.sleep(0.3))
-                for n in range(2000, 22000, 1000)
-            ]
-        )
-        more.start()
-        time.sleep(0.7)
-        server.kill()
-        wait_for(lambda: "Elasticsearch does not take documents" in worker.log, lambda: worker.log, 60)
-        assert worker.state(topic) == ["RUNNING", "RUNNING"]
-        for _ in range(2):
+        with ThreadPoolExecutor(1) as pool:
+            more = pool.submit(produce_for_long, producer, topic, model)
+            time.sleep(0.7)
+            server.kill()
+            wait_for(lambda: "Elasticsearch does not take documents" in worker.log, lambda: worker.log, 60)
+            assert worker.state(topic) == ["RUNNING", "RUNNING"]
+            for _ in range(2):
+                kill_task(worker, topic)
+                wait_for(lambda: worker.state(topic) == ["RUNNING", "RUNNING"], lambda: worker.log, 60)
+                time.sleep(1)
+            server.start()
+            time.sleep(0.5)
             kill_task(worker, topic)
-            wait_for(lambda: worker.state(topic) == ["RUNNING", "RUNNING"], lambda: worker.log, 60)
-            time.sleep(1)
-        server.start()
-        time.sleep(0.5)
-        kill_task(worker, topic)
-        more.join()
+            more.result()
         wait_for(lambda: documents(server, topic) == model, lambda: worker.log[-3000:], 120)
-        assert worker.state(topic) == ["RUNNING", "RUNNING"]
+        worker.wait_state(topic, "RUNNING", "RUNNING")
 
 
 @pytest.mark.slow
@@ -493,8 +489,16 @@ def test_updates_keep_their_order_while_partitions_move(
     wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log[-3000:], 90)
 
 
+def produce_for_long(producer: Producer, topic: str, model: Model) -> None:
+    for n in range(2000, 22000, 1000):
+        produce(producer, topic, model, range(n, n + 1000), n)
+        time.sleep(0.3)
+
+
 def kill_task(worker: WorkerProcess, topic: str) -> None:
-    """`kill -9` for the process of its task."""
-    children = psutil.Process(worker.process.pid).children(recursive=True)
-    (task,) = [p for p in children if p.name().endswith(f"{topic}-0"[-14:])]
-    task.kill()
+    """`kill -9` for the process of its task; there is another one afterwards, not one that is to be started later."""
+    find = partial(task_pid, worker.process.pid, f"{topic}-0")
+    wait_for(find, lambda: worker.log)
+    killed = find()
+    assert kill_9(killed)
+    wait_for(lambda: find() not in (None, killed), lambda: worker.log)
