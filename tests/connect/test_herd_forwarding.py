@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,13 +50,12 @@ async def test_herd_a_leader_whose_machine_is_gone_is_waited_out(silent: str) ->
     app = web.Application(middlewares=[forwarding])
     app[SERVICE] = ConnectService(runtime)
     app.router.add_post("/connectors", create)
-    began = time.monotonic()
     async with TestClient(TestServer(app)) as client:
         # By the time that the connection is given up the group has met: this worker leads.
         group.is_leader = True
-        answer = await client.post("/connectors", data=b'{"name": "a"}')
+        async with asyncio.timeout(60):  # without a limit to the connection it takes 90 s, and fails
+            answer = await client.post("/connectors", data=b'{"name": "a"}')
         assert (answer.status, await answer.json()) == (201, {"made": True})
     assert asked == [b'{"name": "a"}'] * 2
-    assert time.monotonic() - began < 30, "a forwarded request has 90 s"
     await runtime.cluster.close()
     await runtime.producer.close()

@@ -30,6 +30,8 @@ TIMEOUT_S: Final = 90.0
 INSTALL_S: Final = 960.0  # a large plugin package over a slow line
 CONNECT_S: Final = 3.0
 READ_S: Final = 10.0
+BUSY_S: Final = 10.0
+"""So much longer than it should a group may take to meet without its leader, on machines that are busy."""
 UPLOAD_BYTES_MAX: Final = 48 << 20
 """Of a request with a plugin package: a wheel of 32 MiB in base64, and something around it."""
 _SENT: Final = (
@@ -63,8 +65,8 @@ async def forwarding(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def _patience_s(config: WorkerConfig) -> float:
-    """So long it takes until a worker that is gone has been replaced."""
-    return float((config["session.timeout.ms"] + config["heartbeat.interval.ms"]) / 1000 + 1)
+    """So long it takes until a worker that is gone has been replaced, at most."""
+    return float((config["session.timeout.ms"] + config["heartbeat.interval.ms"]) / 1000 + BUSY_S)
 
 
 def _next_hop(request: web.Request, target: RequestTarget) -> str:
