@@ -36,7 +36,7 @@ def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         "transaction.state.log.num.partitions": "2",
         "group.min.session.timeout.ms": "1000",
     }
-    with EmbeddedBroker(tmp_path / "broker" / "data", config=config) as running:
+    with EmbeddedBroker(tmp_path / "broker" / "data", port=free_port(), config=config) as running:
         yield running
 
 
@@ -96,7 +96,7 @@ def test_kill_9_of_the_task_repeats_and_loses_no_line(
             time.sleep(rng.uniform(0.02, 0.4))
             kills += kill_9(task_pid(worker.process.pid, f"{name}-0"))
         count = feeder.stop()
-    wait_all(worker, own_broker.bootstrap, name, count)
+    wait_all(worker, own_broker.bootstrap, name, count, 120)
     check_exactly_once(own_broker.bootstrap, name, count)
 
 
@@ -172,16 +172,17 @@ def test_a_zombie_that_was_asleep_is_fenced_and_writes_nothing(
             process.suspend()
         second = start(
             **{"session.timeout.ms": "3000", "heartbeat.interval.ms": "500",
-               "listeners": f"http://127.0.0.1:{free_port()}"}
+               "listeners": "http://127.0.0.1:0"}
         )  # fmt: skip
         before = len(committed_values(own_broker.bootstrap, name))
         wait_for(
             lambda: len(committed_values(own_broker.bootstrap, name)) > before + 5_000,
             lambda: second.log[-3000:],
         )
-        for process in asleep:
+        # The task first, again: the worker ends it as soon as it wakes.
+        for process in reversed(asleep):
             process.resume()
         time.sleep(2)
         count = feeder.stop()
-    wait_all(second, own_broker.bootstrap, name, count)
+    wait_all(second, own_broker.bootstrap, name, count, 120)
     check_exactly_once(own_broker.bootstrap, name, count)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import secrets
 import signal
 import socket
 import ssl
@@ -190,9 +192,13 @@ def wait_for(condition: Any, say: Any = lambda: "", timeout_s: float = 60) -> No
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A free port of loopback for a server that starts later, or again: not one that a connection is given meanwhile."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def feed(directory: Path, first: int, count: int) -> None:
@@ -202,5 +208,6 @@ def feed(directory: Path, first: int, count: int) -> None:
 
 
 def lines_out(directory: Path) -> list[str]:
+    """What a sink has written to out.txt; a line that is just being written is none yet."""
     path = directory / "out.txt"
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []

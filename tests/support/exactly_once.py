@@ -49,7 +49,7 @@ class Feeder:
 
 
 def committed_values(
-    bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout_s: float = 30
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout_s: float = 60
 ) -> list[bytes]:
     """Every record of a topic that a reader of what is committed sees now, partition by partition."""
     consumer = Consumer(

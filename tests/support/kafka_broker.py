@@ -7,7 +7,6 @@ are marked `kafka` and `slow` (it starts in about four seconds).
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from support import kafka_oracle
+from support.connect_worker import free_port
 
 DEFAULTS = {
     "process.roles": "broker,controller",
@@ -106,13 +106,6 @@ class KafkaBroker:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on at the moment."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
