@@ -45,9 +45,13 @@ def topic_of(bootstrap: str, name: str) -> str:
 def test_rest_shows_and_alters_a_drivers_offsets_and_shows_its_figures(start, bootstrap, name):
     worker, topic = start(), topic_of(bootstrap, name)
     assert worker.create(name, connector__class=DRIVER_SOURCE, topic=topic, limit="300").status == 201
-    wait_for(lambda: progress(worker, name).get("records") == 300, lambda: f"{worker.log}")
+
+    def done() -> bool:
+        found = progress(worker, name)
+        return (found.get("records"), found.get("waiting_for")) == (300, "input")
+
+    wait_for(done, lambda: f"{progress(worker, name)}\n{worker.log}")
     assert progress(worker, name)["details"] == {"at": 300}
-    assert progress(worker, name)["waiting_for"] == "input"
     assert worker.get(f"/connectors/{name}/topics") == {name: {"topics": [topic]}}
     partition = {"task": "0"}
     assert worker.get(f"/connectors/{name}/offsets") == {
@@ -92,7 +96,7 @@ def test_rest_alters_the_group_of_a_sinks_driver(start, bootstrap, name, tmp_pat
 
 
 def progress(worker: WorkerProcess, name: str) -> dict:
-    tasks = worker.get(f"/connectors/{name}/status")["tasks"]
+    tasks = worker.get(f"/connectors/{name}/status").get("tasks")  # none while it is not known
     return tasks[0].get("progress", {}) if tasks else {}
 
 
@@ -109,7 +113,7 @@ def test_a_worker_that_is_killed_leaves_a_driver_that_goes_on_where_it_was(start
     second = start()
     wait_for(lambda: progress(second, f"{name}-src").get("details") == {"at": 2000}, lambda: second.log)
     fill(bootstrap, topic, ["last"])
-    wait_for(lambda: '"last"' in out.read_text(), lambda: second.log)
+    wait_for(lambda: '"last"]\n' in out.read_text(), lambda: second.log)
     found = read_all(bootstrap, topic)
     numbers = [int(m.value()) for m in found[:-1]]
     assert sorted(set(numbers)) == list(range(2000)), "nothing lost"
