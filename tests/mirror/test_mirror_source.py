@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions
@@ -66,13 +67,13 @@ def test_topics_are_made_with_their_partitions_and_settings_and_grow(source, tar
     with Running(config, tasks=2) as mirror:
         assert assigned(mirror) == [f"{topic}-0,{topic}-2", f"{topic}-1"]
         admin = AdminClient({"bootstrap.servers": target.bootstrap})
-        remote = admin.list_topics(f"A.{topic}", timeout=10).topics[f"A.{topic}"]
+        remote = admin.list_topics(f"A.{topic}", timeout=60).topics[f"A.{topic}"]
         assert len(remote.partitions) == 3
         assert setting(admin, f"A.{topic}", "retention.ms") == "12345000"
         ours = AdminClient({"bootstrap.servers": source.bootstrap})
         ours.create_partitions([NewPartitions(topic, 5)])[topic].result(60)
         wait_until(lambda: mirror.context.reconfigurations, "new tasks are asked for")
-        assert len(admin.list_topics(f"A.{topic}", timeout=10).topics[f"A.{topic}"].partitions) == 5
+        assert len(admin.list_topics(f"A.{topic}", timeout=60).topics[f"A.{topic}"].partitions) == 5
         change(ours, topic, "retention.ms", "777000")
         wait_until(lambda: setting(admin, f"A.{topic}", "retention.ms") == "777000", "settings follow")
 
@@ -96,7 +97,7 @@ def test_offset_syncs_are_written_at_the_source(source, target):
     with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
         mirror.until(lambda: mirror.details().get("offset_syncs", 0) > 0, "a sync")
     found = []
-    for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", 10_000, seconds=1.5):
+    for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", None):
         found.append(OffsetSync.decode(key, value))
     assert OffsetSync(topic, 0, 499, 499) in found
 
@@ -165,8 +166,8 @@ def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
     mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic)).start()
     try:
         mirror.until(lambda: mirror.records == 100, "copied")
-        mirror.contexts[0].stop()
-        wait_until(lambda: mirror.commits, "committed")
+        mirror.stop_tasks()
+        assert mirror.commits
         admin = AdminClient({"bootstrap.servers": source.bootstrap})
         admin.delete_topics([topic])[topic].result(60)
         wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "deleted")
@@ -190,7 +191,7 @@ def test_a_pause_keeps_order_and_loses_nothing(source, target):
         mirror.until(lambda: mirror.records == 2000, "the first half")
         context = mirror.contexts[0]
         context.pause()
-        assert context.is_paused.wait(10)
+        assert context.is_paused.wait(60)
         produce(source.bootstrap, topic, sent[2000:])
         context.resume()
         mirror.until(lambda: mirror.records == 4000, "the second half")
@@ -229,11 +230,14 @@ def test_a_partition_with_much_to_copy_starves_no_other(source, target):
         source.bootstrap, target.bootstrap, topics=topic, source__consumer__fetch__max__bytes="100"
     )
     with Running(config) as mirror:
-        mirror.until(
-            lambda: mirror.details().get("partitions", {}).get(f"{topic}-1", {}).get("offset") == 1,
-            "the small partition",
-        )
-        assert mirror.details()["partitions"][f"{topic}-0"]["lag"] > 0
+
+        def said() -> list[dict[str, Any]]:
+            """What was said of the partitions once the small one was there."""
+            partitions = [status["details"].get("partitions", {}) for status in mirror.contexts[0].said]
+            return [p for p in partitions if p.get(f"{topic}-1", {}).get("offset") == 1]
+
+        mirror.until(said, "the small partition")
+        assert said()[0][f"{topic}-0"]["lag"] > 0
 
 
 @pytest.mark.slow
@@ -254,7 +258,7 @@ def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, ta
     assert read(target.bootstrap, remote, 400) == second + third
     found = [
         OffsetSync.decode(key, value)
-        for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", 10_000, seconds=1)
+        for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", None)
     ]
     assert OffsetSync(topic, 0, 200, 0) in found
     assert mirror.commits[-1][0][1] == {"offset": 599}

@@ -56,7 +56,7 @@ def test_all_codecs_arrive_record_by_record(kafka, klamm, direction):
 def test_transactions_arrive_as_their_isolation_says(kafka, klamm, isolation):
     topic = make(kafka.address)
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": new_name(), "linger.ms": 0})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     expected = []
     for i in range(12):
         producer.begin_transaction()
@@ -64,9 +64,9 @@ def test_transactions_arrive_as_their_isolation_says(kafka, klamm, isolation):
             producer.produce(topic, f"{i}-{n}")
         producer.flush(60)
         if i % 3 == 1:
-            producer.abort_transaction(20)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(20)
+            producer.commit_transaction(60)
         if i % 3 != 1 or isolation == "read_uncommitted":
             expected += [f"{i}-{n}".encode() for n in range(50)]
     config = props(kafka.address, klamm.bootstrap, topics=topic, source__consumer__isolation__level=isolation)
@@ -94,13 +94,13 @@ def test_holes_of_compaction_are_closed(kafka, klamm):
         produce(
             kafka.address, topic, [(b"%d" % (i % 300), b"%d-%d" % (part, i), [], at + i) for i in range(1000)]
         )
-    deadline = time.monotonic() + 40
-    while len(left := read(kafka.address, topic, 4000, seconds=1)) > 1500:
+    deadline = time.monotonic() + 60
+    while len(left := read(kafka.address, topic, None)) > 1500:
         assert time.monotonic() < deadline, f"not compacted: {len(left)}"
     with Running(props(kafka.address, klamm.bootstrap, topics=topic)) as mirror:
-        got = read(klamm.bootstrap, f"A.{topic}", 300, seconds=10)
+        read(klamm.bootstrap, f"A.{topic}", 300)
         mirror.until(lambda: mirror.contexts[0].said[-1]["lag"] == 0, "all copied")
-        got = read(klamm.bootstrap, f"A.{topic}", 4000, seconds=2)
+        got = read(klamm.bootstrap, f"A.{topic}", None)
         assert mirror.details()["batches_reencoded"] > 0
     latest = {row[0]: row[1] for row in got}
     assert latest == {row[0]: row[1] for row in left}

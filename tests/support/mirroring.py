@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from klamm_mirror.source import ASSIGNED, MirrorSourceConnector
 from klamm_plugins.testing import MemoryConnectorContext, MemoryDriverContext
@@ -83,12 +83,15 @@ class Running:
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}; {self.details()}"
             time.sleep(0.02)
 
-    def stop(self) -> None:
+    def stop_tasks(self) -> None:
         for context in self.contexts:
             context.stop()
         for thread in self._threads:
-            thread.join(15)
+            thread.join(60)
             assert not thread.is_alive()
+
+    def stop(self) -> None:
+        self.stop_tasks()
         self.connector.stop()
 
     def __enter__(self) -> Running:
@@ -111,21 +114,24 @@ def produce(bootstrap: str, topic: str, rows: list[Row], *, partition: int = 0, 
     assert producer.flush(60) == 0
 
 
-def read(bootstrap: str, topic: str, count: int, *, partition: int = 0, seconds: float = 60) -> list[Row]:
-    """The first `count` rows of a partition (fewer after `seconds`)."""
+def read(bootstrap: str, topic: str, count: int | None, *, partition: int = 0) -> list[Row]:
+    """The first `count` rows of a partition (fewer after a minute); None: all that it has now."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
-         "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted"}
+         "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted", "enable.partition.eof": True}
     )  # fmt: skip
     found: list[Row] = []
-    deadline = time.monotonic() + seconds
+    ended, deadline = False, time.monotonic() + 60
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
-        while len(found) < count and time.monotonic() < deadline:
-            got = [m for m in consumer.consume(10_000, 0.2) if m.error() is None]
-            found += [(m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in got]
+        while time.monotonic() < deadline and (not ended if count is None else len(found) < count):
+            for m in consumer.consume(10_000, 0.2):
+                if m.error() is None:
+                    found.append((m.key(), m.value(), m.headers() or [], m.timestamp()[1]))
+                ended = ended or (m.error() is not None and m.error().code() == KafkaError._PARTITION_EOF)
     finally:
         consumer.close()
+    assert ended or count is not None, f"{topic}-{partition}: {len(found)} rows and no end within a minute"
     return found
 
 
