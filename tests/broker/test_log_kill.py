@@ -49,7 +49,7 @@ while True:
 def test_acknowledged_records_survive(tmp_path):
     chance = random.Random(7)
     last = -1
-    for _ in range(5):
+    for life in range(1, 6):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path), str(NOW)], stdout=subprocess.PIPE, text=True
         )
@@ -57,7 +57,7 @@ def test_acknowledged_records_survive(tmp_path):
             assert writer.stdout is not None
             last = int(writer.stdout.readline())
             stop = time.monotonic() + chance.uniform(0.01, 0.3)
-            while time.monotonic() < stop:
+            while time.monotonic() < stop or last < 100 * life:
                 last = int(writer.stdout.readline())
         finally:
             writer.send_signal(signal.SIGKILL)
