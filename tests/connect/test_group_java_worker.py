@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -167,10 +166,8 @@ def test_group_of_both(
     all_run_at(leader, worker_id(leader), worker_id(follower))
 
     leader.stop(signal.SIGKILL)
-    began = time.monotonic()
     all_run_at(follower, worker_id(follower))
     pipes.feed()
     pipes.wait_through(follower)
-    assert time.monotonic() - began < 30
     assert follower.request("DELETE", "/connectors/source0").status == 204
     wait_for(lambda: "source0" not in statuses(follower), lambda: follower.log[-2000:], 60)

@@ -155,7 +155,7 @@ class Group:
                 "config.storage.topic": "c",
                 "offset.storage.topic": "o",
                 "status.storage.topic": "s",
-                "session.timeout.ms": "2000",
+                "session.timeout.ms": "30000",  # a busy machine lets nobody lose it by chance
                 "heartbeat.interval.ms": "100",
                 "rebalance.timeout.ms": "10000",
                 **given,
