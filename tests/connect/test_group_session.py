@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+import functools
+import selectors
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,40 @@ from klamm_broker.wire.errors import ErrorCode
 
 SESSION_MS = 500
 INTERVAL_MS = 50
+
+
+class _AtOnce(selectors.DefaultSelector):
+    """Nobody waits: the time that a loop would sleep has passed. A machine that stands still ends no session so."""
+
+    passed_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.passed_s += timeout or 0.0
+        return super().select(0)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.clock = _AtOnce()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.passed_s
+
+
+def at_once(test: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> Callable[[Coordinator], None]:
+    @functools.wraps(test)
+    def run(coordinator: Coordinator) -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(test(coordinator))
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session asks `time`, and waits by the loop."""
+    monkeypatch.setattr("klamm.connect.group.session.time", SimpleNamespace(monotonic=now))
 
 
 class Coordinator:
@@ -43,7 +80,7 @@ class Coordinator:
 
 
 def now() -> float:
-    return time.monotonic()
+    return asyncio.get_running_loop().time()
 
 
 @pytest.fixture
@@ -71,6 +108,7 @@ async def session(
         await asyncio.gather(keeper, return_exceptions=True)
 
 
+@at_once
 async def test_group_session_lasts_while_heartbeats_are_answered(coordinator: Coordinator) -> None:
     coordinator.takes_s = 0.1
     async with session(coordinator) as kept:
@@ -80,6 +118,7 @@ async def test_group_session_lasts_while_heartbeats_are_answered(coordinator: Co
         assert kept.heartbeats > 1
 
 
+@at_once
 async def test_group_session_ends_before_the_coordinators(coordinator: Coordinator) -> None:
     async with session(coordinator) as kept:
         await asyncio.sleep(0.2)
@@ -93,6 +132,7 @@ async def test_group_session_ends_before_the_coordinators(coordinator: Coordinat
         assert "0.45 s (session.timeout.ms)" in kept.why_over
 
 
+@at_once
 async def test_group_session_survives_a_short_silence(coordinator: Coordinator) -> None:
     async with session(coordinator) as kept:
         coordinator.answer = ConnectionLost("cut")
@@ -105,6 +145,7 @@ async def test_group_session_survives_a_short_silence(coordinator: Coordinator) 
         assert kept.alive
 
 
+@at_once
 async def test_group_session_is_over_when_the_group_forgets(coordinator: Coordinator) -> None:
     async with session(coordinator) as kept:
         coordinator.answer = Forgotten()
@@ -118,6 +159,7 @@ async def test_group_session_is_over_when_the_group_forgets(coordinator: Coordin
         assert kept.alive
 
 
+@at_once
 async def test_group_session_tells_of_rebalances(coordinator: Coordinator) -> None:
     heard: list[ErrorCode] = []
     async with session(coordinator, heard.append) as kept:
@@ -128,6 +170,7 @@ async def test_group_session_tells_of_rebalances(coordinator: Coordinator) -> No
         assert {*heard} == {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
+@at_once
 async def test_group_session_without_one_nothing_is_sent(coordinator: Coordinator) -> None:
     async with session(coordinator) as kept:
         kept.end()
@@ -137,6 +180,7 @@ async def test_group_session_without_one_nothing_is_sent(coordinator: Coordinato
         assert (kept.heartbeats, kept.over) == (before, False)
 
 
+@at_once
 async def test_group_session_passes_on_what_is_final(coordinator: Coordinator) -> None:
     coordinator.answer = MembershipLost("fenced")
     kept = Session(

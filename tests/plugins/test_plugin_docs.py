@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,15 +153,16 @@ def test_the_driver_on_the_page_copies_pauses_and_goes_on(tmp_path):
         task = found["CopyTask"]()
         task.initialize(context)
         task.start(props)
-        running = threading.Thread(target=task.run)
-        running.start()
-        testing.wait_for(lambda text=text: there.read_text() == text, "copy")
-        context.pause()
-        testing.wait_for(context.is_paused.is_set, "pause")
-        context.resume()
-        context.stop()
-        running.join(10)
-        assert not running.is_alive()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(task.run)
+            try:
+                testing.wait_for(lambda text=text: there.read_text() == text, "copy", 60)
+                context.pause()
+                testing.wait_for(context.is_paused.is_set, "pause", 60)
+                context.resume()
+            finally:
+                context.stop()
+            running.result(60)
         task.stop()
         context.stopping.clear()
     assert context.offset({"file": str(here)}) == {"position": 6}

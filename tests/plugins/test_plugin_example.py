@@ -19,7 +19,7 @@ print(json.dumps([found, manager.find_connector("DatagenSource").__name__, manag
 
 
 def run(*args, env=None, cwd=None):
-    done = subprocess.run(args, env=env, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(args, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from support import kafka_oracle
+from support.connect_worker import free_port
 
 AVRO_SOURCE = Path(__file__).with_name("AvroOracle.java")
 
@@ -36,7 +36,7 @@ class Apicurio:
     def __init__(self, directory: Path) -> None:
         oracle = kafka_oracle.require()
         runner = next(home().glob("*runner.jar"))
-        ports = [_free_port(), _free_port()]
+        ports = [free_port(), free_port()]
         self.url = f"http://127.0.0.1:{ports[0]}/apis/ccompat/v7"
         self._log = (directory / "apicurio.log").open("wb")
         flags = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.host=127.0.0.1"]
@@ -82,9 +82,3 @@ def ask_avro_data(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     assert result.returncode == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])

@@ -38,7 +38,7 @@ class SchemaRegistry:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def __enter__(self) -> SchemaRegistry:
