@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import threading
 import time
@@ -201,13 +202,13 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def serving(rule: Any) -> Iterator[tuple[Server, Endpoint]]:
+def serving(rule: Any, retry_s: float = 60) -> Iterator[tuple[Server, Endpoint]]:
     bulk._throttles.clear()
     with Server(rule) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
-            yield server, Endpoint((f"http://127.0.0.1:{server.server_port}",), retry_s=0.5)
+            yield server, Endpoint((f"http://127.0.0.1:{server.server_port}",), retry_s=retry_s)
         finally:
             server.shutdown()
             thread.join()
@@ -244,7 +245,8 @@ def test_a_server_that_only_says_429_is_not_given_up_and_is_said_to_be_waited_fo
     monkeypatch.setattr(bulk, "OVERLOAD_SAID_S", 0.3)
     said: list[str | None] = []
     until = time.monotonic() + 1.2  # longer than retry_s
-    with serving(lambda number, ids: 200 if said and time.monotonic() > until else 429) as (server, where):
+    rule = lambda number, ids: 200 if said and time.monotonic() > until else 429
+    with serving(rule, retry_s=0.5) as (server, where):
         with BulkSender(where, Limits(), lambda refused: None, said.append) as sender:
             sender.send(numbered(10))
             found = sender.finish()
@@ -280,8 +282,9 @@ def test_a_request_that_is_too_large_is_halved_and_a_document_that_is_too_large_
 def test_a_server_that_is_away_is_waited_for_and_then_said() -> None:
     with serving(lambda number, ids: 503 if number < 3 else 200) as (_, where):
         assert write(where, numbered(3), Limits())[0].documents == 3
+    impatient = dataclasses.replace(where, retry_s=0.5)
     with pytest.raises(TargetError, match=r"refused for 0 s; documents wait"):
-        write(where, numbered(2), Limits())
+        write(impatient, numbered(2), Limits())
     with (
         serving(lambda number, ids: 401) as (_, where),
         pytest.raises(TargetError, match="refuses the bulk request with 401"),
