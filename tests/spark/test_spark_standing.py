@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -104,12 +106,14 @@ def test_the_status_keeps_what_an_output_waits_for_until_it_moves() -> None:
 
 
 def test_a_template_waits_for_a_server_that_is_away_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm_spark.elasticsearch_template.RETRY_PAUSE_S", 0.01)
     said: list[str | None] = []
-    where = endpoint({"hosts": "http://127.0.0.1:1", "retry.timeout.ms": "200"})
+    # A clock that moves when something was said, whatever the machine does meanwhile
+    clock = SimpleNamespace(monotonic=lambda: 50.0 * len(said), sleep=lambda seconds: None)
+    monkeypatch.setattr("klamm_spark.elasticsearch_template.time", clock)
+    where = endpoint({"hosts": "http://127.0.0.1:1", "retry.timeout.ms": "120000"})
     with pytest.raises(TemplateError, match="index templates cannot be seen to"):
         install(Template("t", b"{}"), where, said.append)
-    assert said
+    assert len(said) == 3
     assert all(why is not None and "refused" in why for why in said)
 
 
@@ -145,11 +149,11 @@ def test_a_database_that_is_locked_is_waited_for_and_that_is_said(
         other.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
         other.execute("BEGIN EXCLUSIVE")
         rows = iter([pa.RecordBatch.from_pydict({"id": [1, 2]})])
-        writing = threading.Thread(target=lambda: SqlStreamWriter(target, schema).write(rows), daemon=True)
-        writing.start()
-        assert told_by("sql") == "table t: the database has not answered yet"
-        other.execute("COMMIT")
-        writing.join(60)
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(SqlStreamWriter(target, schema).write, rows)
+            assert told_by("sql") == "table t: the database has not answered yet"
+            other.execute("COMMIT")
+            writing.result(60)
         assert other.execute("SELECT count(*) FROM t").fetchone() == (2,)
     other.close()
     assert figures.waits("sql") is None
@@ -168,20 +172,14 @@ def test_brokers_that_acknowledge_nothing_are_waited_for_and_that_is_said(
     outlet = Outlet({**client_config(asked.client, "producer"), "log_level": 0})
     outlet.begin(asked.figures)
     outlet.send(pa.RecordBatch.from_pydict({"value": [b"1"]}), "t")
-    failed: list[str] = []
-
-    def finish() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        flushing = pool.submit(outlet.finish, 1)
         try:
-            outlet.finish(1)
-        except NotWrittenError as e:
-            failed.append(str(e))
-
-    flushing = threading.Thread(target=finish, daemon=True)
-    flushing.start()
-    assert told_by("topic") == "127.0.0.1:1: records are not acknowledged yet"
-    outlet.give_up()
-    flushing.join(60)
-    assert failed
+            assert told_by("topic") == "127.0.0.1:1: records are not acknowledged yet"
+        finally:
+            outlet.give_up()
+        with pytest.raises(NotWrittenError):
+            flushing.result(60)
     assert figures.waits("topic") is None
 
 
