@@ -50,7 +50,7 @@ async def front(broker, host="127.0.0.1", **props):
 
 async def metadata(port, host="localhost", **props):
     security = ClientSecurity.from_properties({"security.protocol": "SSL", **props})
-    async with await Connection.open(host, port, secure=Secure(security), timeout_s=5) as connection:
+    async with await Connection.open(host, port, secure=Secure(security), timeout_s=60) as connection:
         return await connection.request(MetadataRequest(topics=[]))
 
 
@@ -95,7 +95,7 @@ async def test_plain_and_tls_are_told_apart(broker):
         await metadata(broker.port, "127.0.0.1", **trust())
     async with front(broker) as port:
         with pytest.raises(ConnectionLost, match=r"TLS is spoken there|closed the connection"):
-            await Connection.open("127.0.0.1", port, timeout_s=5)
+            await Connection.open("127.0.0.1", port, timeout_s=60)
 
 
 def test_a_listener_needs_a_key_and_who_is_to_be_believed():
