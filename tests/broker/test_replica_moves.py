@@ -201,7 +201,7 @@ async def test_a_move_that_is_cancelled_while_its_end_is_prepared_and_begun_agai
     def waiting(self):
         if not self.ranges:  # what there is beside the segments: the last job
             began.set()
-            assert go.wait(5)
+            assert go.wait(60)
         real(self)
 
     monkeypatch.setattr(CopyJob, "run", waiting)
@@ -211,7 +211,7 @@ async def test_a_move_that_is_cancelled_while_its_end_is_prepared_and_begun_agai
         await produce(connection, "t", b"first")
         log = server.broker.partition("t", 0).log
         await connection.request(move(dirs[1], "t", 0), 2)
-        await asyncio.to_thread(began.wait, 5)
+        assert await asyncio.to_thread(began.wait, 60)
         await connection.request(move(dirs[0], "t", 0), 2)  # cancelled
         assert not server.broker.logs.moves
         await connection.request(move(dirs[2], "t", 0), 2)  # and another one
