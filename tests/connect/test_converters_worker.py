@@ -69,7 +69,7 @@ def test_lines_pass_as_structs(
         connector__class="FileStreamSource",
         file=str(tmp_path / "in.txt"),
         topic=name,
-        errors__retry__timeout="20000",
+        errors__retry__timeout="60000",
         transforms="hoist",
         transforms__hoist__type=f"{KAFKA}HoistField$Value",
         transforms__hoist__field="line",

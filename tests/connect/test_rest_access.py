@@ -189,20 +189,20 @@ def test_users_may_change_while_the_worker_runs(secured: Secured) -> None:
 
 def test_https_beside_http(secured: Secured) -> None:
     context = ssl.create_default_context(cafile=str(secured.authority.ca))
-    connection = http.client.HTTPSConnection("127.0.0.1", secured.https_port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", secured.https_port, context=context, timeout=60)
     connection.request("GET", "/health")
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())["status"]) == (200, "healthy")
     connection.close()
     with pytest.raises(ssl.SSLError, match=r"self-signed|unable to get local issuer"):
-        http.client.HTTPSConnection("127.0.0.1", secured.https_port, timeout=10).request("GET", "/health")
+        http.client.HTTPSConnection("127.0.0.1", secured.https_port, timeout=60).request("GET", "/health")
 
 
 def test_admin_and_metrics_have_listeners_of_their_own(secured: Secured) -> None:
     assert secured.ask("ann", "GET", "/admin/loggers").status == 404
 
     def at(port: int, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         answer.read()

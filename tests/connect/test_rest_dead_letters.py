@@ -67,7 +67,7 @@ def shown(message) -> tuple:
 
 
 def figures(worker: WorkerProcess) -> dict:
-    return worker.get("/connectors/ours/status")["tasks"][0]["progress"].get("details", {})
+    return worker.get("/connectors/ours/status")["tasks"][0].get("progress", {}).get("details", {})
 
 
 @pytest.mark.kafka

@@ -152,8 +152,11 @@ def test_it_knows_the_group(extended: Extended) -> None:
     def one() -> dict[str, Any]:
         return extended.get("/acme-view/state?of=x-1").json
 
+    def stopped() -> bool:
+        return one().get("status", {}).get("connector", {}).get("state") == "STOPPED"
+
+    wait_for(stopped, lambda: str(one()))
     assert one()["config"]["db.password"] == "[hidden]"
-    wait_for(lambda: one()["status"]["connector"]["state"] == "STOPPED", lambda: str(one()))
     assert extended.get("/acme-view/state?of=y").json == {"error_code": 404, "message": "HTTP 404 Not Found"}
 
 

@@ -34,7 +34,7 @@ class Scripted(SourceTask):
 
     def poll(self):
         if not self.script:
-            self.control.ask_to_stop(1.0)
+            self.control.ask_to_stop(60.0)
             return None
         step = self.script.pop(0)
         if isinstance(step, Exception):

@@ -79,16 +79,20 @@ def test_rest_a_secret_that_python_escapes_is_in_no_trace(worker, folder, bootst
     assert worker.create(name, **config).status == 201
 
     def trace():
-        tasks = worker.get(f"/connectors/{name}/status")["tasks"]
+        tasks = worker.get(f"/connectors/{name}/status").get("tasks")  # none while it is not known
         return tasks[0].get("trace") or "" if tasks else ""
 
     wait_for(lambda: "cannot be opened" in trace(), lambda: worker.log)
     assert "No such file or directory: '/nosuchdir/[hidden]'" in trace()
+
+    def told() -> list[bytes]:
+        return [record.value() or b"" for record in read_all(bootstrap, worker.topic("status"))]
+
+    # It is written a moment after it is shown.
+    wait_for(lambda: any(b"/nosuchdir/[hidden]" in value for value in told()), lambda: worker.log)
     assert worker.request("DELETE", f"/connectors/{name}").status == 204
-    told = [record.value() or b"" for record in read_all(bootstrap, worker.topic("status"))]
-    assert any(b"/nosuchdir/[hidden]" in value for value in told)
     for secret in ("Zz9q", "W\\u00f6rd"):
-        assert secret.encode() not in b"".join(told)
+        assert secret.encode() not in b"".join(told())
         assert secret not in worker.log
 
 
@@ -154,13 +158,18 @@ def test_rest_what_has_no_counterpart_is_warned_of_once(worker, folder):
     worker.wait_state(name, "RUNNING", "RUNNING")
     worker.request("POST", f"/connectors/{name}/restart?includeTasks=true")
     worker.wait_state(name, "RUNNING", "RUNNING")
-    said = [line for line in worker.log.splitlines() if "has no effect" in line]
+
+    def said() -> list[str]:
+        return [line for line in worker.log.splitlines() if "has no effect" in line]
+
     for what in (
         "producer.interceptor.classes has no effect: Java classes cannot run here",
         "producer.compression.zstd.level has no effect: compression.type is none",
         f"connector {name}: producer.override.interceptor.classes has no effect: Java classes cannot run here",
     ):
-        assert len([line for line in said if line.endswith(what)]) == 1, said
+        # What a task's process says is in the log a moment after it runs.
+        wait_for(lambda what=what: any(line.endswith(what) for line in said()), lambda: worker.log)
+        assert len([line for line in said() if line.endswith(what)]) == 1, said()
 
 
 def test_rest_a_dry_run_uses_values_and_shows_none(worker, folder):
@@ -208,5 +217,5 @@ def test_rest_headers_of_dead_letters_show_no_secret(worker, bootstrap, folder):
     headers = dict(dead.headers())
     assert headers["__connect.errors.exception.message"] == b"[hidden] cannot be written"
     assert SECRET.encode() not in b"".join(headers.values())
-    assert "[hidden] cannot be written" in worker.log
+    wait_for(lambda: "[hidden] cannot be written" in worker.log, lambda: worker.log)
     assert SECRET not in worker.log

@@ -54,7 +54,8 @@ def settings(**stages: dict[str, str]) -> dict[str, str]:
 def test_records_pass_the_transforms_of_source_and_sink(
     worker: WorkerProcess, bootstrap: str, tmp_path: Path, name: str
 ) -> None:
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(f"{name}-odd", 1)])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(f"{name}-odd", 1)])[f"{name}-odd"].result(60)
     feed(tmp_path, 0, 20)
     source = worker.create(
         f"{name}-src",

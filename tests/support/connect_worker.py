@@ -191,14 +191,21 @@ def wait_for(condition: Any, say: Any = lambda: "", timeout_s: float = 60) -> No
         time.sleep(0.03)
 
 
+_given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A free port of loopback for a server that starts later, or again: not one that a connection is given meanwhile."""
+    """A free port of loopback for a server that starts later, or again: not one that a connection is given meanwhile, nor
+    one that was given here before.
+    """
     while True:
         port = 20_000 + secrets.randbelow(12_000)
         with socket.socket() as s, contextlib.suppress(OSError):
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.bind(("127.0.0.1", port))
-            return port
+            if port not in _given_ports:
+                _given_ports.add(port)
+                return port
 
 
 def feed(directory: Path, first: int, count: int) -> None:
