@@ -6,7 +6,8 @@ import gc
 import threading
 import time
 import warnings
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import aiokafka
 import pytest
@@ -109,11 +110,11 @@ def test_kafka_python(broker, codec):
     ) as writer:
         sent = [writer.send(topic, b"v%d" % i, key=b"k%d" % i, headers=[("h", b"1")]) for i in range(COUNT)]
         writer.flush(60)
-        assert all(future.get(10).topic == topic for future in sent)
+        assert all(future.get(60).topic == topic for future in sent)
     with closing(
         kafka.KafkaConsumer(
             topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", group_id=new_name(),
-            consumer_timeout_ms=20_000,
+            consumer_timeout_ms=60_000,
         )
     ) as reader:  # fmt: skip
         got = [next(reader) for _ in range(COUNT)]
@@ -140,31 +141,27 @@ async def test_aiokafka(broker, codec):
 
 def test_long_poll_is_woken_at_once(broker):
     topic = new_topic(broker)
-    reader = consumer(broker, **{"fetch.wait.max.ms": 10_000, "enable.auto.commit": False})
+    reader = consumer(broker, **{"fetch.wait.max.ms": 200_000, "enable.auto.commit": False})
     reader.assign([TopicPartition(topic, 0, 0)])
     writer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
-    took = []
     for i in range(20):
-        begin = time.monotonic()
         writer.produce(topic, b"%d" % i)
         assert writer.flush(60) == 0
-        assert consume(reader, 1)[0].value() == b"%d" % i
-        took.append(time.monotonic() - begin)
+        assert consume(reader, 1)[0].value() == b"%d" % i  # within a minute, not at the end of the poll
     reader.close()
-    assert sorted(took)[10] < 5, f"seconds from produce to consume, 10 where it is not woken: {took}"
 
 
 def test_seek_by_timestamp(broker):
     topic = new_topic(broker)
     produce(broker, topic)
     reader = consumer(broker)
-    found = reader.offsets_for_times([TopicPartition(topic, 0, 1_700_000_000_000 + 123)], timeout=10)[
+    found = reader.offsets_for_times([TopicPartition(topic, 0, 1_700_000_000_000 + 123)], timeout=60)[
         0
     ].offset
     assert found == 123
     reader.assign([TopicPartition(topic, 0, found)])
     assert consume(reader, 1)[0].key() == b"k123"
-    assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, COUNT)
+    assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60) == (0, COUNT)
     reader.close()
 
 
@@ -239,19 +236,20 @@ def test_clients_go_on_while_another_sends_garbage(broker):
         while not stop.is_set():
             with socket.create_connection(("127.0.0.1", broker.port)) as sock:
                 sock.sendall(b"\0\0\0\x20" + bytes(range(40)))
-                sock.recv(10)
+                with suppress(ConnectionResetError):  # it is closed before all of it was read
+                    sock.recv(10)
 
-    thread = threading.Thread(target=harass)
-    thread.start()
-    try:
-        produce(broker, topic, 2000, **{"enable.idempotence": True})
-        reader = consumer(broker)
-        reader.subscribe([topic])
-        assert len(consume(reader, 2000)) == 2000
-        reader.close()
-    finally:
-        stop.set()
-        thread.join(10)
+    with ThreadPoolExecutor(1) as pool:
+        harassing = pool.submit(harass)
+        try:
+            produce(broker, topic, 2000, **{"enable.idempotence": True})
+            reader = consumer(broker)
+            reader.subscribe([topic])
+            assert len(consume(reader, 2000)) == 2000
+            reader.close()
+        finally:
+            stop.set()
+        harassing.result()
 
 
 def test_retention_and_restart_keep_clients_going(tmp_path):
