@@ -338,7 +338,7 @@ async def test_checkpoints_are_written_beside_the_loop_and_before_the_end(tmp_pa
     def slow(path, offsets):
         threads.append(threading.get_ident())
         if threads[-1] != loop_thread:
-            assert go.wait(10)
+            assert go.wait(60)
         write(path, offsets)
 
     settings = {"log.dirs": str(tmp_path), "log.flush.offset.checkpoint.interval.ms": "10"}
@@ -366,7 +366,7 @@ async def test_deleted_topics_are_removed_beside_the_loop_and_before_the_end(tmp
     def slow(path):
         threads.append(threading.get_ident())
         if threads[-1] != loop_thread:
-            assert go.wait(10)
+            assert go.wait(60)
         remove(path)
 
     settings = {

@@ -30,7 +30,7 @@ class FailingOnce:
         self.calls += 1
         if self.calls == 1:
             self.began.set()
-            assert self.go.wait(10)
+            assert self.go.wait(60)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -47,7 +47,7 @@ def test_no_flush_is_believed_after_one_has_failed(tmp_path, monkeypatch, stop_m
     async def scenario() -> None:
         flusher = Flusher(manager, interval_ms=1)
         flusher.start(asyncio.get_running_loop())
-        await asyncio.to_thread(disk.began.wait, 10)
+        assert await asyncio.to_thread(disk.began.wait, 60)
         if stop_meanwhile:
             stopping = asyncio.create_task(flusher.stop())
             await asyncio.sleep(0)
