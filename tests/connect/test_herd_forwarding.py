@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from support.connect_worker import free_port
 from support.hand_children import make
 from support.hand_group import HandGroup
 from support.runtime import NO_BROKER
@@ -35,8 +36,35 @@ def silent() -> Iterator[str]:
                 each.close()
 
 
+SHORT = {"session.timeout.ms": "800", "heartbeat.interval.ms": "200"}
+
+
+async def test_herd_a_group_that_meets_late_without_its_leader_is_waited_for() -> None:
+    """Its members are told by their heartbeats that the leader's session has ended, and machines may be busy."""
+    runtime, _ = make(NO_BROKER, **SHORT)
+    group = runtime.cluster.group = HandGroup()
+    group.is_leader, group.leader_url = False, f"http://127.0.0.1:{free_port()}"  # nobody listens
+
+    async def create(request: web.Request) -> web.Response:
+        if not group.is_leader:
+            raise NotTheLeader("Only the leader of the group can do this", group.leader_url)
+        return web.json_response({"made": True}, status=201)
+
+    app = web.Application(middlewares=[forwarding])
+    app[SERVICE] = ConnectService(runtime)
+    app.router.add_post("/connectors", create)
+    async with TestClient(TestServer(app)) as client:
+        asking = asyncio.ensure_future(client.post("/connectors", data=b'{"name": "a"}'))
+        await asyncio.sleep(3)
+        group.is_leader = True
+        answer = await asking
+        assert (answer.status, await answer.json()) == (201, {"made": True})
+    await runtime.cluster.close()
+    await runtime.producer.close()
+
+
 async def test_herd_a_leader_whose_machine_is_gone_is_waited_out(silent: str) -> None:
-    runtime, _ = make(NO_BROKER, **{"session.timeout.ms": "800", "heartbeat.interval.ms": "200"})
+    runtime, _ = make(NO_BROKER, **SHORT)
     group = runtime.cluster.group = HandGroup()
     group.is_leader, group.leader_url = False, silent
     asked: list[bytes] = []
