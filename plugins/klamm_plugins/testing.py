@@ -36,7 +36,7 @@ from klamm_plugins.metrics import MetricTable, check_tables
 from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import STRING, Schema
 
-_DEADLINE_S = 10.0
+_DEADLINE_S = 60.0
 _COMMIT_S = 30.0  # a server that makes its first table or index takes its time
 _POLL_LIMIT_S = 2.0
 
