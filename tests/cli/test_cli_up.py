@@ -40,7 +40,7 @@ def test_up_serves_and_leaves_nothing_behind(tmp_path):
     assert klamm("connector", "list", "--url", server.ready["rest"]).returncode == 0
     assert server.stop(signal.SIGINT) == 0
     assert len(pids) >= 3
-    assert all(gone(pid, 5) for pid in pids)
+    assert all(gone(pid) for pid in pids)
     assert (tmp_path / "data/broker/.kafka_cleanshutdown").exists()
 
 

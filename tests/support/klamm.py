@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -57,8 +58,8 @@ class Server:
         finally:
             watchdog.cancel()
         if not line.startswith("ready "):
-            self.process.wait(10)
-            self._reader.join(5)
+            self.process.wait(60)
+            self._reader.join(60)
             raise AssertionError(f"not ready, exit code {self.process.returncode}: {''.join(self.errors)}")
         return dict(word.split("=", 1) for word in line.split()[1:])
 
@@ -67,7 +68,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(timeout_s)
-        self._reader.join(5)
+        self._reader.join(60)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -88,7 +89,8 @@ def gone(pid: int, timeout_s: float = 60) -> bool:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        if Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text():
-            return True
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may go while we look
+            if ") Z " in Path(f"/proc/{pid}/stat").read_text():
+                return True
         time.sleep(0.05)
     return False
