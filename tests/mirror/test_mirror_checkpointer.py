@@ -204,7 +204,7 @@ def test_heartbeats_go_on_when_their_topic_was_deleted(source, target):
         wait_until(lambda: context.said[-1]["records"] > before + 2, "heartbeats again", timeout_s=60)
     finally:
         context.stop()
-        running.join(10)
+        running.join(60)
     assert not running.is_alive()
 
 

@@ -76,8 +76,8 @@ def test_killed_mid_flight_everything_arrives(source, target, tmp_path, victim):
             server.stop()
             server = Server("mirror", "start", str(path))
         else:
-            status = klamm("mirror", "status", str(path))
-            assert "RUNNING" in status.stdout
+            # what is said may come later than what is copied
+            wait_until(lambda: "RUNNING" in klamm("mirror", "status", str(path)).stdout, "a status")
             for pid in _children(server.process.pid):
                 _kill(pid)
         produce(source.bootstrap, topic, expected[20_000:])
@@ -96,11 +96,11 @@ def test_a_target_that_is_down_at_the_start_holds_nobody_up(source, tmp_path):
     flows = {f"{a}->{b}.enabled": "true", f"{b}->{a}.enabled": "true", "topics": topic}
     path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: away.bootstrap}, flows)
     with ThreadPoolExecutor() as pool:
-        starting = pool.submit(Server, "mirror", "start", str(path))
+        starting = pool.submit(Server, "mirror", "start", str(path), timeout_s=180)
         # The flow into the cluster that is there runs: its status topic says so
         wait_until(lambda: "RUNNING" in klamm("mirror", "status", str(path)).stdout, "the other flow")
         assert not starting.done()
-        with away, starting.result(60) as server:
+        with away, starting.result(180) as server:
             assert set(read_all(away.bootstrap, f"{a}.{topic}", at_least(10))) == set(names("x", 10))
             assert server.stop() == 0
 
@@ -116,10 +116,13 @@ def test_the_file_decides_which_connectors_run(source, target, tmp_path):
     mirror_file(path, clusters, {f"{b}->{a}.enabled": "true", "topics": "x"})
     with Server("mirror", "start", str(path)) as server:
         assert server.ready == {"mirror": f"{b}->{a}"}
-        shown = klamm("mirror", "status", str(path))
-        ours = [line for line in shown.stdout.splitlines() if line.startswith(f"{a}->{b}")]
-        assert ours
-        assert all("MirrorHeartbeatConnector" in line for line in ours)
+
+        def only_heartbeats() -> bool:
+            shown = klamm("mirror", "status", str(path)).stdout.splitlines()
+            ours = [line for line in shown if line.startswith(f"{a}->{b}")]
+            return bool(ours) and all("MirrorHeartbeatConnector" in line for line in ours)
+
+        wait_until(only_heartbeats, "the connectors of the file")
 
 
 @pytest.mark.parametrize(

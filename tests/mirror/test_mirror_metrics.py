@@ -7,6 +7,7 @@ import signal
 import socket
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -72,6 +73,7 @@ def test_all_flows_are_told_at_one_place(source, target, tmp_path):
     with Server("mirror", "start", str(path)) as server:
         assert server.ready["mirror"] == f"{a}->{b}"
         url = server.ready["metrics"]
+        both = {f"{a}->{b}", f"{b}->{a}"}  # the second one sends heartbeats
         found: dict[str, list[Sample]] = {}
 
         def told() -> bool:
@@ -80,7 +82,14 @@ def test_all_flows_are_told_at_one_place(source, target, tmp_path):
             counts = values(found.get(SOURCE + "record_count", []), source=a, target=b, topic=f"{a}.{topic}")
             # each partition has its checkpoint as soon as its offsets can be translated, not both at once
             checkpoints = values(found.get(CHECKPOINT + "checkpoint_latency_ms_max", []), partition="0")
-            return sum(counts) == 300 and len(checkpoints) == 1
+            # a flow that does not answer in time is left out, and a state is told a moment after it was reached
+            flows = {s.labels.get("flow") for s in found["process_cpu_seconds_total"]}
+            running = values(
+                found.get("kafka_connect_connector_task_status", []), flow=f"{a}->{b}",
+                connector="MirrorSourceConnector", status="running",
+            )  # fmt: skip
+            whole = flows == both | {None} and running == [1]
+            return whole and sum(counts) == 300 and len(checkpoints) == 1
 
         wait_until(told, "the figures of records and checkpoints", timeout_s=60)
         partitions = {s.labels["partition"] for s in found[SOURCE + "record_count"]}
@@ -95,14 +104,7 @@ def test_all_flows_are_told_at_one_place(source, target, tmp_path):
         ]
         told_of = {"source": a, "target": b, "group": group, "topic": f"{a}.{topic}"}
         assert told_of.items() <= latency.labels.items()
-        both = {f"{a}->{b}", f"{b}->{a}"}  # the second one sends heartbeats
         assert {s.labels["flow"] for s in found["klamm_mirror_flow_up"]} == both
-        assert {s.labels.get("flow") for s in found["process_cpu_seconds_total"]} == both | {None}
-        running = values(
-            found["kafka_connect_connector_task_status"], flow=f"{a}->{b}", connector="MirrorSourceConnector",
-            status="running",
-        )  # fmt: skip
-        assert running == [1]
         assert server.stop() == 0
 
 
@@ -122,15 +124,17 @@ def test_a_flow_that_dies_is_down_and_then_tells_again(source, target, tmp_path)
             return scrape(url)["klamm_mirror_flow_up"][0].value
 
         def started() -> float:
-            return values(scrape(url).get("process_start_time_seconds", []), flow=f"{a}->{b}")[0]
+            return max(
+                values(scrape(url).get("process_start_time_seconds", []), flow=f"{a}->{b}"), default=0.0
+            )
 
-        before = started()
+        before = wait_until(started, "the flow's first process")
         child = _flow_process(server.process.pid)
         os.kill(child, signal.SIGSTOP)  # it hangs: the others are told all the same
         wait_until(lambda: up() == 0, "the flow that hangs", timeout_s=60)
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: up() == 1, "the flow's next process", timeout_s=60)
-        assert started() > before
+        wait_until(lambda: started() > before, "what it tells")
 
 
 def _flow_process(pid: int) -> int:
@@ -158,8 +162,13 @@ def test_a_worker_that_runs_the_connectors_tells_the_same(source, target, tmp_pa
         assert count.labels == {
             "connector": name, "task": "0", "source": "A", "target": "B", "topic": f"A.{topic}", "partition": "0",
         }  # fmt: skip
-        status = worker.get(f"/connectors/{name}/status")
-        assert "metrics" not in status["tasks"][0]["progress"]["details"]
+
+        def details() -> dict[str, Any]:
+            (task,) = worker.get(f"/connectors/{name}/status")["tasks"]
+            return (task.get("progress") or {}).get("details", {})
+
+        wait_until(details, "its progress in the status")
+        assert "metrics" not in details()
     finally:
         worker.stop()
 

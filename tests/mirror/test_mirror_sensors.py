@@ -227,7 +227,7 @@ def test_a_running_task_tells_what_it_copies_and_is_silent_while_it_is_paused(so
         assert busy["replication_latency_ms_max"] >= busy["record_age_ms_min"] > 0
         assert (idle["record_count"], idle["record_age_ms"]) == (0, None)
         context.pause()
-        assert context.is_paused.wait(30)
+        assert context.is_paused.wait(60)
         assert (told()[0]["record_count"], told()[0]["record_rate"]) == (500, 0.0)
         assert told()[0]["record_age_ms_max"] is None
         context.resume()

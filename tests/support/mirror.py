@@ -41,7 +41,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
 
 
 def read_all(
-    bootstrap: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 30
+    bootstrap: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 60
 ) -> list[str]:
     """The values of a topic from its beginning on, in order of arrival, until there are enough."""
     consumer = Consumer(
@@ -52,7 +52,7 @@ def read_all(
 
 
 def read_as(
-    bootstrap: str, group: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 30
+    bootstrap: str, group: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 60
 ) -> list[str]:
     """What a member of a group reads until there is enough; commits it and leaves."""
     consumer = Consumer(
@@ -92,7 +92,7 @@ def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int
     """A group's committed offset; negative when there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
-        return int(consumer.committed([TopicPartition(topic, partition)], 10)[0].offset)
+        return int(consumer.committed([TopicPartition(topic, partition)], 60)[0].offset)
     finally:
         consumer.close()
 
