@@ -197,7 +197,7 @@ async def test_the_loop_never_waits_for_the_disk(server, connect, monkeypatch):
         if threading.get_ident() == loop_thread:
             on_loop.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
         else:
-            assert slow.wait(10)
+            assert slow.wait(60)
         real(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -228,7 +228,7 @@ async def test_deleting_records_waits_for_the_disk_beside_the_loop(server, conne
     gate, real = threading.Event(), checkpoints.write_offsets
 
     def slow(*args, **kwargs):
-        assert gate.wait(10)
+        assert gate.wait(60)
         real(*args, **kwargs)
 
     monkeypatch.setattr(checkpoints, "write_offsets", slow)
@@ -260,7 +260,7 @@ async def test_deletions_of_a_topic_that_is_being_deleted_wait_for_it(server, co
 
     def slow(self, turn, content):
         calls.append(turn)
-        assert gate.wait(10)
+        assert gate.wait(60)
         write(self, turn, content)
 
     monkeypatch.setattr(TopicRegistry, "_write", slow)

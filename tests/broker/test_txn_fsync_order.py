@@ -32,7 +32,7 @@ class Gate:
             paths = [str(Path(f"/proc/self/fd/{file.fd}").readlink()) for file in job.files]
             with self._changed:
                 self._changed.wait_for(
-                    lambda: any(part in path for part in self.opened for path in paths), 10
+                    lambda: any(part in path for part in self.opened for path in paths), 60
                 )
             run(job)
 
@@ -77,13 +77,13 @@ async def test_with_durability_fsync_each_step_is_on_the_disk_before_the_next_is
         )
         gate.open("__transaction_state")
         await ending
-        await until(lambda: logs[1].log_end_offset == 2)
+        await until(lambda: all(log.log_end_offset == 2 for log in logs))
         await asyncio.sleep(0.02)
         assert seen() == ("PrepareCommit", [2, 2], [0, 0], 0), (
             "not decided before the markers are on the disk"
         )
         gate.open(f"/{TOPIC}-", "__consumer_offsets")
-        await until(lambda: found.pending is not None and logs[1].last_stable_offset == 2)
+        await until(lambda: found.pending is not None and all(log.last_stable_offset == 2 for log in logs))
         await until(lambda: bool(broker.groups.coordinator.groups[GROUP].offsets))
         assert seen() == ("PrepareCommit", [2, 2], [2, 2], 1)
         gate.open("")
