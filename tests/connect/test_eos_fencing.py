@@ -69,7 +69,7 @@ def test_what_is_fenced_cannot_commit(broker: EmbeddedBroker) -> None:  # noqa: 
     producers = []
     for each in ids:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": each, "log_level": 0})
-        producer.init_transactions(10)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce(topic, each)
         producer.flush(60)
@@ -77,7 +77,7 @@ def test_what_is_fenced_cannot_commit(broker: EmbeddedBroker) -> None:  # noqa: 
     fence({"bootstrap.servers": broker.bootstrap}, ids)
     for producer in producers:
         with pytest.raises(KafkaException):
-            producer.commit_transaction(10)
+            producer.commit_transaction(60)
     assert committed_values(broker.bootstrap, topic) == []
 
 

@@ -62,7 +62,7 @@ def test_kill_9_of_a_task_on_apache_kafka(kafka: KafkaBroker, tmp_path: Path) ->
                 time.sleep(rng.uniform(0.1, 0.8))
                 kills += kill_9(task_pid(worker.process.pid, f"{name}-0"))
             count = feeder.stop()
-        wait_for(lambda: committed(kafka.address, name) >= count, lambda: worker.log[-3000:], 60)
+        wait_for(lambda: committed(kafka.address, name) >= count, lambda: worker.log[-3000:], 120)
         check_exactly_once(kafka.address, name, count)
     finally:
         worker.end()
@@ -92,7 +92,7 @@ def test_apaches_worker_and_ours_take_over_from_each_other(kafka: KafkaBroker, t
                 if turn < 3:
                     worker.stop(signal.SIGKILL)
             count = feeder.stop()
-        wait_for(lambda: committed(kafka.address, name) >= count, lambda: workers[-1].log[-3000:], 60)
+        wait_for(lambda: committed(kafka.address, name) >= count, lambda: workers[-1].log[-3000:], 120)
         check_exactly_once(kafka.address, name, count)
     finally:
         for worker in workers:

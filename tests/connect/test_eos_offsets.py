@@ -65,7 +65,7 @@ def stored(bootstrap: str, topic: str, name: str) -> dict[str, Any]:
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     left, found = set(partitions), {}
     while left:
-        message = consumer.poll(10)
+        message = consumer.poll(60)
         assert message is not None
         if message.error() is not None:
             left.discard(message.partition())
@@ -107,7 +107,8 @@ def test_a_connector_keeps_its_offsets_in_its_own_topic(
     assert worker.request("PUT", f"/connectors/{name}/resume").status == 202
     wait_for(lambda: has_read(worker, name, 2), lambda: worker.log[-3000:])
     stop(worker, name)
-    assert committed_values(bootstrap, name) == [b"a", b"bb", b"ccc", b"bb", b"ccc"]
+    expected = [b"a", b"bb", b"ccc", b"bb", b"ccc"]
+    wait_for(lambda: committed_values(bootstrap, name) == expected, lambda: worker.log[-3000:])
 
     answer = worker.request("DELETE", f"/connectors/{name}/offsets")
     assert answer.json["message"].endswith("reset successfully")
@@ -130,7 +131,8 @@ def test_offsets_in_the_workers_topic_are_changed_and_reset(
     assert worker.request("PUT", f"/connectors/{name}/resume").status == 202
     wait_for(lambda: has_read(worker, name, 1), lambda: worker.log[-3000:])
     stop(worker, name)
-    assert committed_values(bootstrap, name) == [b"a", b"bb", b"ccc", b"ccc"]
+    expected = [b"a", b"bb", b"ccc", b"ccc"]
+    wait_for(lambda: committed_values(bootstrap, name) == expected, lambda: worker.log[-3000:])
     assert worker.request("DELETE", f"/connectors/{name}/offsets").status == 200
     assert worker.get(f"/connectors/{name}/offsets") == {"offsets": []}
 

@@ -122,7 +122,7 @@ class Lines(SourceTask):
     def poll(self) -> Any:
         numbers = list(range(self.next, min(self.next + self.batch, self.end_at)))
         if not numbers:
-            self.control.ask_to_stop(1.0)
+            self.control.ask_to_stop(60.0)
             return None
         self.next = numbers[-1] + 1
         if self.columns:
