@@ -27,14 +27,15 @@ async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
     limit = 120 << 20
     cases = {
         # It holds the interpreter, so nothing of Python can answer.
-        "hung": {"behaviour": "spin", "task.heartbeat.timeout.ms": "1000"},
+        # It has longer than it takes to start: that is silent, too.
+        "hung": {"behaviour": "spin", "task.heartbeat.timeout.ms": "5000"},
         "crashed": {"behaviour": "crash"},
         "grown": {"behaviour": "grow", "grow.mb": "160", "task.memory.max.bytes": str(limit)},
         "greedy": {"behaviour": "grow", "grow.mb": "6000", "task.memory.max.bytes": str(100 << 20)},
     }
     async with Watched() as w:
         for name, config in cases.items():
-            once = {"where": "poll", "once": str(tmp_path / name)}
+            once = {"where": "poll", "once": str(tmp_path / name), "idle": "1"}
             await w.supervisor.start_task(task_spec(name, config | once))
         for name in cases:
             await w.wait_states(TaskId(name, 0), R, X, R)
@@ -42,7 +43,7 @@ async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
         assert 0 < usage.memory_bytes < limit
         shown = {e.connector: e for e in w.events if e.state is X}
     trace = {name: event.trace for name, event in shown.items()}
-    assert trace["hung"].startswith("No sign of life for 1 s (task.heartbeat.timeout.ms)")
+    assert trace["hung"].startswith("No sign of life for 5 s (task.heartbeat.timeout.ms)")
     assert "in misbehave" in trace["hung"]
     assert "in _serve" in trace["hung"], "the control thread, too"
     assert "in misbehave" in caplog.text
