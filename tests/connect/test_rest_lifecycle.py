@@ -148,7 +148,8 @@ def test_rest_worker_can_be_stopped_while_it_waits(start: Start) -> None:
 @pytest.mark.fault
 @pytest.mark.slow
 def test_rest_worker_survives_its_broker(start: Start, name: str, tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path / "data", config={"num.partitions": "1"}) as broker:
+    config = {"num.partitions": "1"}
+    with EmbeddedBroker(tmp_path / "data", port=free_port(), config=config) as broker:
         worker = start(bootstrap=broker.bootstrap).wait_ready()
         pipe(worker, name, tmp_path)
         feed(tmp_path, 0, 10)

@@ -306,6 +306,11 @@ async def test_kill_9_leaves_each_record_in_the_target_or_among_the_dead_letters
             await w.wait_state(task, R)
         good = {str(n) for n in range(total) if n % 7}
         await wait_for(lambda: {v for *_, v in whole_lines(out)} >= good, lambda: f"{w.events[-3:]}", 60)
+        last = values[-1].encode()  # a bad one: it may come after all that is good
+        await wait_for(
+            lambda: last in {m.value() for m in read_all(broker.bootstrap, f"{name}-dlq")},
+            lambda: f"{w.events[-3:]}",
+        )
         await w.supervisor.stop_task(task)
     dead = collections.Counter(m.value().decode() for m in read_all(broker.bootstrap, f"{name}-dlq"))
     assert set(dead) == {v for v in values if v.startswith("bad")}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
+from support.connect_worker import free_port
 from support.runtime import NO_BROKER
 from support.stores import java_partition
 
@@ -119,7 +120,7 @@ async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: py
 
 @pytest.mark.fault
 async def test_stores_log_survives_its_broker(tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path / "data") as broker:
+    with EmbeddedBroker(tmp_path / "data", port=free_port()) as broker:
         log = Log(broker.bootstrap, partitions=1)
         try:
             seen = await log.reader()
@@ -200,7 +201,7 @@ async def test_stores_offsets_of_a_source_are_read_to_an_end_that_is_one(
         admin=admin,
         make_consumer=lambda more: Consumer({**log.client, "group.id": log.topic, **more}),
     )
-    state = await asyncio.to_thread(topic.read_to_end, 10)
+    state = await asyncio.to_thread(topic.read_to_end, 60)
     assert state.get("src", {"f": "a"}) == {"n": 7}
     assert len(answers) == 2
 
@@ -233,7 +234,7 @@ async def test_stores_log_waits_for_open_transactions_but_not_to_start(bootstrap
     settings = TopicSettings(name=topic, key="offset.storage.topic", partitions=1, replication_factor=1)
     await asyncio.to_thread(ensure_compacted_topic, admin, settings)
     transactional = Producer({**client, "transactional.id": topic})
-    transactional.init_transactions(10)
+    transactional.init_transactions(60)
     transactional.begin_transaction()
     transactional.produce(topic, key="open", value=b"1")
     assert transactional.flush(60) == 0
@@ -248,7 +249,7 @@ async def test_stores_log_waits_for_open_transactions_but_not_to_start(bootstrap
     assert seen == []
     with pytest.raises(LogError, match=r"could not be read to its end in 0\.5 s"):
         await reader.read_to_end(0.5)
-    await asyncio.to_thread(transactional.commit_transaction, 10)
-    await reader.read_to_end(10)
+    await asyncio.to_thread(transactional.commit_transaction, 60)
+    await reader.read_to_end(60)
     assert seen == ["open", "behind"]
     await reader.stop()
