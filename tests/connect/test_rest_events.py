@@ -26,7 +26,7 @@ from klamm.connect.stores import (
 
 async def read(listener: Listener, count: int) -> list[tuple[int, str]]:
     events = aiter(listener)
-    return [(e.id, e.kind) for e in [await asyncio.wait_for(anext(events), 1) for _ in range(count)]]
+    return [(e.id, e.kind) for e in [await asyncio.wait_for(anext(events), 60) for _ in range(count)]]
 
 
 def publish(bus: EventBus, count: int) -> None:
@@ -81,7 +81,7 @@ async def test_closing_ends_all_and_forgets_them() -> None:
     assert bus.listeners == 1
     bus.close()
     with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(reading, 1)
+        await asyncio.wait_for(reading, 60)
     assert bus.listeners == 0
 
 

@@ -44,12 +44,18 @@ class Target:
 
     def raw(self, data: bytes, *, until: int = 1) -> bytes:
         """What comes back for these bytes, until so many answers were seen or the worker closes."""
-        with socket.create_connection(("127.0.0.1", self.worker.port), timeout=10) as s:
+        with socket.create_connection(("127.0.0.1", self.worker.port), timeout=60) as s:
             s.sendall(data)
             found = b""
             while found.count(b"HTTP/1.1 ") < until and (part := s.recv(1 << 16)):
                 found += part
             return found
+
+    def let_in(self, users: str) -> None:
+        """Change the users file in one step: the worker may look at any moment."""
+        new = self.users.with_suffix(".new")
+        new.write_text(users)
+        new.replace(self.users)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Response:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -105,7 +111,7 @@ def test_a_token_that_is_no_text_is_nobodys(target: Target) -> None:
 @pytest.mark.parametrize("kind", [None, "application/octet-stream", "text/plain"])
 def test_a_body_must_say_that_it_is_json(target: Target, kind: str | None) -> None:
     """As Apache's worker does: browsers send others to loopback without asking first."""
-    connection = http.client.HTTPConnection("127.0.0.1", target.worker.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", target.worker.port, timeout=60)
     body = json.dumps({"name": "csrf", "config": CONFIG}).encode()
     for path in ("/connectors", "/connector-plugins"):
         connection.request("POST", path, body, {} if kind is None else {"Content-Type": kind})
@@ -130,14 +136,14 @@ def test_pages_of_other_sites_change_nothing(target: Target) -> None:
 
 
 def test_a_stream_of_events_ends_with_the_right_to_see_it(target: Target) -> None:
-    target.users.write_text(USERS + f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "viewer"\n')
+    target.let_in(USERS + f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "viewer"\n')
     ann = {"Authorization": "Basic " + base64.b64encode(b"ann:a").decode()}
     wait_for(lambda: target.worker.request("GET", "/connectors", headers=ann).status == 200)
-    connection = http.client.HTTPConnection("127.0.0.1", target.worker.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", target.worker.port, timeout=60)
     connection.request("GET", "/events", headers=ann)
     stream = connection.getresponse()
     assert stream.readline() == b":\n"
-    target.users.write_text(USERS)
+    target.let_in(USERS)
     wait_for(lambda: target.worker.request("GET", "/connectors", headers=ann).status == 401)
     target.ask("POST", "/connectors", {"name": "seen", "config": CONFIG, "initial_state": "STOPPED"})
     assert b"seen" not in stream.read()  # and it ends

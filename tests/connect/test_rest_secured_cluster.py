@@ -82,8 +82,11 @@ def test_requests_are_forwarded_with_credentials_over_tls(pair: Pair, tmp_path: 
             assert ask(worker, "ann", "PUT", f"/connectors/{name}/config", shown).status == 200
     stored = [ask(worker, "ann", "GET", "/connectors/c0/config").json["x.password"] for worker in pair]
     assert stored == ["[hidden]", "[hidden]"]
-    assert sum(metric(w, "kafka_connect_coordinator_assigned_tasks") for w in pair) == 2
-    assert sum(metric(w, "kafka_connect_worker_task_count") for w in pair) == 2
+    for count in ("kafka_connect_coordinator_assigned_tasks", "kafka_connect_worker_task_count"):
+        wait_for(
+            lambda count=count: sum(metric(w, count) for w in pair) == 2,
+            lambda: "\n".join(w.log for w in pair),
+        )
     assert all(metric(w, "kafka_connect_worker_rebalance_completed_rebalances") >= 1 for w in pair)
 
 

@@ -23,7 +23,7 @@ def install(target: Path) -> None:
         sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps",
         "--no-build-isolation", "--no-index", "--target", str(target), str(EXAMPLE),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -45,11 +45,11 @@ def apache_worker(
         yield port
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         data = None if body is None else json.dumps(body)
         connection.request(method, path, body=data, headers={"Content-Type": "application/json"})
@@ -62,7 +62,11 @@ def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         connection.close()
 
 
-def all_running(expanded: Any) -> bool:
+def all_running(port: int, *names: str) -> bool:
+    """Whether just these connectors are there, and all run."""
+    status, expanded = ask(port, "GET", "/connectors?expand=status")
+    if status != 200 or {*expanded} != {*names} or not all("status" in c for c in expanded.values()):
+        return False
     return all(
         c["status"]["connector"]["state"] == "RUNNING"
         and [t["state"] for t in c["status"]["tasks"]] == ["RUNNING"]
@@ -97,9 +101,10 @@ def test_rest_workers_of_both_kinds_take_turns(bootstrap: str, tmp_path: Path) -
         assert ours.stop() == 0, ours.log
 
     with apache_worker(oracle, properties, tmp_path, log4j) as port:
-        path = "/connectors?expand=status"
-        wait_for(lambda: all_running(ask(port, "GET", path)[1]), lambda: ask(port, "GET", path), 60)
-        assert set(ask(port, "GET", "/connectors")[1]) == {f"{name}-a", f"{name}-b"}
+        wait_for(
+            lambda: all_running(port, f"{name}-a", f"{name}-b"),
+            lambda: ask(port, "GET", "/connectors?expand=status"),
+        )
         feed(tmp_path, 50, 50)
         wait_for(lambda: len(lines_out(tmp_path)) == 100, lambda: lines_out(tmp_path)[-3:], 60)
         assert ask(port, "PUT", f"/connectors/{name}-b/pause")[0] == 202
