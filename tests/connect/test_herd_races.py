@@ -316,7 +316,7 @@ async def test_herd_a_new_leader_ends_what_its_predecessor_left_open(bootstrap: 
     )
 
     def die() -> None:
-        dead.init_transactions(10)
+        dead.init_transactions(60)
         dead.begin_transaction()
         dead.produce(topic, key="connector-half", value=b"{}")
         assert dead.flush(60) == 0
@@ -328,7 +328,7 @@ async def test_herd_a_new_leader_ends_what_its_predecessor_left_open(bootstrap: 
         await runtime.config_log.read_to_end(0.5)
     group.is_leader = True
     runtime.assign(TASKS, 7)
-    await runtime.config_log.read_to_end(5)
+    await runtime.config_log.read_to_end(60)
     assert "half" not in runtime.configs
     await runtime.stop()
 

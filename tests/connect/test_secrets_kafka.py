@@ -103,11 +103,9 @@ async def test_tokens_from_a_file_and_ones_that_are_too_old(kafka, tmp_path):
 async def test_a_wrong_password_is_told_at_once(kafka):
     java = kafka.connection("SASL_SSL", "SCRAM-SHA-256")
     java["sasl.jaas.config"] = jaas("SCRAM-SHA-256", password="not-the-password")
-    began = time.monotonic()
-    async with cluster(java, timeout_s=30) as asking:
+    async with cluster(java, timeout_s=240) as asking, asyncio.timeout(60):  # not when its patience ends
         with pytest.raises(AuthenticationFailed, match=r"SCRAM-SHA-256 as 'ann': Authentication failed") as e:
             await asking.refresh([])
-    assert time.monotonic() - began < 25, "not the 30 s of its patience"
     assert "not-the-password" not in str(e.value)
 
 
@@ -200,7 +198,7 @@ def topic_text(kafka: SecureKafka, topic: str) -> str:
     config = {"bootstrap.servers": kafka.address, "group.id": new_name(), "auto.offset.reset": "earliest"}
     consumer = Consumer(config | {"enable.partition.eof": True})
     consumer.subscribe([topic])
-    found, ended, until = b"", set(), time.monotonic() + 20
+    found, ended, until = b"", set(), time.monotonic() + 60
     partitions = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     while len(ended) < partitions and time.monotonic() < until:
         message = consumer.poll(0.5)

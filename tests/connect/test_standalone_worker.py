@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.connect_worker import JSON, STRING, WorkerProcess, feed, free_port, lines_out, wait_for
+from support.connect_worker import JSON, STRING, WorkerProcess, feed, lines_out, wait_for
 
 from klamm.connect.java_map import MalformedMap, decode, encode
 from klamm.connect.kafka_log import LogError
@@ -141,7 +141,7 @@ def properties(bootstrap: str, directory: Path) -> dict[str, str]:
     return {
         "bootstrap.servers": bootstrap, "key.converter": STRING, "value.converter": STRING,
         "offset.storage.file.filename": str(directory / "connect.offsets"), "offset.flush.interval.ms": "200",
-        "listeners": f"http://127.0.0.1:{free_port()}",
+        "listeners": "http://127.0.0.1:0",
     }  # fmt: skip
 
 
