@@ -6,7 +6,7 @@ import asyncio
 import uuid
 
 import pytest
-from support.broker import new_name, new_topic
+from support.broker import new_name, new_topic, wait_until
 from support.inprocess import connect, serving
 from support.raw import RawClient
 
@@ -113,6 +113,7 @@ def test_a_group_survives_a_kill(tmp_path):
         broker.kill()
         broker.start()
         with RawClient(broker.port) as client:
+            wait_until(lambda: not client.request(describe, 1).groups[0].error_code, "the group is loaded")
             assert client.request(describe, 1) == before
             again = client.request(heartbeat(group, "m", joined.member_epoch), 1)
             assert again.error_code == E.NONE
