@@ -182,12 +182,16 @@ def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
 
 
 def _again(suite: Suite, job: Job, outcomes: list[Outcome], allowed: Mapping[str, bool]) -> list[Outcome]:
-    """With what failed run once more, by itself: the tests of others have races of their own on a busy machine."""
-    failed = [o.name for o in outcomes if o.state == "fail" and o.name in allowed]
-    if not failed:
+    """With what failed, or was cut off, run once more, by itself: the tests of others have races of their own on a busy
+    machine, and some take all that come after them along."""
+    wanted = [name for name in allowed if job.names is None or name in job.names]
+    good = {o.name for o in outcomes if o.state != "fail"}
+    missed = [name for name in wanted if name not in good]
+    if not missed:
         return outcomes
-    second = {o.name: replace(o, note=f"second try; {o.note}") for o in suite.run(replace(job, names=failed))}
-    return [second.get(o.name, o) if o.name in failed else o for o in outcomes]
+    second = {o.name: replace(o, note=f"second try; {o.note}") for o in suite.run(replace(job, names=missed))}
+    again = {name: second[name] for name in missed if name in second}
+    return [*(o for o in outcomes if o.name not in again), *again.values()]
 
 
 @contextlib.contextmanager
