@@ -111,7 +111,7 @@ class MariaDB:
         settings = {
             "autocommit": True,
             "charset": "utf8mb4",
-            "connect_timeout": 10,
+            "connect_timeout": 60,
             "local_infile": True,
         } | more
         return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=database, **settings)
