@@ -341,6 +341,7 @@ def test_mariadb_lock_timeouts_are_tried_again(maria, mariadb, mariadb_database)
         cursor.execute("SELECT * FROM t FOR UPDATE")
     with pytest.raises(RetriableError, match=r"(?i)lock wait timeout"):
         task.put([record({"v": 2}, 1, 1)])
+    holder.rollback()  # answered when its locks are gone
     holder.close()
     task.put([record({"v": 2}, 1, 1)])
     assert task.sql("SELECT v FROM t") == [(2,)]
@@ -519,7 +520,7 @@ def test_mariadb_writes_each_record_once_when_two_tasks_have_the_partition(maria
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     assert not failed
     found = tasks[0].sql("SELECT GROUP_CONCAT(n ORDER BY n) FROM t")
     assert ",".join(map(str, range(60))) in str(found)
