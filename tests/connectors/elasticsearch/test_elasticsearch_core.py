@@ -507,7 +507,7 @@ class Standin:
 
     def bulk(self, body, read_timeout_s):
         self.asked.set()
-        assert self.hold.wait(20)
+        assert self.hold.wait(60)
         return self.answer
 
     def create_index(self, name, mapping):
@@ -569,7 +569,7 @@ def test_a_tombstone_at_the_beginning_does_not_cost_the_mapping(start):
     schema = SchemaBuilder.struct().field("n", INT32).build()
     task = start(client, behavior__on__null__values="delete")
     task.put([record(None, offset=0), record(Struct(schema, n=1), offset=1, schema=schema)])
-    assert client.asked.wait(10)
+    assert client.asked.wait(60)
     assert client.created == ("t", {"properties": {"n": {"type": "integer"}}})
 
 
@@ -588,7 +588,7 @@ def test_a_partition_goes_when_its_updates_are_no_longer_under_way(start, caplog
     client.hold.clear()
     task = start(client, write__method="upsert")
     task.put([record({"n": 1})])
-    assert client.asked.wait(10)
+    assert client.asked.wait(60)
     with pytest.MonkeyPatch.context() as m:
         m.setattr("klamm_connectors.elasticsearch.task._CLOSE_S", 0.05)
         task.close([PLACE])

@@ -51,10 +51,10 @@ def test_a_tethered_command_ends_with_its_owner() -> None:
     )
     assert owner.stdin is not None
     owner.stdin.close()
-    assert owner.wait(10) == 128 + 15
+    assert owner.wait(60) == 128 + 15
 
 
 def test_a_tethered_command_gives_its_exit_code_while_its_owner_lives() -> None:
     command = [sys.executable, "-m", "klamm.testing.tether", "sh", "-c", "exit 3"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as owner:
-        assert owner.wait(10) == 3
+        assert owner.wait(60) == 3
