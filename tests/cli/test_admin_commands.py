@@ -270,7 +270,7 @@ def test_transactions(run, broker, filled):
     for command in ("describe", "terminate", "describe"):  # an id that is not there is not made
         assert run("txn", command, name, code=1).stderr == f"klamm: no transactional id {name!r}\n"
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(filled, b"v", partition=1)
     assert producer.flush(60) == 0
@@ -385,7 +385,7 @@ async def test_what_has_moved_is_asked_again_until_the_timeout(broker, filled):
             return {p: AdminError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(p)) for p in mine}
         return dict.fromkeys(mine, "answer")
 
-    async with Admin(broker.bootstrap, timeout_s=5) as admin:
+    async with Admin(broker.bootstrap, timeout_s=60) as admin:
         found = await admin.by_leader([tp, gone], call)
     assert found[tp] == "answer"
     assert asked == [[tp], [tp]]
@@ -408,7 +408,7 @@ async def test_a_coordinator_that_loads_is_waited_for(broker):
             raise AdminError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "a group")
         return "answer"
 
-    async with Admin(broker.bootstrap, timeout_s=5) as admin:
+    async with Admin(broker.bootstrap, timeout_s=60) as admin:
         assert await admin.patiently(attempt) == "answer"
         assert len(tried) == 3
         with pytest.raises(AdminError, match="topic 'no-such-topic'"):
