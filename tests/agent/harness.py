@@ -57,6 +57,10 @@ class AgentProcess:
         except FileNotFoundError:
             return {}
 
+    def begun(self) -> None:
+        """Wait until its status is its own: that of the process before stays until then."""
+        wait_until(lambda: self.status().get("pid") == self.process.pid, f"a status: {self.log[-500:]}")
+
     def kill(self) -> None:
         self.process.kill()
         self._ended()
@@ -120,6 +124,7 @@ class Writer(threading.Thread):
         self.pause = pause  # called before a truncation: copytruncate loses what nobody read
         self.count = self.rotations = 0
         self.stopping = threading.Event()
+        self.failure: BaseException | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> None:
@@ -127,6 +132,8 @@ class Writer(threading.Thread):
         batch, since = max(1, self.rate // 100), 0
         try:
             self.write(file, batch, since)
+        except BaseException as e:  # `finish` raises it
+            self.failure = e
         finally:
             self.file.close()
 
@@ -159,8 +166,11 @@ class Writer(threading.Thread):
         return self.path.open("ab")
 
     def finish(self) -> None:
+        """No more lines. Raises what the thread raised."""
         self.stopping.set()
         self.join()
+        if self.failure is not None:
+            raise self.failure
 
     def ids(self) -> set[str]:
         return {f"{self.name_}-{i:08d}" for i in range(self.count)}
@@ -173,16 +183,19 @@ def arrived(bootstrap: str, topic: str) -> Counter[str]:
     )
     found: Counter[str] = Counter()
     try:
-        partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, 60).topics[topic].partitions
         left = {}
         for p in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), 10)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), 60)
             if high > low:
                 left[p] = high
         consumer.assign([TopicPartition(topic, p, 0) for p in left])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60  # of a topic that gives nothing: there may be millions
         while left and time.monotonic() < deadline:
-            for message in consumer.consume(5000, 0.5):
+            messages = consumer.consume(5000, 0.5)
+            if messages:
+                deadline = time.monotonic() + 60
+            for message in messages:
                 if message.error():
                     raise KafkaException(message.error())
                 found[message.value().split(b" ", 1)[0].decode()] += 1
