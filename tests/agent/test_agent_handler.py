@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer
@@ -49,7 +50,7 @@ def read(bootstrap, topic, count, timeout_s=60.0):
 
 
 def test_records_arrive_as_documents(broker, topic, logger):
-    handler = KafkaHandler(broker.bootstrap, topic, fields={"service": {"name": "shop"}})
+    handler = KafkaHandler(broker.bootstrap, topic, fields={"service": {"name": "shop"}}, flush_timeout=60)
     logger.addHandler(handler)
     logger.info("order %d of %s", 7, "Jürgen", extra={"user": 5, "what": {1: object}})
     try:
@@ -71,7 +72,7 @@ def test_records_arrive_as_documents(broker, topic, logger):
 
 
 def test_what_json_cannot_hold_is_text(broker, topic, logger, capsys):
-    handler = KafkaHandler(broker.bootstrap, topic)
+    handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=60)
     logger.addHandler(handler)
     name = os.fsdecode(b"\xe4.log")
     logger.info("cannot read %s", name, extra={"size": 1 << 70, "places": {(1, 2): [name, 3, None]}})
@@ -104,6 +105,7 @@ def test_dictconfig_with_a_formatter(broker, topic):
                 "topic": topic,
                 "key": "k",
                 "formatter": "plain",
+                "flush_timeout": 60,
                 "config": {"linger.ms": 1},
             }
         },
@@ -127,28 +129,27 @@ def test_children_of_forks_in_bad_moments_lose_nothing_in_silence(broker, topic,
             client.open()
             client.close()
 
-    threads = [threading.Thread(target=open_and_close) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(forks):
-            handler = KafkaHandler(broker.bootstrap, topic)
-            logger.addHandler(handler)
-            code = log_in_child(logger, handler)
-            logger.removeHandler(handler)
-            handler.close()
-            assert code in {0, 1}
-            dropped += code
-    finally:
-        over.set()
+    with ThreadPoolExecutor(4) as pool:
+        threads = [pool.submit(open_and_close) for _ in range(4)]
+        try:
+            for _ in range(forks):
+                handler = KafkaHandler(broker.bootstrap, topic)
+                logger.addHandler(handler)
+                code = log_in_child(logger, handler)
+                logger.removeHandler(handler)
+                handler.close()
+                assert code in {0, 1}
+                dropped += code
+        finally:
+            over.set()
         for thread in threads:
-            thread.join()
+            thread.result()
     assert dropped < forks
     assert len(read(broker.bootstrap, topic, forks - dropped)) >= forks - dropped
 
 
 def test_a_child_after_a_fork_has_its_own_producer(broker, topic, logger):
-    handler = KafkaHandler(broker.bootstrap, topic)
+    handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=60)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.info("parent before")
@@ -179,7 +180,7 @@ def test_nobody_waits_when_the_broker_is_away(topic, logger, capsys):
 
 
 def test_threads_share_a_handler_and_a_signal_handler_may_log(broker, topic, logger):
-    handler = KafkaHandler(broker.bootstrap, topic)
+    handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=60)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     previous = signal.signal(signal.SIGALRM, lambda *_: logger.info("alarm"))
@@ -215,7 +216,8 @@ def test_settings_that_the_client_refuses_are_an_error(topic):
 
 @pytest.mark.slow
 def test_microseconds_per_call(broker, topic, logger):
-    handler = KafkaHandler(broker.bootstrap, topic)
+    # Room for all of them: nothing is sent before the first connection
+    handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=60, queue_bytes=1 << 26)
     logger.addHandler(handler)
     count = 20_000
     begin = time.perf_counter()

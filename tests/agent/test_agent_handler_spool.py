@@ -58,7 +58,9 @@ def test_what_was_logged_while_the_broker_was_away_arrives_in_order(tmp_path, ma
     broker = EmbeddedBroker(tmp_path / "broker").start()
     try:
         topic = new_topic(broker)
-        logger, handler = make(broker.bootstrap, topic, config={"message.timeout.ms": 30_000})
+        logger, handler = make(
+            broker.bootstrap, topic, config={"message.timeout.ms": 30_000}, flush_timeout=60
+        )
         logger.info("before")
         handler.flush()
         broker.stop()
@@ -145,7 +147,9 @@ def test_what_is_in_flight_when_a_spool_is_found_is_not_lost(make, tmp_path):
     broker = EmbeddedBroker(tmp_path / "broker").start()
     try:
         topic = new_topic(broker)
-        logger, handler = make(broker.bootstrap, topic, config={"message.timeout.ms": 30_000})
+        logger, handler = make(
+            broker.bootstrap, topic, config={"message.timeout.ms": 30_000}, flush_timeout=60
+        )
         logger.info("before")
         handler.flush()
         left, other = make(NOWHERE, topic, flush_timeout=0.1)

@@ -22,7 +22,7 @@ def arrived(bootstrap, topic, count):
 
 def test_events_are_documents(broker):
     topic = new_topic(broker)
-    factory = KafkaLoggerFactory(broker.bootstrap, topic)
+    factory = KafkaLoggerFactory(broker.bootstrap, topic, flush_timeout=60)
     log = structlog.wrap_logger(
         factory(),
         processors=[
@@ -51,7 +51,7 @@ def test_events_are_documents(broker):
 
 def test_a_renderer_of_ones_own_and_configure(broker):
     topic = new_topic(broker)
-    factory = KafkaLoggerFactory(broker.bootstrap, topic, key="k")
+    factory = KafkaLoggerFactory(broker.bootstrap, topic, key="k", flush_timeout=60)
     structlog.configure(
         processors=[structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
         logger_factory=factory,
@@ -69,7 +69,7 @@ def test_a_renderer_of_ones_own_and_configure(broker):
 def test_structlog_through_the_standard_library(broker):
     """The other usual way: structlog's records go through logging, to KafkaHandler with structlog's formatter."""
     topic = new_topic(broker)
-    handler = KafkaHandler(broker.bootstrap, topic)
+    handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=60)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=structlog.processors.JSONRenderer()))
     logger = logging.getLogger(topic)
     logger.propagate = False
