@@ -280,7 +280,10 @@ def test_an_agent_that_is_killed_loses_nothing(journald, broker, tmp_path):
         with TopicReader(broker.bootstrap, topic) as reader:
             reader.wait_for(1)
             registry = a.state / "registry.json"
-            wait_until(lambda: json.loads(registry.read_text()).get("streams"), "the checkpoint")
+            wait_until(
+                lambda: registry.exists() and json.loads(registry.read_text()).get("streams"),
+                "the checkpoint",
+            )
             a.kill()
             journald.log(b"a2", SYSLOG_IDENTIFIER=topic)
             a.start()

@@ -101,9 +101,8 @@ def scrape(agent: AgentProcess) -> dict[str, dict[tuple, float]]:
 
 
 def test_metrics_and_status(agent):
-    agent.config.write_text(
-        agent.config.read_text().replace("paths =", 'id = "app"\nexclude_lines = ["7"]\npaths =')
-    )
+    text = agent.config.read_text().replace("paths =", 'id = "app"\nexclude_lines = ["7"]\npaths =')
+    agent.config.write_text(text.replace('"1500ms"', '"10m"'))  # the file stays open while it is asked
     write(agent, "a.log", 0, 10)
     agent.start()
     agent.caught_up()

@@ -28,7 +28,7 @@ def scan(tmp_path, *patterns):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

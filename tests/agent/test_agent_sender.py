@@ -68,7 +68,7 @@ def values(broker, topic, partition=0):
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "v", "check.crcs": True})
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
-        high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]
+        high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 60)[1]
         found = []
         deadline = time.monotonic() + 60
         while len(found) < high and time.monotonic() < deadline:
@@ -132,7 +132,7 @@ def test_keys_go_where_java_puts_them(broker):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
     for key in keys:
         producer.produce(topic, key + b" librdkafka", key=key)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     for partition in range(3):
         by_key = {}
         for value in values(broker, topic, partition):
