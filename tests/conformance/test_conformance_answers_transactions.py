@@ -64,7 +64,7 @@ def two(two_brokers) -> Iterator[Any]:
             ]
             made = client.request(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7).topics
             side.topic_ids.update({t.name: t.topic_id for t in made})
-            time.sleep(0.5)  # until Kafka leads the partitions
+        side._wait_led([TOPIC, READ_TOPIC])
     return two_brokers
 
 

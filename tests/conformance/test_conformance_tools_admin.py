@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.answers import Side
+from support.answers import Side, wait_caught_up
 from support.kafka_tools import KafkaTools, ToolResult
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -129,6 +129,7 @@ def test_admin_commands_say_what_they_say_of_kafka(two_brokers, kafka_tools, fil
     for name, text in COMMANDS:
         args = [files.get(word, word) for word in text.split()]
         ours = plain(run(kafka_tools, two_brokers.ours, name, *args))
+        wait_caught_up(two_brokers.kafka.port)
         kafka = plain(run(kafka_tools, two_brokers.kafka, name, *args))
         if name == "kafka-log-dirs":
             ours, kafka = log_dirs(ours), log_dirs(kafka)

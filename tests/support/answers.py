@@ -20,7 +20,14 @@ from support.broker import wait_until
 from support.raw import RawClient
 
 from klamm_broker.wire.errors import ErrorCode
+from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
 from klamm_broker.wire.messages.create_topics import CreateTopicsRequest
+from klamm_broker.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm_broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -38,6 +45,8 @@ ANY = ("error_message", "batch_index_error_message", "cluster_id", "log_dir", "t
 COUNTS = ("transaction_start_time_ms", "last_timestamp", "coordinator_epoch")
 """Numbers of which only counts whether there is one: -1 says that there is none."""
 CHANGES = ("Alter", "IncrementalAlter", "UpdateFeatures")
+ENDS = ("EndTxn", "InitProducerId")
+MARKED_S = 3.0
 NOBODY = bytes(range(16))
 """An id that no topic has."""
 
@@ -65,7 +74,10 @@ class Side:
                     return found | {where: "connection closed"}
                 answers.append(answer)
                 if self.name == "Kafka" and type(message).__name__.startswith(CHANGES):
-                    time.sleep(1)  # its broker hears of a change from its controller
+                    wait_caught_up(self.port)
+                    time.sleep(1)  # its parts hear of it one after the other
+                if self.name == "Kafka" and type(message).__name__.startswith(ENDS):
+                    self._wait_marked(message.transactional_id)
                 if isinstance(message, CreateTopicsRequest) and not message.validate_only:
                     self._wait_led([t.name for t in answer.topics if not t.error_code])
                 found |= {path: self._plain(path, value, producers) for path, value in flat(answer, where)}
@@ -82,6 +94,18 @@ class Side:
                 lambda: not any(t.partitions[0].error_code for t in client.request(request, 5).topics),
                 f"{self.name} leads {topics}",
             )
+
+    def _wait_marked(self, transactional_id: str | None) -> None:
+        """Until the markers of a transaction are written, which Kafka does after it has answered. Not for ever: those of
+        one that was ended by hand before never are.
+        """
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id or ""])
+        deadline = time.monotonic() + MARKED_S
+        with RawClient(self.port, timeout_s=60) as client:
+            while client.request(request, 0).transaction_states[0].transaction_state.startswith("Prepare"):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.02)
 
     def _plain(self, path: str, value: Any, producers: dict[int, str]) -> Any:
         field = path.rpartition(".")[2]
@@ -103,6 +127,19 @@ class Side:
             case bytes() if field == "topic_id" and any(value) and value != NOBODY:
                 return "some id"
         return value
+
+
+def wait_caught_up(port: int) -> None:
+    """Until a Kafka broker knows what its controller has decided up to now: it answers questions from a copy."""
+    log = DescribeQuorumRequestTopicData(
+        topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+    )
+    with RawClient(port, timeout_s=60) as client:
+        (topic,) = client.request(DescribeQuorumRequest(topics=[log]), 0).topics
+        end = topic.partitions[0].high_watermark
+        asked = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        # the epoch of the features is the offset of the last record that the broker has applied
+        wait_until(lambda: client.request(asked, 3).finalized_features_epoch >= end - 1, f"{port} to know it")
 
 
 def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
