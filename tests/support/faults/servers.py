@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import psutil
+from support.connect_worker import free_port
 
 from klamm.testing import BrokerFailed, EmbeddedBroker
 
@@ -47,7 +48,7 @@ class KlammServer:
 
     def __init__(self, work: Path, config: Mapping[str, str]) -> None:
         settings = {key: value.replace("{work}", str(work)) for key, value in config.items()}
-        self.broker = EmbeddedBroker(work / "data", config=settings)
+        self.broker = EmbeddedBroker(work / "data", port=free_port(), config=settings)
 
     @property
     def bootstrap(self) -> str:
