@@ -115,7 +115,7 @@ heavy = {{'confluent_kafka', 'rich', 'aiohttp', 'orjson', 'pyarrow', 'yaml'}} & 
 sys.exit(str(heavy) if heavy else 0)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -208,8 +208,12 @@ def test_both_tools_say_the_same(either, tools, tmp_path, ours):
         return result.code, result.out
 
     for section in SECTIONS:
-        expected = play(section, either, tmp_path, theirs, settle_s=KAFKA_SETTLES_S)
-        assert play(section, either, tmp_path, ours, settle_s=KAFKA_SETTLES_S) == expected
+        for settle_s in (KAFKA_SETTLES_S, 10 * KAFKA_SETTLES_S):  # a busy Kafka may need longer
+            expected = play(section, either, tmp_path, theirs, settle_s=settle_s)
+            found = play(section, either, tmp_path, ours, settle_s=settle_s)
+            if found == expected:
+                break
+        assert found == expected
 
 
 MEMBERS = """

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.broker import wait_until
 
@@ -17,7 +17,7 @@ def living(address: str, topic: str) -> Iterator[None]:
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     producers = [_transaction(address, topic, i) for i in range(2)]
-    producers[1].commit_transaction(30)
+    producers[1].commit_transaction(60)
     members = [
         *(
             _member(address, "static", {"group.instance.id": f"instance-{i}", "client.id": "shared"})
@@ -34,13 +34,14 @@ def living(address: str, topic: str) -> Iterator[None]:
     try:
         wait_until(lambda: all(m.assignment() for m in members), "all members have partitions", timeout_s=60)
         _commit(members, topic)
+        wait_until(lambda: _stable(admin), "all members have told their groups what they have")
         yield
     finally:
         stop.set()
         thread.join()
         for member in members:
             member.close()
-        producers[0].abort_transaction(30)
+        producers[0].abort_transaction(60)
 
 
 def _member(address: str, group: str, config: dict[str, str]) -> Consumer:
@@ -69,6 +70,11 @@ def _transaction(address: str, topic: str, number: int) -> Producer:
     producer.produce(topic, b"value", partition=number)
     assert producer.flush(60) == 0
     return producer
+
+
+def _stable(admin: AdminClient) -> bool:
+    found = admin.describe_consumer_groups(["static", "plain", "modern"]).values()
+    return all(group.result(60).state is ConsumerGroupState.STABLE for group in found)
 
 
 def _poll(members: list[Consumer], stop: threading.Event) -> None:
