@@ -26,12 +26,12 @@ def test_committed_offsets_of_a_kafka_are_ours(tmp_path, archive):
         consumer = Consumer(
             {"bootstrap.servers": broker.bootstrap, "group.id": "fixture-group", "log_level": 0}
         )
-        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=10)
+        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=60)
         assert (found.offset, found.metadata) == (42, "half way")
         consumer.commit(offsets=[TopicPartition("codecs", 0, 43)], asynchronous=False)
         broker.kill()
         broker.start()
-        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=10)
+        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=60)
         assert found.offset == 43
         consumer.close()
 
