@@ -85,7 +85,7 @@ class KafkaBroker:
         with (self.work / "broker.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
-        wait_for("Kafka to answer", self._answers(admin))
+        wait_for("Kafka to answer", self._answers(admin), 150)  # a JVM on a busy machine
 
     def _answers(self, admin: AdminClient) -> Callable[[], bool]:
         def check() -> bool:

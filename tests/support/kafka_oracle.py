@@ -48,7 +48,7 @@ class KafkaOracle:
         return [self.java, *flags, "-cp", f"{self.home}/libs/*", main_class, *args]
 
     def run(
-        self, main_class: str, *args: str, timeout: float = 60, stdin: str | None = None
+        self, main_class: str, *args: str, timeout: float = 150, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a class to its end; standard output and error are kept apart. Does not judge the exit code."""
         return subprocess.run(
