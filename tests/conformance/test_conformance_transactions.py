@@ -41,7 +41,7 @@ def producer(bootstrap: str, name: str) -> Producer:
     made = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "log_level": 0}
     )
-    made.init_transactions(20)
+    made.init_transactions(60)
     return made
 
 
@@ -74,7 +74,7 @@ def test_transactions_are_listed_and_described(tool: Tool, broker: EmbeddedBroke
     assert described["TopicPartitions"] == f"{topic}-0"
     (known,) = rows(tool("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0"))
     assert (known["ProducerId"], known["CurrentTransactionStartOffset"]) == (described["ProducerId"], "0")
-    client.commit_transaction(10)
+    client.commit_transaction(60)
     (described,) = rows(tool("kafka-transactions", "describe", "--transactional-id", name))
     assert described["TransactionState"] == "CompleteCommit"
 
@@ -101,7 +101,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(kafka_tools: KafkaTools, 
 
         client = producer(broker.bootstrap, "later")
         write(client, topic, "after")
-        client.commit_transaction(10)
+        client.commit_transaction(60)
         assert committed_values(broker.bootstrap, topic, 1) == [], "all that came later waits"
         (found,) = rows(tool("find-hanging", "--topic", topic))
         assert (found["Topic"], found["Partition"], found["StartOffset"]) == (topic, "0", "0")
@@ -160,9 +160,9 @@ def test_the_console_consumer_reads_committed_records(tool: Tool, broker: Embedd
     for n in range(4):
         write(client, topic, f"{n}.a", f"{n}.b")
         if n % 2:
-            client.abort_transaction(10)
+            client.abort_transaction(60)
         else:
-            client.commit_transaction(10)
+            client.commit_transaction(60)
 
     def read(isolation: str, count: int) -> list[str]:
         asked = (
@@ -208,7 +208,7 @@ def test_javas_clients_copy_a_topic_exactly_once(broker: EmbeddedBroker, protoco
         client.begin_transaction()
         for i in range(n, n + 20):
             client.produce(source, str(i).encode(), partition=i % 3)
-        client.commit_transaction(10)
+        client.commit_transaction(60)
     command = [oracle.java, "-XX:TieredStopAtLevel=1", "-cp", f"{oracle.home}/libs/*", str(COPIER)]
     done = subprocess.run(
         [*command, broker.bootstrap, source, target, str(count), protocol],
@@ -278,13 +278,18 @@ def test_a_directory_that_kafka_wrote_goes_on_here(tmp_path: Path) -> None:
         for value, offset, committed in (("kept", 5, True), ("dropped", 6, False)):
             write(client, topic, value)
             client.send_offsets_to_transaction(
-                [TopicPartition(topic, 0, offset)], group.consumer_group_metadata(), 20
+                [TopicPartition(topic, 0, offset)], group.consumer_group_metadata(), 60
             )
-            (client.commit_transaction if committed else client.abort_transaction)(20)
+            (client.commit_transaction if committed else client.abort_transaction)(60)
         left = producer(kafka.address, "left")
         write(left, topic, "open")
-        left.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], group.consumer_group_metadata(), 20)
+        left.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], group.consumer_group_metadata(), 60)
         group.close()
+        # its markers are written after the answer
+        wait_until(
+            lambda: described(kafka.port, "done")["done"].transaction_state == "CompleteAbort",
+            "the abort is done",
+        )
         theirs = described(kafka.port, "done", "left")
     with EmbeddedBroker(tmp_path / "data", config={"node.id": "1"}) as broker:
         with RawClient(broker.port) as raw:
@@ -298,7 +303,7 @@ def test_a_directory_that_kafka_wrote_goes_on_here(tmp_path: Path) -> None:
         assert committed_values(broker.bootstrap, topic, 1) == ["kept"]
         again = producer(broker.bootstrap, "left")
         write(again, topic, "after")
-        again.commit_transaction(10)
+        again.commit_transaction(60)
         assert committed_values(broker.bootstrap, topic, 1) == ["kept", "after"]
         with RawClient(broker.port) as raw:
             assert committed_offset(raw, stable=True) == (E.NONE, 5)
