@@ -42,6 +42,8 @@ class Load(threading.Thread):
                 self._producer.produce(self._topic, b"%d" % number, partition=0)
                 number += 1
             self._producer.poll(0.002)
+            while len(self._producer) > 50_000:  # its queue is full at twice that, when a start takes long
+                self._producer.poll(0.1)
         self.left = self._producer.flush(60)
 
 
@@ -113,7 +115,7 @@ def committed(broker: EmbeddedBroker, topic: str, group: str = GROUP) -> int:
     """What the broker says, read as an administrator would, by somebody who has no memory of the group."""
     reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
-        return reader.committed([TopicPartition(topic, 0)], timeout=20)[0].offset
+        return reader.committed([TopicPartition(topic, 0)], timeout=60)[0].offset
     finally:
         reader.close()
 
@@ -129,6 +131,7 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
             offsets=[TopicPartition(topic, 0, 0)], asynchronous=False
         )  # so that no reset is ever right
         start.close()
+        committed(broker, topic, ALONE)  # its coordinator serves when this is answered
         load, member = Load(broker, topic), Member(broker, topic)
         load.start()
         member.start()
@@ -145,7 +148,7 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
                 time.sleep(chance.random() * 0.2)
                 broker.kill()
                 acknowledged = member.acknowledged[-1]
-                committer.join(30)
+                committer.join()
                 assert committer.error == 0
                 broker.start()
                 alone = committed(broker, topic, ALONE)
@@ -162,7 +165,7 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
             for thread in (load, member):
                 thread.stopped.set()
             for thread in (load, member):
-                thread.join(90)
+                thread.join()
         assert load.left == 0
         assert committed(broker, topic) >= member.acknowledged[-1] > 0
         assert member.acknowledged == sorted(member.acknowledged)

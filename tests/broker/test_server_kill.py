@@ -40,7 +40,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(90)
+        self._thread.join()
 
     def _run(self) -> None:
         number = 0
@@ -52,6 +52,8 @@ class Load:
                 )
                 number += 1
             self._producer.poll(0.002)
+            while len(self._producer) > 50_000:  # its queue is full at twice that, when a start takes long
+                self._producer.poll(0.1)
         self.left = self._producer.flush(60)
 
     def _delivered(self, error, message) -> None:
