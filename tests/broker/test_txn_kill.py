@@ -227,6 +227,7 @@ def test_what_was_decided_is_completed(broker, tmp_path, decision, marked):
         done = "CompleteCommit" if committed else "CompleteAbort"
         wait_until(lambda: state(raw) == done, "the transaction to be completed")
         assert open_offsets(raw, topic) == [-1, -1]
+        wait_until(lambda: committed_offset(raw) is not None, "the group is loaded, and its offset stable")
         assert committed_offset(raw) == (7 if committed else -1)
         assert before.end(committed=committed) == E.NONE, "asked again: it was decided so"
         assert before.end(committed=not committed) == E.INVALID_TXN_STATE
@@ -287,7 +288,7 @@ class Load(threading.Thread):
         while not self.stopped.is_set():
             producer = Producer(self._settings)
             try:
-                producer.init_transactions(30)
+                producer.init_transactions(60)
                 while not self.stopped.is_set():
                     n += 1
                     self._one(producer, f"{self._name}.{n}".encode(), committed=rng.random() < 0.7)
@@ -299,11 +300,11 @@ class Load(threading.Thread):
         for partition in (0, 1):
             producer.produce(self._topic, value, partition=partition)
         if committed:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
             self.committed.add(value)
         else:
             producer.flush(60)
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
             self.aborted.add(value)
 
 
@@ -317,11 +318,12 @@ def test_kills_under_load(broker):
         time.sleep(random.uniform(0.3, 1.2))
         broker.kill()
         broker.start()
+    wait_until(lambda: any(thread.committed for thread in load), "a transaction is committed")
     time.sleep(1)
     for thread in load:
         thread.stopped.set()
     for thread in load:
-        thread.join(60)
+        thread.join()
     found = read(broker, topic)
     committed, aborted = set().union(*(t.committed for t in load)), set().union(*(t.aborted for t in load))
     assert committed
@@ -337,7 +339,7 @@ def read(broker: EmbeddedBroker, topic: str) -> dict[int, list[bytes]]:
     for name in ("a", "b", "c"):
         Producer(
             {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0}
-        ).init_transactions(30)
+        ).init_transactions(60)
     reader = Consumer({
         "bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": "read_committed",
         "auto.offset.reset": "earliest", "enable.partition.eof": True, "log_level": 0,
