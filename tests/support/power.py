@@ -51,7 +51,9 @@ class SyncedDisk:
             self.syncs += 1
             if status.st_ino not in self._open:
                 self._open.add(status.st_ino)
-                self._held.append(os.open(path, os.O_RDONLY))
+                self._held.append(
+                    os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+                )  # its path may be another by now
 
     def _wait(self) -> None:
         if self._delay_s:
