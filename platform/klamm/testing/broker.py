@@ -19,8 +19,8 @@ from typing import Final, Self
 from klamm.testing.process import EmbeddedProcess, first_line
 from klamm_base.errors import KlammError
 
-START_S: Final = 30.0
-STOP_S: Final = 20.0
+START_S: Final = 60.0
+STOP_S: Final = 60.0
 EXIT_S: Final = 2.0
 TEST_DEFAULTS: Final = {
     "num.partitions": "4",
@@ -88,6 +88,6 @@ class EmbeddedBroker(EmbeddedProcess):
     def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
         """The exit code of a process that closed its output; None when it goes on all the same."""
         try:
-            return process.wait(5)
+            return process.wait(START_S)
         except subprocess.TimeoutExpired:
             return None

@@ -27,8 +27,8 @@ from klamm.testing.process import EmbeddedProcess, first_line
 from klamm_base.errors import KlammError
 
 START_S: Final = 60.0
-STOP_S: Final = 30.0
-WAIT_S: Final = 30.0
+STOP_S: Final = 60.0
+WAIT_S: Final = 60.0
 POLL_S: Final = 0.02
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 
