@@ -23,7 +23,7 @@ from klamm.testing.process import first_line
 
 SESSION_MS, HEARTBEAT_MS = 3000, 300
 SETTLE_S = 60.0
-REQUEST_S = 30.0
+REQUEST_S = 60.0
 GENERATION = re.compile(r"rebalancer: generation (\d+)")
 
 
@@ -56,7 +56,7 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=self._log,
         )
-        line = first_line(self._process, 30)
+        line = first_line(self._process, 60)
         assert line.startswith("ready broker="), (directory / "broker.log").read_text()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.relays = [Relay(o, i) for o, i in zip(outer, inner, strict=True)]
@@ -66,7 +66,7 @@ class Broker:
             relay.close()
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -215,4 +215,4 @@ class Feeder:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join()

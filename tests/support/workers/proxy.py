@@ -31,7 +31,7 @@ class Relay:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=f"relay {port}", daemon=True)
         self._thread.start()
-        assert self._started.wait(10), "the relay does not start"
+        assert self._started.wait(60), "the relay does not start"
 
     def cut(self) -> None:
         self._do(self._cut)
@@ -51,7 +51,7 @@ class Relay:
     def close(self) -> None:
         self._do(self._cut)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join()
 
     def _do(self, what: Callable[[], None]) -> None:
         done = threading.Event()
@@ -61,7 +61,7 @@ class Relay:
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        assert done.wait(10), "the relay does not answer"
+        assert done.wait(60), "the relay does not answer"
 
     def _cut(self) -> None:
         self._open = False

@@ -6,6 +6,7 @@ that is alive, and leaving traces.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from support.connect_worker import wait_for
 from support.workers.cluster import HEARTBEAT_MS, SESSION_MS, Cluster, Feeder
@@ -178,7 +180,7 @@ class Round:
 
     def _restart(self) -> None:
         which = self._any()
-        code = self._cluster.workers[which].stop(signal.SIGTERM, timeout_s=30)
+        code = self._cluster.workers[which].stop(signal.SIGTERM)
         if code != 0:
             self.result.violations.append(Violation("lost", f"an orderly stop ended with {code}"))
         if self._random.random() < 0.5:
@@ -201,10 +203,14 @@ class Round:
         tree = self._cluster.tree(self._any())
         start = _now_ms()
         for process in tree:
-            process.suspend()
+            with contextlib.suppress(
+                psutil.NoSuchProcess
+            ):  # a task ends when its worker is silent for too long
+                process.suspend()
         time.sleep(LONG_S)
         for process in reversed(tree):
-            process.resume()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
         self._excused.append((start, _now_ms()))
 
     def _cut(self, seconds: float) -> None:
@@ -222,7 +228,8 @@ class Round:
     def _kill_fork_server(self) -> None:
         children = self._cluster.tree(self._any())[1:]
         if children:
-            children[0].kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                children[0].kill()
 
     def _resize(self) -> None:
         self._tasks = self._random.choice([n for n in (3, 4, 5, 6) if n != self._tasks])
@@ -308,10 +315,10 @@ class Round:
 
     def _delivered(self) -> list[tuple[str, int]]:
         out = []
-        with self._out.open("rb") as f:
-            for line in f:
-                topic, _, offset, _ = line.split(b" ", 3)
-                out.append((topic.decode(), int(offset)))
+        whole = self._out.read_bytes().rpartition(b"\n")[0]  # the last one may be half written
+        for line in whole.splitlines():
+            topic, _, offset, _ = line.split(b" ", 3)
+            out.append((topic.decode(), int(offset)))
         return out
 
 
@@ -322,7 +329,7 @@ def _now_ms() -> int:
 def _ends(bootstrap: str, topic: str) -> tuple[int, int] | None:
     consumer = _consumer(bootstrap)
     try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
     finally:
         consumer.close()
 
