@@ -100,7 +100,7 @@ def values(broker, topic):
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while True:
-        message = consumer.poll(5)
+        message = consumer.poll(60)
         assert message is not None
         if message.error():
             break
