@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -29,8 +30,12 @@ def up(data_dir, *args):
 
 def children(server, word):
     """Pids below the server whose command line has the word, the fork server's children left out."""
-    found = psutil.Process(server.process.pid).children(recursive=False)
-    return [p.pid for p in found if p.status() != psutil.STATUS_ZOMBIE and word in p.cmdline()]
+    found = []
+    for process in psutil.Process(server.process.pid).children(recursive=False):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may go while we look
+            if process.status() != psutil.STATUS_ZOMBIE and word in process.cmdline():
+                found.append(process.pid)
+    return found
 
 
 def test_up_serves_and_leaves_nothing_behind(tmp_path):
