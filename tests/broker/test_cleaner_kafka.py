@@ -86,7 +86,7 @@ class Side:
         consumer.assign([TopicPartition(self.topic, 0, 0)])
         found: list[Row] = []
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, "the end was not reached"
             if message.error():
                 break
@@ -168,11 +168,11 @@ def test_transactions(brokers) -> None:
 
     def fill(side: Side) -> None:
         producer = side.new_producer(transactional_id="t")
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         for i in range(24):
             producer.begin_transaction()
             side.batch([(f"k{(i + n) % 9}", f"v{i}-{n}") for n in range(4)], ahead + i * 2000, producer)
-            (producer.abort_transaction if i % 3 == 1 else producer.commit_transaction)(30)
+            (producer.abort_transaction if i % 3 == 1 else producer.commit_transaction)(60)
         side.batch([("end", "x")], ahead + 200_000)
         side.wait_cleaned(120)
 
