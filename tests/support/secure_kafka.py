@@ -7,6 +7,7 @@ SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER (unsecured tokens). User `ann`, pas
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import (
@@ -15,7 +16,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from support.kafka_broker import KafkaBroker, free_port
+from support.kafka_broker import KafkaBroker, free_port, wait_for
 
 STORES = Path(__file__).resolve().parent.parent / "fixtures/stores"
 STORE_PASSWORD, KEY_PASSWORD = "storepass", "keypass"
@@ -105,6 +106,20 @@ class SecureKafka(KafkaBroker):
             wanted = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
             for future in admin.alter_user_scram_credentials([wanted]).values():
                 future.result(60)
+        # The broker hears of users from its controller, and clients give up at a user that is not there.
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            wait_for(f"{USER} to be known for {mechanism}", partial(self._takes, mechanism))
+
+    def _takes(self, mechanism: str) -> bool:
+        login = {
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+            "log_level": 0,
+        }
+        address = f"127.0.0.1:{self.ports['SASL_PLAINTEXT']}"
+        admin = AdminClient({"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", **login})
+        return bool(admin.list_topics(timeout=5).brokers)
 
     def connection(
         self, protocol: str, mechanism: str = "SCRAM-SHA-512", *, host: str = "localhost", store: str = "jks"
