@@ -305,7 +305,7 @@ def offsets_beside_an_open_transaction(side: Side) -> list[Request]:
     asked_for = FindCoordinatorRequest(key_type=1, coordinator_keys=["offsets-of"])
     init = InitProducerIdRequest(transactional_id="offsets-of", transaction_timeout_ms=60_000)
     with RawClient(side.port) as client:  # the first question makes the coordinator's topic
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while client.request(asked_for, 4).coordinators[0].error_code or client.request(init, 4).error_code:
             assert time.monotonic() < end
             time.sleep(0.1)

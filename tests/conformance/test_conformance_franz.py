@@ -19,7 +19,7 @@ from support.broker import new_name, new_topic
 from klamm.testing import EmbeddedBroker
 
 Franz = Callable[..., Any]
-pytestmark = [pytest.mark.franz, pytest.mark.slow]
+pytestmark = [pytest.mark.franz, pytest.mark.slow, pytest.mark.timeout(900)]
 SOURCE = Path(__file__).with_name("franz-go")
 
 
@@ -30,13 +30,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if go is None:
         pytest.skip("Go is not installed (no go on PATH)")
     modules = subprocess.run(
-        [go, "mod", "download"], cwd=SOURCE, capture_output=True, text=True, timeout=100, check=False
+        [go, "mod", "download"], cwd=SOURCE, capture_output=True, text=True, timeout=400, check=False
     )
     if modules.returncode:
         pytest.skip(f"franz-go could not be fetched: {modules.stderr.strip()[-300:]}")
     built = tmp_path_factory.mktemp("franz-go") / "franz-go"
     command = [go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(built), "."]
-    subprocess.run(command, cwd=SOURCE, check=True, timeout=100, env=os.environ | {"CGO_ENABLED": "0"})
+    subprocess.run(command, cwd=SOURCE, check=True, timeout=400, env=os.environ | {"CGO_ENABLED": "0"})
     return built
 
 
@@ -46,7 +46,7 @@ def franz(program: Path, broker: EmbeddedBroker) -> Franz:
 
     def run(scenario: str, topic: str, *args: str) -> Any:
         command = [str(program), broker.bootstrap, scenario, topic, *args]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{scenario}: {done.stderr}\n{broker.log_text[-2000:]}"
         return json.loads(done.stdout)
 
