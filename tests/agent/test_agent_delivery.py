@@ -123,7 +123,7 @@ def test_memory_is_bounded_while_the_broker_is_away(agent, tmp_path):
         assert before["lag_bytes"] == (a.folder / "logs/big.log").stat().st_size
         assert rss_kb(a.process.pid) < 120_000
         broker.start()
-        wait_until(lambda: a.status().get("acked") == lines, "all lines", timeout_s=60)
+        wait_until(lambda: a.status().get("acked") == lines, "all lines", timeout_s=200)
         assert rss_kb(a.process.pid) < 150_000
         assert a.stop() == 0
     finally:
@@ -158,7 +158,7 @@ def test_json_documents_and_their_offsets(agent, broker):
     )
     consumer.subscribe([topic])
     messages = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(messages) < len(lines) and time.monotonic() < deadline:
         messages += [m for m in consumer.consume(100, 0.2) if not m.error()]
     consumer.close()
@@ -213,7 +213,7 @@ def test_one_agent_per_state_directory(agent, broker):
     a.start()
     again = AgentProcess(a.folder, broker.bootstrap, "other")
     again.start(wait=False)
-    assert again.process.wait(20) == 1
+    assert again.process.wait(60) == 1
     again._ended()
     assert f"in use by another agent (pid {a.process.pid})" in a.log
     assert a.stop() == 0
@@ -233,6 +233,7 @@ def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agen
     (a.state / ".registry.json.new").mkdir()
     (a.folder / "logs/x.log").write_text("a-1 x\na-2 x\n")
     a.start()
+    a.begun()
     wait_until(lambda: a.status().get("acked") == 1, "the line")
     wait_until(lambda: "registry.json cannot be written" in a.log, "the warning")
     (a.state / ".registry.json.new").rmdir()
@@ -243,7 +244,7 @@ def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agen
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_many_kills_of_agent_and_broker(agent, tmp_path):
     with EmbeddedBroker(tmp_path / "own" / "data") as broker:
         topic = new_topic(broker, 3)

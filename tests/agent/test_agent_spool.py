@@ -281,6 +281,7 @@ def test_lines_are_safe_on_disk_while_the_broker_is_away(tmp_path):
         assert sum(f.stat().st_size for f in spool_log(agent, topic).glob("*.log")) > 40_000
         broker.start()
         agent.start()
+        agent.begun()
         wait_until(lambda: agent.status().get("acked", 0) >= 20_000, "the spool to be sent", timeout_s=60)
         assert agent.stop() == 0
         found = arrived(broker.bootstrap, topic)
@@ -361,6 +362,7 @@ def test_kills_of_agent_and_broker_with_a_spool_lose_nothing(tmp_path, when):
     try:
         for i in range(4):
             agent.start()
+            agent.begun()
             wait_until(lambda: agent.status().get("lines", 0) > 1000, "lines", timeout_s=60)
             broker.kill()
             wait_until(lambda: spool_log(agent, topic).exists(), "the spool", timeout_s=60)
