@@ -118,4 +118,4 @@ def test_it_leaves_when_its_parent_is_gone(tmp_path):
         assert process.stdin is not None
         process.stdout.readline()
         process.stdin.close()
-        assert process.wait(10) == 1
+        assert process.wait(60) == 1

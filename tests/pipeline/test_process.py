@@ -20,7 +20,7 @@ from klamm_connectors.logs.config import AgentConfig
 from klamm_spark.pipeline import Job, Output, Source
 
 
-def wait_for(found, within_s=30):
+def wait_for(found, within_s=60):
     until = time.monotonic() + within_s
     while not found():
         assert time.monotonic() < until
@@ -34,7 +34,7 @@ def plan(total: int) -> Plan:
 def test_a_stage_that_is_done_is_none_that_failed(tmp_path):
     stage = GeneratorStage(tmp_path / "logs", plan(200), tmp_path / "log")
     stage.process.start()
-    assert stage.process.wait(30) == 0
+    assert stage.process.wait(60) == 0
     wait_for(lambda: stage.done)
     stage.process.check()
     assert (stage.lines, stage.rotations) == (200, 6)
@@ -45,7 +45,7 @@ def test_a_stage_that_was_killed_is_named_and_starts_again(tmp_path):
     stage = GeneratorStage(tmp_path / "logs", plan(100_000), tmp_path / "log")
     stage.process.start()
     psutil.Process(stage.process.pid).kill()
-    stage.process.wait(30)
+    stage.process.wait(60)
     with pytest.raises(StageFailed, match=r"stage generator: the process ended \(signal SIGKILL\)"):
         stage.process.check()
     stage.process.kill()
@@ -58,7 +58,7 @@ def test_a_stage_that_was_killed_is_named_and_starts_again(tmp_path):
 def test_the_end_of_its_log_is_said(tmp_path):
     process = Process("generator", "klamm.demo.logs.generator", ["here", "no number"], tmp_path / "log")
     process.start()
-    assert process.wait(30) == 1
+    assert process.wait(60) == 1
     with pytest.raises(StageFailed, match="ValueError"):
         process.check()
     process.stop()

@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -139,16 +140,17 @@ def test_what_was_truncated_without_a_copy_is_said(tmp_path):
         assert result.source_lines == 50  # the cut is taken anew
 
 
-def test_a_copy_that_is_being_made_and_a_file_that_is_being_compressed_are_read_once(tmp_path):
+def test_a_copy_that_is_being_made_and_a_file_that_is_being_compressed_are_read_once(tmp_path, monkeypatch):
     logs = Logs(tmp_path)
     logs.write(10)
     shutil.copyfile(logs.path, tmp_path / "a.log.1")
-    truncate = threading.Timer(0.3, os.truncate, (logs.path, 0))
-    truncate.start()
-    with Sources([f"{tmp_path}/*"]) as sources:
+    monkeypatch.setattr(cut, "COPY_S", 60)  # until it is truncated
+    with ThreadPoolExecutor(1) as pool, Sources([f"{tmp_path}/*"]) as sources:
+        truncated = pool.submit(lambda: (time.sleep(0.3), os.truncate(logs.path, 0)))
         sources.take()
         assert ids(sources.lines()) == logs.lines
-    truncate.join()
+        truncated.result()
+    monkeypatch.undo()
     (tmp_path / "a.log.1.gz").write_bytes(gzip.compress((tmp_path / "a.log.1").read_bytes())[:20])
     with Sources([f"{tmp_path}/*"]) as sources:
         sources.take()
@@ -361,22 +363,24 @@ def test_under_constant_rotation_nothing_is_missed(tmp_path, monkeypatch):
                 logs.do(wild.choice(["rename", "rename", "copytruncate"]))
             time.sleep(0.002)
 
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        while len(logs.lines) < 10_000:
-            with Sources([f"{tmp_path}/*"]) as sources:
-                result = reconcile_running(
-                    Question(
-                        sources=sources, pattern=PATTERN, settle_s=60,
-                        target=lambda: [Document(i, i, True) for i in list(logs.lines)],
-                    )
-                )  # fmt: skip
-                found = {name: listing.count for name, listing in result.differences.items() if listing.count}
-                assert not found, (found, result.missing.items[:3], result.unexpected.items[:3])
-    finally:
-        stop.set()
-        worker.join()
+    with ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(work)
+        try:
+            while len(logs.lines) < 10_000 and not worker.done():
+                with Sources([f"{tmp_path}/*"]) as sources:
+                    result = reconcile_running(
+                        Question(
+                            sources=sources, pattern=PATTERN, settle_s=60,
+                            target=lambda: [Document(i, i, True) for i in list(logs.lines)],
+                        )
+                    )  # fmt: skip
+                    found = {
+                        name: listing.count for name, listing in result.differences.items() if listing.count
+                    }
+                    assert not found, (found, result.missing.items[:3], result.unexpected.items[:3])
+        finally:
+            stop.set()
+        worker.result()
 
 
 def test_lines_of_a_file_that_is_gone_are_read_through_it(tmp_path):

@@ -37,28 +37,28 @@ def test_a_topic_is_read_to_where_committed_records_ended(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for made in admin.create_topics([NewTopic("t", 2, 1), NewTopic("none", 1, 1)]).values():
-            made.result(30)
+            made.result(60)
         plain = Producer({"bootstrap.servers": broker.bootstrap})
         plain.produce("t", b'{"event": {"id": 1}}', partition=0)
         plain.produce("t", b"a line rid=2", partition=0)
         plain.produce("t", b'{"message": "a line rid=3"}', partition=1)
         plain.produce("t", None, b"key", partition=1)
-        assert plain.flush(30) == 0
+        assert plain.flush(60) == 0
         writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "w"})
-        writer.init_transactions(30)
+        writer.init_transactions(60)
         for number, end in ((4, writer.commit_transaction), (5, writer.abort_transaction)):
             writer.begin_transaction()
             writer.produce("t", b"rid=%d" % number, partition=0)
-            assert writer.flush(30) == 0
-            end(30)
+            assert writer.flush(60) == 0
+            end(60)
         writer.begin_transaction()  # stays open: what follows is not committed, and is not waited for
         writer.produce("t", b"rid=6", partition=0)
-        assert writer.flush(30) == 0
+        assert writer.flush(60) == 0
         plain.produce("t", b"rid=7", partition=0)
-        assert plain.flush(30) == 0
+        assert plain.flush(60) == 0
         assert ids_of(broker.bootstrap, "t") == {"t-0-0": "1", "t-0-1": "2", "t-1-0": "3", "t-0-2": "4"}
         assert ids_of(broker.bootstrap, "none") == {}
-        writer.abort_transaction(30)
+        writer.abort_transaction(60)
         until = time.monotonic() + 60
         while ids_of(broker.bootstrap, "t").get("t-0-7") != "7":  # the marker comes a moment after the answer
             assert time.monotonic() < until, ids_of(broker.bootstrap, "t")
