@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from support.broker import wait_until
 
 from klamm_spark.java import find_java, missing_packages
 from klamm_spark.pipeline import Job, Output, Query, Source
@@ -74,14 +76,62 @@ def to_the_end(start: Callable[[], Any], timeout_s: float = 200) -> Any:
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> None:
-    """JSON values, keyed by their number; returns when all are acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    """JSON values, keyed by their number; returns when all are acknowledged.
+
+    Few of them are there together, in one batch of a partition: none is sent before the last one was given.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 60_000})
     for i, value in enumerate(values):
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         producer.produce(topic, data, str(i).encode(), **more)
         if i % 1000 == 0:
             producer.poll(0)
     assert producer.flush(60) == 0
+
+
+def read_to_end(bootstrap: str, topic: str, **client: str) -> list[Message]:
+    """What a plain consumer finds in a topic now, to the end of every partition; by default committed records only."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "x",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+    }
+    consumer = Consumer(settings | client)
+    try:
+        left = set(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, p, 0) for p in left])
+        found: list[Message] = []
+
+        def read() -> bool:
+            for message in consumer.consume(10_000, 0.2):
+                if (error := message.error()) is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    left.discard(message.partition())
+            return not left
+
+        wait_until(read, f"the end of {topic}")
+        return found
+    finally:
+        consumer.close()
+
+
+def wait_decided(bootstrap: str, topic: str) -> None:
+    """Until no transaction is open in a topic: its marker comes a moment after its commit was answered."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
+    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+
+    def ends(level: IsolationLevel) -> list[int]:
+        found = admin.list_offsets(latest, isolation_level=level, request_timeout=60)
+        return [future.result().offset for future in found.values()]
+
+    wait_until(
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+        f"the end of all transactions in {topic}",
+    )
 
 
 def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:
@@ -122,16 +172,18 @@ def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 150) -> dict
 
 
 def until_end(driver: DriverProcess, timeout_s: float = 200) -> list[dict[str, Any]]:
-    """All events up to the last one."""
+    """All events up to the last one; the time is that of the start or of a batch."""
     deadline = time.monotonic() + timeout_s
     events: list[dict[str, Any]] = []
     while time.monotonic() < deadline:
         event = driver.next_event(0.2)
         if event is not None:
             events.append(event)
+            if event["event"] == "progress":
+                deadline = time.monotonic() + timeout_s
             if event["event"] == ENDED:
                 return events
-    pytest.fail(f"the driver did not end within {timeout_s} s; there were {events}")
+    pytest.fail(f"the driver did not go on within {timeout_s} s; there were {events}")
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -144,14 +196,25 @@ def all_gone(processes: list[psutil.Process], timeout_s: float) -> bool:
     """Whether none of them runs after the time, zombies aside."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes if _there(p)):
+        if not any(map(_there, processes)):
             return True
         time.sleep(0.05)
     return False
 
 
+def find_process(pid: int, word: str) -> psutil.Process | None:
+    """The first process below one whose command has this word; None when there is none. Spark has some that end soon."""
+    for process in family(pid)[1:]:
+        try:
+            if word in " ".join(process.cmdline()):
+                return process
+        except psutil.Error:
+            continue
+    return None
+
+
 def _there(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import broker, new_name, new_topic, wait_until  # noqa: F401  the fixture
 from support.connect_worker import WorkerProcess, worker_properties
-from support.spark import QUICK, all_gone, produce, require_spark
+from support.spark import QUICK, all_gone, family, find_process, produce, require_spark
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -183,9 +183,11 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
     def task() -> dict[str, Any]:
         return worker.get(f"/connectors/{name}/status")["tasks"][0]
 
-    def java() -> list[psutil.Process]:
-        below = psutil.Process(worker.process.pid).children(recursive=True)
-        return [p for p in below if p.is_running() and "java" in p.name()]
+    def java() -> psutil.Process | None:
+        return find_process(worker.process.pid, "org.apache.spark")
+
+    def progress() -> dict[str, Any]:
+        return task().get("progress") or {}
 
     def settled(count: int) -> None:
         wait_until(
@@ -199,12 +201,12 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         answer = worker.request("PUT", f"/connectors/{name}/config", body)
         assert answer.status == 201, answer.body
         settled(300)
-        wait_until(lambda: task()["progress"]["records"] == 300, "the progress")
+        wait_until(lambda: progress().get("records") == 300, "the progress")
         assert task()["state"] == "RUNNING"
-        assert task()["progress"]["lag"] == 0
+        wait_until(lambda: progress().get("lag") == 0, "the lag")
         places = [TopicPartition(topic, p) for p in (0, 1)]
         wait_until(
-            lambda: sum(max(0, p.offset) for p in consumer.committed(places, 10)) == 300,
+            lambda: sum(max(0, p.offset) for p in consumer.committed(places, 60)) == 300,
             "the group's offsets",
         )
 
@@ -214,18 +216,19 @@ def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> No
         worker.request("PUT", f"/connectors/{name}/resume")
         settled(400)
 
-        os.kill(java()[0].ppid(), signal.SIGKILL)
+        driver = wait_until(java, "Spark's Java").ppid()
+        os.kill(driver, signal.SIGKILL)
         produce(broker.bootstrap, topic, ({"n": i} for i in range(400, 450)))
         settled(450)
         wait_until(lambda: task()["state"] == "RUNNING", "the restart", timeout_s=90)
         # Rows are in the files a moment before their batch is done, and only then do their offsets count
         wait_until(
-            lambda: sum(p.offset for p in consumer.committed(places, 10)) == 450,
+            lambda: sum(p.offset for p in consumer.committed(places, 60)) == 450,
             "the last offsets",
             timeout_s=90,
         )
 
-        processes = java()
+        processes = family(wait_until(java, "Spark's Java").ppid())
         worker.request("DELETE", f"/connectors/{name}")
         assert all_gone(processes, 60)
         assert "did not stop within" not in worker.log, (
