@@ -48,11 +48,11 @@ def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
             locked(place, stop, 0.1),
         ):
             pass
-        holder = subprocess.Popen(["sleep", "60"], pass_fds=(held,))
+        holder = subprocess.Popen(["sleep", "600"], pass_fds=(held,))
     with pytest.raises(ConfigError, match="in use"), locked(place, stop, 0.1):
         pytest.fail("a child that has the descriptor (Java) holds it, too")
     threading.Timer(0.3, holder.kill).start()
-    with locked(place, stop, 20):
+    with locked(place, stop, 60):
         holder.wait()
     (tmp_path / "file").touch()
     with (
@@ -170,7 +170,7 @@ def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> No
     if java.missing_packages():
         pytest.skip("klamm[spark] is not installed")
     env = {"KLAMM_JAVA_DIR": str(tmp_path / "java")}
-    done = klamm("spark", "setup", "--force-install", "--check", timeout_s=110, **env)
+    done = klamm("spark", "setup", "--force-install", "--check", timeout_s=250, **env)
     if "could not be installed" in done.stderr:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
