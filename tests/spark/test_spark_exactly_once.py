@@ -7,16 +7,17 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
-from support.broker import new_name, new_topic
+from support.broker import new_name, new_topic, wait_until
 from support.kafka_broker import KafkaBroker
+from support.spark import read_to_end, wait_decided
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -115,22 +116,9 @@ class Slots:
         return transaction.Transaction(turn, self.client, self.topic).write(rows, self.topic)
 
     def committed(self) -> list[str]:
-        settings = {
-            "group.id": new_name(),
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
-        }
-        consumer = Consumer(self.client | settings)
-        consumer.assign([TopicPartition(self.topic, p, 0) for p in (0, 1)])
-        found, ended = [], 0
-        while ended < 2:
-            for m in consumer.consume(500, 0.5):
-                if m.error():
-                    ended += 1
-                else:
-                    found.append(m.value().decode())
-        consumer.close()
-        return sorted(found)
+        bootstrap = self.client["bootstrap.servers"]
+        wait_decided(bootstrap, self.topic)
+        return sorted((m.value() or b"").decode() for m in read_to_end(bootstrap, self.topic))
 
 
 def batch(values: list[str]):  # type: ignore[no-untyped-def]
@@ -231,7 +219,6 @@ def test_the_same_on_apache_kafka(tmp_path: Path) -> None:
 
 def zombie_and_successor(slots: Slots) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    errors: list[Exception] = []
 
     def rows() -> Iterator:  # type: ignore[type-arg]
         yield batch(["a"])
@@ -239,20 +226,15 @@ def zombie_and_successor(slots: Slots) -> None:
         go_on.wait(60)
         yield batch(["b"])
 
-    def zombie() -> None:
-        try:
-            slots.attempt(0, 0, rows())
-        except Exception as e:
-            errors.append(e)
-
-    thread = threading.Thread(target=zombie)
-    thread.start()
-    assert begun.wait(60)
-    assert slots.attempt(0, 0, iter([batch(["a", "b"])])) == transaction.Outcome(2, False)
-    go_on.set()
-    thread.join(60)
-    assert [type(e).__name__ for e in errors] == ["NotWrittenError"]
-    assert "another attempt of this task has taken over" in str(errors[0])
+    with ThreadPoolExecutor(1) as pool:
+        zombie = pool.submit(slots.attempt, 0, 0, rows())
+        wait_until(lambda: begun.is_set() or zombie.done(), "the zombie's first rows")
+        assert begun.is_set(), zombie.exception()
+        assert slots.attempt(0, 0, iter([batch(["a", "b"])])) == transaction.Outcome(2, False)
+        go_on.set()
+        error = zombie.exception(60)
+    assert type(error).__name__ == "NotWrittenError"
+    assert "another attempt of this task has taken over" in str(error)
     assert slots.committed() == ["a", "b"]
 
 
