@@ -70,7 +70,7 @@ def call(server: ElasticsearchServer, method: str, path: str, body: Any = None) 
         request.add_header("Authorization", f"Basic {pair}")
     trust = ssl.create_default_context(cafile=str(server.tls.certificate)) if server.tls else None
     try:
-        with urllib.request.urlopen(request, timeout=30, context=trust) as response:
+        with urllib.request.urlopen(request, timeout=90, context=trust) as response:
             return response.status, json.loads(response.read() or b"null")
     except urllib.error.HTTPError as e:
         with e:

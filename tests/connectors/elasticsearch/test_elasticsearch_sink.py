@@ -124,7 +124,7 @@ def test_a_topic_becomes_an_index(worker: WorkerProcess, elasticsearch_server: E
     producer.produce(topic, key="worse", value=b"[1, 2]")
     produce(producer, topic, model, range(3000, 3500), 2)
     wait_for(lambda: documents(elasticsearch_server, topic) == model, lambda: worker.log, 60)
-    assert worker.state(topic) == ["RUNNING", "RUNNING"]
+    worker.wait_state(topic, "RUNNING", "RUNNING")
     letters = {m.key(): dict(m.headers() or []) for m in read(worker, dead, 2)}
     message = "__connect.errors.exception.message"
     assert b"failed to parse field [n]" in letters[b"bad"][message]
@@ -451,10 +451,10 @@ def test_nothing_is_lost_when_server_and_task_are_killed(worker: WorkerProcess) 
             time.sleep(0.7)
             server.kill()
             wait_for(lambda: "Elasticsearch does not take documents" in worker.log, lambda: worker.log, 60)
-            assert worker.state(topic) == ["RUNNING", "RUNNING"]
+            worker.wait_state(topic, "RUNNING", "RUNNING")
             for _ in range(2):
                 kill_task(worker, topic)
-                wait_for(lambda: worker.state(topic) == ["RUNNING", "RUNNING"], lambda: worker.log, 60)
+                worker.wait_state(topic, "RUNNING", "RUNNING")
                 time.sleep(1)
             server.start()
             time.sleep(0.5)
