@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.broker import new_name
+from support.broker import new_name, wait_until
 from support.kafka_broker import KafkaBroker
 from support.kafka_cluster import SecondNode
 from support.secure_kafka import PLAIN, SecureKafka
@@ -197,9 +197,11 @@ def test_who_is_not_let_in_waits_and_says_so(tmp_path, caplog):
             refused=lambda batch, size: None,
         )
         sender.send(make(kafka.address), [b"x"], 1, None, ORIGIN)
+        said = lambda: [r for r in caplog.records if "does not let this agent in" in r.message]
+        wait_until(lambda: sender.poll(0.01) or (sender.brokers_away and said()), "the refusal")
         assert not sender.drain(5)
         assert sender.brokers_away
-        assert len([r for r in caplog.records if "does not let this agent in" in r.message]) == 1
+        assert len(said()) == 1
         sender.close()
 
 
