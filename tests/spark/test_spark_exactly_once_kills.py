@@ -14,9 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from support.broker import new_name, new_topic, wait_until
-from support.spark import a_job, all_gone, family, produce, require_spark, to_the_end, until_end, wait_event
+from support.broker import new_topic, wait_until
+from support.spark import (
+    a_job,
+    all_gone,
+    family,
+    produce,
+    read_to_end,
+    require_spark,
+    to_the_end,
+    until_end,
+    wait_decided,
+    wait_event,
+)
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark.pipeline import Output, Query
@@ -29,26 +39,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 EXACTLY = {"deliveryGuarantee": "exactly-once"}
 
 
-def committed(broker: EmbeddedBroker, topic: str, partitions: int) -> list[bytes]:
+def committed(broker: EmbeddedBroker, topic: str) -> list[bytes]:
     """What a reader of committed records sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": new_name(),
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-    found, ended = [], 0
-    while ended < partitions:
-        for m in consumer.consume(1000, 0.5):
-            if m.error():
-                ended += 1
-            else:
-                found.append(m.value())
-    consumer.close()
-    return sorted(found)
+    wait_decided(broker.bootstrap, topic)
+    return sorted(m.value() or b"" for m in read_to_end(broker.bootstrap, topic))
 
 
 def copy(
@@ -83,16 +77,16 @@ def test_a_batch_that_runs_again_is_there_once(
     produce(broker.bootstrap, topics[0], ({"n": i} for i in range(500)))
     copy(spark, broker, topics, tmp_path, minPartitions="3")
     expected = sorted(json.dumps({"n": i}).encode() for i in range(500))
-    assert committed(broker, topics[1], 2) == expected
+    assert committed(broker, topics[1]) == expected
     for parts in ("3", "5", "1"):
         forget_last_batch(tmp_path)
         query = copy(spark, broker, topics, tmp_path, minPartitions=parts)
         assert query.exception() is None
         assert query.recentProgress[0].numInputRows, "the batch did run"
-        assert committed(broker, topics[1], 2) == expected
+        assert committed(broker, topics[1]) == expected
     produce(broker.bootstrap, topics[0], [{"n": 500}])
     copy(spark, broker, topics, tmp_path, minPartitions="5")
-    assert len(committed(broker, topics[1], 2)) == 501
+    assert len(committed(broker, topics[1])) == 501
 
 
 def test_a_batch_that_gives_something_else_is_refused(
@@ -118,7 +112,7 @@ def test_a_batch_that_gives_something_else_is_refused(
     forget_last_batch(tmp_path)
     with pytest.raises(Exception, match=r"task 0 of batch 0 of .* wrote 50 records .* now it gives 49"):
         run("value <> cast('{\"n\": 7}' AS BINARY)")
-    assert len(committed(broker, topics[1], 1)) == 50
+    assert len(committed(broker, topics[1])) == 50
 
 
 def test_batches_of_foreach_batch_by_their_numbers(broker: EmbeddedBroker, spark: SparkSession) -> None:
@@ -130,7 +124,7 @@ def test_batches_of_foreach_batch_by_their_numbers(broker: EmbeddedBroker, spark
     for version in ("0", "0", "1"):
         options = target | {"txnAppId": "totals", "txnVersion": version}
         frame.write.format("klamm").mode("append").options(**options).save()
-    assert Counter(Counter(committed(broker, topic, 1)).values()) == {2: 20}
+    assert Counter(Counter(committed(broker, topic)).values()) == {2: 20}
 
 
 @pytest.fixture
@@ -150,12 +144,12 @@ def some_process(driver: DriverProcess, kind: str) -> psutil.Process | None:
     for process in family(driver.pid):
         try:
             command = " ".join(process.cmdline())
+            if kind == "worker" and "pyspark.daemon pyspark.worker" in command and not process.children():
+                return process  # those with children are the ones that workers are forked from
+            if kind == "java" and "java" in process.name():
+                return process
         except psutil.Error:
             continue
-        if kind == "worker" and "pyspark.daemon pyspark.worker" in command and not process.children():
-            return process  # those with children are the ones that workers are forked from
-        if kind == "java" and "java" in process.name():
-            return process
     return None
 
 
@@ -198,6 +192,6 @@ def test_killed_drivers_workers_and_java_leave_every_record_once(
 
     events = until_end(launch(dataclasses.replace(job, available_now=True)))
     assert events[-1] == {"event": "ended", "code": 0}, events
-    assert committed(broker, topics[1], 2) == sorted(
+    assert committed(broker, topics[1]) == sorted(
         json.dumps({"n": i}).encode() for i in range(2000 * len(rounds))
     )
