@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support.broker import new_name, new_topic, wait_until
 from support.kafka_broker import KafkaBroker
-from support.spark import produce, to_the_end
+from support.spark import produce, read_to_end, to_the_end, wait_decided
 
 from klamm.testing import EmbeddedBroker
 
@@ -50,25 +50,8 @@ class Topic:
 
     def records(self) -> list[tuple[int, int, bytes]]:
         """What a plain consumer reads: (partition, offset, value)."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "x",
-                "enable.partition.eof": "true",
-                "auto.offset.reset": "earliest",
-            }
-        )
-        numbers = sorted(consumer.list_topics(self.name, 10).topics[self.name].partitions)
-        consumer.assign([TopicPartition(self.name, p, 0) for p in numbers])
-        found, ended = [], set()
-        while len(ended) < len(numbers):
-            for m in consumer.consume(1000, 0.2):
-                if m.error():
-                    ended.add(m.partition())
-                else:
-                    found.append((m.partition(), m.offset(), m.value()))
-        consumer.close()
-        return sorted(found)
+        found = read_to_end(self.bootstrap, self.name, **{"auto.offset.reset": "earliest"})
+        return sorted((m.partition(), m.offset(), m.value()) for m in found)
 
 
 @pytest.fixture
@@ -147,7 +130,7 @@ def test_new_partitions_and_topics_are_picked_up(
     t.produce({"n": i} for i in range(10))
     to_files(t.stream(**pattern))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_partitions([NewPartitions(t.name, 2)])[t.name].result(10)
+    admin.create_partitions([NewPartitions(t.name, 2)])[t.name].result(60)
     t.produce(({"n": i} for i in range(7)), partition=1)
     produce(broker.bootstrap, other, [{"n": 1}])
     produce(broker.bootstrap, new_topic(broker, 1, name=f"{prefix}-2"), [{"n": 2}])
@@ -171,6 +154,7 @@ def test_holes_in_the_offsets_end_a_range(spark: SparkSession, tmp_path: Path, t
                 producer.produce("t", f"{number}-{i}".encode(), partition=0)
             producer.flush()
             producer.abort_transaction() if number % 2 else producer.commit_transaction()
+        wait_decided(kafka.address, "t")
         options = source | {"kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": "7"}
         query, found = to_files(spark.readStream.format("klamm").options(**options).load())
         assert [v.decode() for _, _, v in found] == [f"{r}-{i}" for r in (0, 2, 4) for i in range(5)]

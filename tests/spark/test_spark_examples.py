@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from support.broker import new_topic
-from support.spark import to_the_end
+from support.spark import read_to_end, to_the_end, wait_decided
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark.pipeline import Job, check, job_from_json, load
@@ -61,7 +61,7 @@ class Example:
                 else json.dumps(value).encode()
             )
             producer.produce(self._topics[topic], data, key)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def run(self) -> None:
         from klamm_spark import job as jobs
@@ -71,21 +71,16 @@ class Example:
     def records(self, topic: str, **client: str) -> list[tuple[str | None, Any]]:
         """Keys and values that are in a topic now; JSON values as what they are."""
         name = self._topics[topic]
-        consumer = Consumer(
-            {"bootstrap.servers": self._broker.bootstrap, "group.id": "x", "enable.partition.eof": True}
-            | client
-        )
-        consumer.assign([TopicPartition(name, 0, 0)])
+        wait_decided(self._broker.bootstrap, name)
         found = []
-        while (message := consumer.poll(30)) is not None and message.error() is None:
-            key, value = message.key(), message.value()
+        for message in read_to_end(self._broker.bootstrap, name, **client):
+            key, value = message.key(), message.value() or b""
             found.append(
                 (
                     key.decode() if key else None,
                     json.loads(value) if value[:1] in b"{0123456789" else value.decode(),
                 )
             )
-        consumer.close()
         return found
 
     def latest(self, topic: str) -> dict[str | None, Any]:

@@ -30,7 +30,7 @@ def test_events_are_joined_with_the_latest_rows_of_a_topic(
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         value = None if owner is None else json.dumps({"service": service, "owner": owner})
         producer.produce(table, value, service, timestamp=more.get("at_ms", 0))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     row("pay", "first")
     row("pay", "orders")

@@ -16,9 +16,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_topic, wait_until
-from support.spark import QUICK, a_job, produce, require_spark, until_end
+from support.spark import QUICK, a_job, produce, read_to_end, require_spark, until_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -49,13 +48,7 @@ def failure(events: list[dict[str, Any]]) -> str:
 
 
 def records(bootstrap: str, topic: str) -> list[tuple[str, Any]]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.partition.eof": "true"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
-    while (m := consumer.poll(10)) is not None and not m.error():
-        found.append((m.key().decode(), json.loads(m.value())))
-    consumer.close()
-    return found
+    return [((m.key() or b"").decode(), json.loads(m.value() or b"")) for m in read_to_end(bootstrap, topic)]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +128,7 @@ def test_a_read_that_was_cut_off_by_a_stop_is_no_failure(tmp_path: Path) -> None
 
     def long_read() -> None:
         stop.set()
-        assert cancelled.wait(30)
+        assert cancelled.wait(60)
         raise OSError("cancelled")
 
     reading._once = long_read
@@ -396,14 +389,14 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         return found
 
     try:
-        master = said(start("Master", "--port", "0"), r"Starting Spark master at (spark://\S+)")[1]
+        master = said(start("Master", "--port", "0"), r"Starting Spark master at (spark://\S+)\s")[1]
         said(start("Worker", "--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master), "registered with master")  # fmt: skip
         yield master
     finally:
         for process in reversed(running):
             process.terminate()
         for process in running:
-            process.wait(30)
+            process.wait(60)
 
 
 @pytest.mark.spark
