@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from support.broker import new_topic
 from support.elasticsearch import call, documents, require, unique_index
-from support.spark import produce, to_the_end
+from support.spark import produce, read_to_end, to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
@@ -48,10 +48,7 @@ def test_a_stream_is_indexed_once_and_bad_documents_go_to_a_topic(
             "the second run writes the same documents"
         )
     assert {i.rpartition("-")[0] for i in found} == {f"{topic}-0", f"{topic}-1"}
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "x"})
-    consumer.assign([TopicPartition(dead, 0, 0)])
-    letter = consumer.poll(20)
-    consumer.close()
+    letter = read_to_end(broker.bootstrap, dead)[0]
     assert json.loads(letter.value()) == {"n": "seven"}
     assert b"failed to parse field [n]" in dict(letter.headers())["klamm.error"]
     with pytest.raises(Exception, match=r"1 documents were refused.*failed to parse field \[n\]"):
