@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 import threading
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.broker import new_name, new_topic, wait_until
+from support.inprocess import refuse_offset_fetch, serving
 from support.kafka_broker import KafkaBroker
 from support.spark import read_to_end, wait_decided
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
+from klamm_broker.wire.errors import ErrorCode
 from klamm_spark.datasource.exactly_once import (
     Marker,
     NotReproducibleError,
@@ -163,6 +166,30 @@ def test_a_worker_whose_id_another_took_and_wrote_nothing_takes_it_back(
     transaction._kept.update(first)
     assert slots.attempt(0, 6, iter([batch(["two"])]), same_worker=True).rows == 1
     assert slots.committed() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ],
+)
+async def test_a_marker_is_asked_for_again_while_the_coordinator_moves(
+    tmp_path: Path, error: ErrorCode
+) -> None:
+    """What librdkafka has for this in an admin client ends the process."""
+    async with serving(tmp_path) as server:
+        port = server.broker.listeners["PLAINTEXT"].port
+        asked = refuse_offset_fetch(server, error, times=2)
+        reader = transaction.Reader({"bootstrap.servers": f"127.0.0.1:{port}"}, "slot")
+        try:
+            assert await asyncio.to_thread(reader.read, "t") is None
+        finally:
+            await asyncio.to_thread(reader.close)
+        assert asked == ["slot"] * 3
 
 
 def test_a_batch_write_that_had_more_tasks_before_is_refused(slots: Slots) -> None:

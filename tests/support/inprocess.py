@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from klamm_broker.client import Connection
+from klamm_broker.coordinator.model import FetchResult
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_broker.wire.batch import Record, encode_batch
+from klamm_broker.wire.errors import ErrorCode
 from klamm_broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -51,6 +54,19 @@ async def serving(*log_dirs: Path, **properties: str) -> AsyncIterator[Server]:
         await server.drain(1)
         server.close_listeners()
         await broker.close()
+
+
+def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[str]:
+    """The coordinator refuses the next `times` questions for committed offsets; the groups that asked, as they do."""
+    coordinator = server.broker.groups.coordinator
+    answer, asked = coordinator.fetch, []
+
+    def fetch(group: str, **more: Any) -> FetchResult:
+        asked.append(group)
+        return FetchResult(error=error) if len(asked) <= times else answer(group, **more)
+
+    coordinator.fetch = fetch  # type: ignore[method-assign]
+    return asked
 
 
 async def connect(server: Server) -> Connection:

@@ -18,12 +18,15 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from klamm.admin.errors import AdminError
 from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
 from klamm.connect.restart_policy import ErrorClass
 from klamm.connect.source_offsets import SourceOffsets
 from klamm.connect.stores import TargetState
 from klamm.connect.supervisor import PluginCallError
+from klamm_base.errors import KlammError
+from klamm_base.security import ClientSecurity
 
 if TYPE_CHECKING:
     from klamm.connect.runtime import Runtime
@@ -150,19 +153,27 @@ class ConnectorOffsets:
     # A sink's consumer group
 
     async def _sink_offsets(self, name: str) -> list[Offset]:
-        group = self._group(name)
-        request = [ConsumerGroupTopicPartitions(group)]
-        future = self._runtime.admin.list_consumer_group_offsets(request, request_timeout=ADMIN_TIMEOUT_S)
+        # Not librdkafka's ListConsumerGroupOffsets: where the coordinator has moved, it ends the process with a segmentation
+        # fault (https://github.com/confluentinc/librdkafka/issues/5040). Imported here: a worker's start does without
+        from klamm.admin.client import Admin
+        from klamm.admin.groups import committed
+
+        group, config = self._group(name), self._runtime.config
         try:
-            found = await asyncio.wrap_future(future[group])
-        except KafkaException as e:
-            if e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return []
-            raise RequestError(f"cannot read the offsets of group {group}: {e.args[0].str()}") from None
+            async with Admin(
+                ",".join(config["bootstrap.servers"]),
+                timeout_s=ADMIN_TIMEOUT_S,
+                client_id="klamm-connect-offsets",
+                security=ClientSecurity.from_properties(config.client),
+            ) as admin:
+                found = await committed(admin, group)
+        except AdminError as e:
+            raise RequestError(str(e)) from None
+        except KlammError as e:
+            raise RequestError(f"cannot read the offsets of group {group!r}: {e}") from None
         return [
-            ({"kafka_partition": tp.partition, "kafka_topic": tp.topic}, {"kafka_offset": tp.offset})
-            for tp in found.topic_partitions or ()
-            if tp.offset >= 0
+            ({"kafka_partition": tp.partition, "kafka_topic": tp.topic}, {"kafka_offset": c.offset})
+            for tp, c in found.items()
         ]
 
     async def _check_places(self, wanted: Sequence[tuple[str, int, int | None]]) -> None:

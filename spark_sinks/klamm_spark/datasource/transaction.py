@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from klamm_spark import figures
@@ -39,9 +39,15 @@ TIMEOUT_S: Final = 60.0
 ABORT_S: Final = 5.0
 TRANSACTION_MS: Final = 300_000
 """How long a task may take, and how long readers of committed records wait for one that was killed."""
+ANSWER_S: Final = 10.0
+"""How long one question waits for its answer before it is asked again."""
 RETRY_S: Final = 0.02
 _TRY_AGAIN: Final = frozenset(
     {
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -53,12 +59,56 @@ _kept: dict[tuple[str, str], Held] = {}
 _admins: dict[tuple[tuple[str, str], ...], AdminClient] = {}
 
 
+class Reader:
+    """Reads the marker of one slot: the offset committed for partition 0 of a topic in the slot's group.
+
+    A consumer that never joins, as librdkafka's ListConsumerGroupOffsets ends the process with a segmentation fault where the
+    coordinator has moved (https://github.com/confluentinc/librdkafka/issues/5040).
+    """
+
+    def __init__(self, client: Mapping[str, str], group: str) -> None:
+        own = {
+            "group.id": group,
+            "isolation.level": "read_committed",  # answers once no transaction is pending on the offset
+            "enable.auto.commit": False,
+            "log_level": "2",
+        }
+        self._group = group
+        self._consumer = Consumer(client_config(client, "consumer") | own)
+
+    def read(self, topic: str) -> Marker | None:
+        """The slot's marker once no transaction is pending on it. Raises NotWrittenError."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                (found,) = self._consumer.committed([TopicPartition(topic, 0)], timeout=ANSWER_S)
+                error = found.error
+            except KafkaException as e:
+                error = e.args[0]
+            if error is None:
+                return read_marker(found.offset, found.metadata)
+            if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
+                raise NotWrittenError(
+                    f"what group {self._group} has committed cannot be read: {error.str()}"
+                ) from None
+            time.sleep(RETRY_S)
+
+    @property
+    def metadata(self) -> bytes:
+        """How librdkafka names the group, which nobody is a member of."""
+        answer: bytes = self._consumer.consumer_group_metadata()
+        return answer
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 @dataclass(slots=True)
 class Held:
-    """A producer with a transactional id, and its name in markers."""
+    """A producer with a transactional id, its name in markers, and who reads them."""
 
     outlet: Outlet
-    group: bytes
+    reader: Reader
     writer: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 
@@ -69,33 +119,11 @@ class Outcome:
 
 
 class Markers:
-    """Committed offsets of slots: partition 0 of `topic` in a group of each slot."""
+    """The markers of all slots of an application."""
 
     def __init__(self, client: Mapping[str, str], topic: str) -> None:
         self._client = client
         self._topic = topic
-
-    def read(self, group: str) -> Marker | None:
-        """The slot's marker once no transaction is pending on it. Raises NotWrittenError."""
-        place = TopicPartition(self._topic, 0)
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            asked = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, [place])], require_stable=True, request_timeout=TIMEOUT_S
-            )
-            error = None
-            try:
-                found = asked[group].result().topic_partitions[0]
-                error = found.error
-            except KafkaException as e:
-                error = e.args[0]
-            if error is None:
-                return read_marker(found.offset, found.metadata)
-            if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
-                raise NotWrittenError(
-                    f"what group {group} has committed cannot be read: {error.str()}"
-                ) from None
-            time.sleep(RETRY_S)
 
     def of(self, prefix: str, application: str, *, first: int = 0) -> Iterator[tuple[int, Marker]]:
         """Slots (from `first` on) and markers of an application, as far as they are committed."""
@@ -108,7 +136,9 @@ class Markers:
             slot = group.removeprefix(start)
             if not group.startswith(start) or not slot.isdecimal() or int(slot) < first:
                 continue
-            if (marker := self.read(group)) is not None:
+            with contextlib.closing(Reader(self._client, group)) as reader:
+                marker = reader.read(self._topic)
+            if marker is not None:
                 yield int(slot), marker
 
     @property
@@ -136,17 +166,17 @@ class Transaction:
 
         Raises NotWrittenError (another attempt may succeed) and NotReproducibleError.
         """
-        markers = Markers(self._client, self._marked)
-        with self._waiting():
-            before = markers.read(self._turn.name)
         held = _kept.pop(self._key, None)
+        reader = Reader(self._client, self._turn.name) if held is None else held.reader
+        with self._waiting():
+            before = reader.read(self._marked)
         if held is None or before is None or before.writer != held.writer:
             with ThreadPoolExecutor(1, "take-over") as pool:
-                taken = pool.submit(_take_over, self._turn.name, self._client)
+                taken = pool.submit(_take_over, self._turn.name, self._client, reader)
                 batches = _pulled(batches)
                 with self._waiting():
                     held = _result(taken, self._turn)
-            before = markers.read(self._turn.name)
+            before = reader.read(self._marked)
         if before is not None and is_written(before, self._turn):
             outcome = self._skip(before, batches)
         else:
@@ -214,7 +244,9 @@ class Transaction:
         producer = held.outlet.producer
         place = TopicPartition(self._marked, 0, marker.offset, metadata=marker.metadata())
         with self._waiting():
-            _until_done(lambda: producer.send_offsets_to_transaction([place], held.group, TIMEOUT_S))
+            _until_done(
+                lambda: producer.send_offsets_to_transaction([place], held.reader.metadata, TIMEOUT_S)
+            )
             _until_done(lambda: producer.commit_transaction(TIMEOUT_S))
 
     def _keep(self, held: Held) -> None:
@@ -236,27 +268,16 @@ def _pulled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return again()
 
 
-def _take_over(name: str, client: Mapping[str, str]) -> Held:
+def _take_over(name: str, client: Mapping[str, str], reader: Reader) -> Held:
     """A producer that owns the transactional id: what others had begun is ended, and they are locked out."""
     config = (
         {"linger.ms": "20", "transaction.timeout.ms": str(TRANSACTION_MS)}
         | client_config(client, "producer")
         | {"acks": "all", "enable.idempotence": True, "transactional.id": name, "log_level": "2"}
     )
-    held = Held(Outlet(config), _group_metadata(name, client))
+    held = Held(Outlet(config), reader)
     held.outlet.producer.init_transactions(TIMEOUT_S)
     return held
-
-
-def _group_metadata(name: str, client: Mapping[str, str]) -> bytes:
-    """How librdkafka names a group that nobody is a member of; a consumer that never asks for anything says it."""
-    config = client_config(client, "consumer") | {"group.id": name, "log_level": "2"}
-    consumer = Consumer(config)
-    try:
-        metadata: bytes = consumer.consumer_group_metadata()
-    finally:
-        consumer.close()
-    return metadata
 
 
 def _result(taken: Future[Held], turn: Turn) -> Held:

@@ -46,18 +46,18 @@ class Topics:
 
     def committed(self, group: str, names: list[str], partitions: int) -> int:
         """The sum of a group's committed offsets; 0 for what it has not committed yet."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         wanted = [TopicPartition(name, number) for name in names for number in range(partitions)]
-        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 2})
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, "log_level": 2})
         try:
-            found = asked[group].result(ANSWER_S).topic_partitions
+            found = consumer.committed(wanted, timeout=ANSWER_S)
         except KafkaException as e:
             raise KlammError(
                 f"the broker does not say what group {group} committed: {e.args[0].str()}"
             ) from None
+        finally:
+            consumer.close()
         return sum(max(0, int(p.offset)) for p in found)
 
     def close(self) -> None:

@@ -1,0 +1,65 @@
+"""A sink's offsets while the coordinator of its group moves: the worker asks again, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.broker import new_topic
+from support.connect_worker import worker_properties
+from support.inprocess import refuse_offset_fetch, serving
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.errors import RequestError
+from klamm.connect.offsets import ConnectorOffsets
+from klamm_broker.wire.errors import ErrorCode
+
+
+def offsets_of(bootstrap: str) -> ConnectorOffsets:
+    runtime: Any = SimpleNamespace(
+        config=WorkerConfig.from_properties(worker_properties(bootstrap, "g")),
+        configs=SimpleNamespace(config=lambda _: {}),
+    )
+    return ConnectorOffsets(runtime)
+
+
+def commit(bootstrap: str, group: str) -> str:
+    """Offset 5 of partition 1 of a new topic, which is returned."""
+    topic = new_topic(SimpleNamespace(bootstrap=bootstrap), 2)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 1, 5)], asynchronous=False)
+    finally:
+        consumer.close()
+    return topic
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
+)
+async def test_a_sinks_offsets_are_asked_for_again_while_the_coordinator_moves(
+    tmp_path: Path, error: ErrorCode
+) -> None:
+    async with serving(tmp_path) as server:
+        bootstrap = f"127.0.0.1:{server.broker.listeners['PLAINTEXT'].port}"
+        topic = await asyncio.to_thread(commit, bootstrap, "connect-s")
+        asked = refuse_offset_fetch(server, error, times=2)
+        found = await offsets_of(bootstrap)._sink_offsets("s")
+        assert found == [({"kafka_partition": 1, "kafka_topic": topic}, {"kafka_offset": 5})]
+        assert asked == ["connect-s"] * 3
+        assert await offsets_of(bootstrap)._sink_offsets("nobody") == []
+
+
+async def test_what_the_coordinator_refuses_for_good_is_said(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        bootstrap = f"127.0.0.1:{server.broker.listeners['PLAINTEXT'].port}"
+        refuse_offset_fetch(server, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=99)
+        with pytest.raises(
+            RequestError, match=r"cannot read the offsets of group 'connect-s': .*GROUP_AUTHORIZATION_FAILED"
+        ):
+            await offsets_of(bootstrap)._sink_offsets("s")
