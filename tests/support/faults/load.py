@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 import time
+import traceback
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -24,6 +26,10 @@ PATIENCE_S: Final = 60.0
 SILENT: Final = logging.getLogger("librdkafka.silent")
 """librdkafka tells of every fenced producer on standard error, which is what the loads are after."""
 SILENT.disabled = True
+
+
+class StuckError(AssertionError):
+    """A load does not end, and where it is."""
 
 
 class Load(threading.Thread):
@@ -54,7 +60,9 @@ class Load(threading.Thread):
         self.stopping.set()
         self.join(timeout_s)
         if self.is_alive():
-            raise AssertionError(f"{self.name} does not end")
+            where = sys._current_frames().get(self.ident or 0)
+            stack = "".join(traceback.format_stack(where)) if where else ""
+            raise StuckError(f"{self.name} does not end: {stack}")
 
     def rest(self, seconds: float) -> None:
         """A pause of about this long, which ends when the load is to stop."""
