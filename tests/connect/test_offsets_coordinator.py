@@ -51,7 +51,7 @@ async def test_a_sinks_offsets_are_asked_for_again_while_the_coordinator_moves(
         asked = refuse_offset_fetch(server, error, times=2)
         found = await offsets_of(bootstrap)._sink_offsets("s")
         assert found == [({"kafka_partition": 1, "kafka_topic": topic}, {"kafka_offset": 5})]
-        assert asked == ["connect-s"] * 3
+        assert asked == [("connect-s", False)] * 3
         assert await offsets_of(bootstrap)._sink_offsets("nobody") == []
 
 

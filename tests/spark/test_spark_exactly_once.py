@@ -189,7 +189,7 @@ async def test_a_marker_is_asked_for_again_while_the_coordinator_moves(
             assert await asyncio.to_thread(reader.read, "t") is None
         finally:
             await asyncio.to_thread(reader.close)
-        assert asked == ["slot"] * 3
+        assert asked == [("slot", True)] * 3
 
 
 def test_a_batch_write_that_had_more_tasks_before_is_refused(slots: Slots) -> None:

@@ -56,14 +56,17 @@ async def serving(*log_dirs: Path, **properties: str) -> AsyncIterator[Server]:
         await broker.close()
 
 
-def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[str]:
-    """The coordinator refuses the next `times` questions for committed offsets; the groups that asked, as they do."""
+def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[tuple[str, bool]]:
+    """The coordinator refuses the next `times` questions for committed offsets. Who asks: groups, and whether for stable ones."""
     coordinator = server.broker.groups.coordinator
-    answer, asked = coordinator.fetch, []
+    answer = coordinator.fetch
+    asked: list[tuple[str, bool]] = []
 
-    def fetch(group: str, **more: Any) -> FetchResult:
-        asked.append(group)
-        return FetchResult(error=error) if len(asked) <= times else answer(group, **more)
+    def fetch(group: str, *, require_stable: bool = False, **more: Any) -> FetchResult:
+        asked.append((group, require_stable))
+        if len(asked) <= times:
+            return FetchResult(error=error)
+        return answer(group, require_stable=require_stable, **more)
 
     coordinator.fetch = fetch  # type: ignore[method-assign]
     return asked
