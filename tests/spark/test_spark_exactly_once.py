@@ -7,7 +7,7 @@ import dataclasses
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +40,7 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 transaction = pytest.importorskip("klamm_spark.datasource.transaction")
 writers = pytest.importorskip("klamm_spark.datasource.writer")
+outlet = pytest.importorskip("klamm_spark.datasource.outlet")
 
 BASE = {"kafka.bootstrap.servers": "h:1", "topic": "o"}
 
@@ -190,6 +191,53 @@ async def test_a_marker_is_asked_for_again_while_the_coordinator_moves(
         finally:
             await asyncio.to_thread(reader.close)
         assert asked == [("slot", True)] * 3
+
+
+async def test_a_group_that_may_not_be_read_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "ANSWER_S", 1.0)
+    refused = (ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+    monkeypatch.setattr("klamm_broker.api.api_10_find_coordinator._problem", lambda *_: refused)
+    async with serving(tmp_path) as server:
+        port = server.broker.listeners["PLAINTEXT"].port
+        reader = transaction.Reader({"bootstrap.servers": f"127.0.0.1:{port}"}, "slot")
+        try:
+            with pytest.raises(
+                outlet.NotWrittenError, match=r"group slot .* cannot be read: .*GROUP_AUTHORIZATION_FAILED"
+            ):
+                await asyncio.to_thread(reader.read, "t")
+        finally:
+            await asyncio.to_thread(reader.close)
+
+
+def test_an_option_that_no_consumer_takes_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.\*.*max\.poll\.interval\.ms"):
+        transaction.Reader({"bootstrap.servers": "h:1", "max.poll.interval.ms": "1000"}, "slot")
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["another worker", "the worker of the batch before"])
+def test_a_worker_that_was_killed_between_marker_and_commit_holds_nobody_up(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """Its offset is pending for the five minutes that its transaction may take; taking its id over ends that."""
+    slots.attempt(0, 3, iter([batch(["before"])]))
+    before = dict(transaction._kept)
+
+    def killed_after_the_marker(step: Callable[[], object], real: Any = transaction._until_done) -> None:
+        real(step)
+        raise Killed
+
+    with monkeypatch.context() as cut:
+        cut.setattr(transaction, "_until_done", killed_after_the_marker)
+        cut.setattr(transaction, "_abort", lambda _: None)
+        with pytest.raises(Killed):
+            slots.attempt(0, 4, iter([batch(["x"])]))
+    transaction._kept.clear()
+    transaction._kept.update(before if kept else {})
+    monkeypatch.setattr(transaction, "KEPT_S", 0.5)
+    assert slots.attempt(0, 4, iter([batch(["x"])]), same_worker=kept).rows == 1
+    assert slots.committed() == ["before", "x"]
 
 
 def test_a_batch_write_that_had_more_tasks_before_is_refused(slots: Slots) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from klamm_base.errors import ConfigError
 from klamm_spark import figures
 from klamm_spark.datasource.exactly_once import (
     Marker,
@@ -41,12 +42,11 @@ TRANSACTION_MS: Final = 300_000
 """How long a task may take, and how long readers of committed records wait for one that was killed."""
 ANSWER_S: Final = 10.0
 """How long one question waits for its answer before it is asked again."""
+KEPT_S: Final = 2.0
+"""How long a kept producer's marker may be pending on somebody else's transaction: then the transactional id is taken back."""
 RETRY_S: Final = 0.02
 _TRY_AGAIN: Final = frozenset(
     {
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -57,6 +57,11 @@ _TRY_AGAIN: Final = frozenset(
 KEPT_MOST: Final = 16
 _kept: dict[tuple[str, str], Held] = {}
 _admins: dict[tuple[tuple[str, str], ...], AdminClient] = {}
+
+
+def _is_final(error: KafkaError) -> bool:
+    """Whether the same question would be answered so again. Errors below 0 are librdkafka's own, which goes on by itself."""
+    return error.code() > 0 and error.code() not in _TRY_AGAIN
 
 
 class Reader:
@@ -74,24 +79,37 @@ class Reader:
             "log_level": "2",
         }
         self._group = group
-        self._consumer = Consumer(client_config(client, "consumer") | own)
+        try:
+            self._consumer = Consumer(client_config(client, "consumer") | own)
+        except KafkaException as e:
+            raise ConfigError(f"options kafka.*: {e.args[0].str()}", key="kafka.*") from None
 
-    def read(self, topic: str) -> Marker | None:
+    def read(self, topic: str, patience_s: float = TIMEOUT_S) -> Marker | None:
         """The slot's marker once no transaction is pending on it. Raises NotWrittenError."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + patience_s
         while True:
             try:
-                (found,) = self._consumer.committed([TopicPartition(topic, 0)], timeout=ANSWER_S)
+                (found,) = self._consumer.committed(
+                    [TopicPartition(topic, 0)], timeout=min(ANSWER_S, patience_s)
+                )
                 error = found.error
             except KafkaException as e:
                 error = e.args[0]
             if error is None:
                 return read_marker(found.offset, found.metadata)
-            if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
+            reason = self._reason() or error
+            if _is_final(reason) or _is_final(error) or time.monotonic() > deadline:
                 raise NotWrittenError(
-                    f"what group {self._group} has committed cannot be read: {error.str()}"
+                    f"what group {self._group} has committed cannot be read: {reason.str()} ({reason.name()})"
                 ) from None
             time.sleep(RETRY_S)
+
+    def _reason(self) -> KafkaError | None:
+        """Why there is no coordinator: librdkafka answers with a time-out, and tells this apart."""
+        reason = None
+        while (told := self._consumer.poll(0)) is not None:
+            reason = told.error() or reason
+        return reason
 
     @property
     def metadata(self) -> bytes:
@@ -167,16 +185,16 @@ class Transaction:
         Raises NotWrittenError (another attempt may succeed) and NotReproducibleError.
         """
         held = _kept.pop(self._key, None)
-        reader = Reader(self._client, self._turn.name) if held is None else held.reader
-        with self._waiting():
-            before = reader.read(self._marked)
-        if held is None or before is None or before.writer != held.writer:
+        before = None if held is None else self._own_marker(held)
+        if held is None or before is None:
+            reader = Reader(self._client, self._turn.name) if held is None else held.reader
             with ThreadPoolExecutor(1, "take-over") as pool:
                 taken = pool.submit(_take_over, self._turn.name, self._client, reader)
                 batches = _pulled(batches)
                 with self._waiting():
                     held = _result(taken, self._turn)
-            before = reader.read(self._marked)
+            with self._waiting():
+                before = reader.read(self._marked)
         if before is not None and is_written(before, self._turn):
             outcome = self._skip(before, batches)
         else:
@@ -185,6 +203,17 @@ class Transaction:
             self._mark_again(held, before)
         self._keep(held)
         return outcome
+
+    def _own_marker(self, held: Held) -> Marker | None:
+        """The marker, if `held` was the last one to commit. What cannot be said soon is as if it was not: taking the id over ends
+        the transaction of a worker that was killed between its marker and its commit, and finds out.
+        """
+        try:
+            with self._waiting():
+                found = held.reader.read(self._marked, KEPT_S)
+        except NotWrittenError:
+            return None
+        return found if found is not None and found.writer == held.writer else None
 
     def _waiting(self) -> AbstractContextManager[None]:
         servers = self._client.get("bootstrap.servers", "the brokers")
