@@ -63,3 +63,25 @@ async def test_what_the_coordinator_refuses_for_good_is_said(tmp_path: Path) -> 
             RequestError, match=r"cannot read the offsets of group 'connect-s': .*GROUP_AUTHORIZATION_FAILED"
         ):
             await offsets_of(bootstrap)._sink_offsets("s")
+
+
+async def test_a_reset_forgets_single_offsets_and_leaves_the_others_where_they_are(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        bootstrap = f"127.0.0.1:{server.broker.listeners['PLAINTEXT'].port}"
+        topic = await asyncio.to_thread(commit, bootstrap, "connect-s")
+        offsets = offsets_of(bootstrap)
+        await offsets._alter_sink("s", [(topic, 0, 3)])
+        assert await shown(offsets) == {(topic, 0): 3, (topic, 1): 5}
+        await offsets._alter_sink("s", [(topic, 1, None), ("gone", 0, None)])
+        assert await shown(offsets) == {(topic, 0): 3}
+        await offsets._alter_sink("s", [(topic, 0, None), (topic, 1, 7)])
+        assert await shown(offsets) == {(topic, 1): 7}
+        await offsets._delete_group("s")
+        assert await shown(offsets) == {}
+        await offsets._delete_group("s")  # that it is gone is what was wanted
+        await offsets._alter_sink("s", [(topic, 0, None)])
+
+
+async def shown(offsets: ConnectorOffsets) -> dict[tuple[str, int], int]:
+    found = await offsets._sink_offsets("s")
+    return {(p["kafka_topic"], p["kafka_partition"]): o["kafka_offset"] for p, o in found if p and o}

@@ -10,15 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from klamm.admin.errors import AdminError
+from klamm.admin.model import TopicPartition
 from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
 from klamm.connect.restart_policy import ErrorClass
@@ -27,8 +22,10 @@ from klamm.connect.stores import TargetState
 from klamm.connect.supervisor import PluginCallError
 from klamm_base.errors import KlammError
 from klamm_base.security import ClientSecurity
+from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from klamm.admin.client import Admin
     from klamm.connect.runtime import Runtime
 
 Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
@@ -43,11 +40,11 @@ _SINK_OFFSET: Final = (
 )
 _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 _MEMBERS: Final = (
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.NON_EMPTY_GROUP,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.GROUP_SUBSCRIBED_TO_TOPIC,
-    KafkaError.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.NON_EMPTY_GROUP,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    ErrorCode.ILLEGAL_GENERATION,
 )
 
 
@@ -152,20 +149,26 @@ class ConnectorOffsets:
 
     # A sink's consumer group
 
+    def _admin(self) -> Admin:
+        """Ours, which asks again while the group's coordinator moves. librdkafka's does not, and its ListConsumerGroupOffsets
+        ends the process then (https://github.com/confluentinc/librdkafka/issues/5040).
+        """
+        from klamm.admin.client import Admin  # a worker's start does without
+
+        config = self._runtime.config
+        return Admin(
+            ",".join(config["bootstrap.servers"]),
+            timeout_s=ADMIN_TIMEOUT_S,
+            client_id="klamm-connect-offsets",
+            security=ClientSecurity.from_properties(config.client),
+        )
+
     async def _sink_offsets(self, name: str) -> list[Offset]:
-        # Not librdkafka's ListConsumerGroupOffsets: where the coordinator has moved, it ends the process with a segmentation
-        # fault (https://github.com/confluentinc/librdkafka/issues/5040). Imported here: a worker's start does without
-        from klamm.admin.client import Admin
         from klamm.admin.groups import committed
 
-        group, config = self._group(name), self._runtime.config
+        group = self._group(name)
         try:
-            async with Admin(
-                ",".join(config["bootstrap.servers"]),
-                timeout_s=ADMIN_TIMEOUT_S,
-                client_id="klamm-connect-offsets",
-                security=ClientSecurity.from_properties(config.client),
-            ) as admin:
+            async with self._admin() as admin:
                 found = await committed(admin, group)
         except AdminError as e:
             raise RequestError(str(e)) from None
@@ -198,50 +201,56 @@ class ConnectorOffsets:
                 )
 
     async def _alter_sink(self, name: str, wanted: Sequence[tuple[str, int, int | None]]) -> None:
-        group = self._group(name)
-        kept = [TopicPartition(topic, p, offset) for topic, p, offset in wanted if offset is not None]
-        reset = {(topic, p) for topic, p, offset in wanted if offset is None}
-        if reset:
-            kept += await self._without(name, reset)
-            await self._delete_group(name)
-        if not kept:
-            return
-        request = [ConsumerGroupTopicPartitions(group, kept)]
-        future = self._runtime.admin.alter_consumer_group_offsets(request, request_timeout=ADMIN_TIMEOUT_S)
-        try:
-            done = await asyncio.wrap_future(future[group])
-            errors = [tp.error for tp in done.topic_partitions if tp.error is not None]
-        except KafkaException as e:
-            errors = [e.args[0]]
-        if errors:
-            raise RequestError(
-                f"Failed to alter consumer group offsets for connector {name}: {_said(errors[0])}"
-            )
+        from klamm.admin.groups import commit
 
-    async def _without(self, name: str, reset: set[tuple[str, int]]) -> list[TopicPartition]:
-        """The group's other offsets: the client cannot delete single ones, so the group is written anew."""
-        return [
-            TopicPartition(p["kafka_topic"], p["kafka_partition"], o["kafka_offset"])
-            for p, o in await self._sink_offsets(name)
-            if p is not None and o is not None and (p["kafka_topic"], p["kafka_partition"]) not in reset
-        ]
+        places = {TopicPartition(topic, p): offset for topic, p, offset in wanted}
+        try:
+            async with self._admin() as admin:
+                await _forget(
+                    admin, self._group(name), [tp for tp, offset in places.items() if offset is None]
+                )
+                kept = {tp: offset for tp, offset in places.items() if offset is not None}
+                await commit(admin, self._group(name), kept)
+        except KlammError as e:
+            raise RequestError(
+                f"Failed to alter consumer group offsets for connector {name}: {_said(e)}"
+            ) from None
 
     async def _delete_group(self, name: str) -> None:
-        group = self._group(name)
-        future = self._runtime.admin.delete_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S)
+        from klamm.admin.groups import delete_group
+
         try:
-            await asyncio.wrap_future(future[group])
-        except KafkaException as e:
-            if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise RequestError(
-                    f"Failed to reset consumer group offsets for connector {name}: {_said(e.args[0])}"
-                ) from None
+            async with self._admin() as admin:
+                await delete_group(admin, self._group(name))
+        except KlammError as e:
+            if isinstance(e, AdminError) and e.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return
+            raise RequestError(
+                f"Failed to reset consumer group offsets for connector {name}: {_said(e)}"
+            ) from None
 
 
-def _said(error: KafkaError) -> str:
+async def _forget(admin: Admin, group: str, places: Sequence[TopicPartition]) -> None:
+    """Delete single offsets of a group; it may have none. Raises AdminError."""
+    from klamm.admin.groups import delete_offsets
+
+    if not places:
+        return
+    try:
+        outcome = await delete_offsets(admin, group, places)
+    except AdminError as e:
+        if e.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    for error in outcome.values():
+        if error is not None and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error
+
+
+def _said(error: KlammError) -> str:
     """Also what to do about a group that still has members."""
-    hint = ". Its tasks may not have stopped yet." if error.code() in _MEMBERS else ""
-    return error.str() + hint
+    hint = isinstance(error, AdminError) and error.code in _MEMBERS
+    return f"{error}. Its tasks may not have stopped yet." if hint else str(error)
 
 
 def _shown(offsets: Sequence[Offset]) -> list[dict[str, Any]]:
