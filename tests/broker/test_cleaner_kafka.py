@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from support import kafka_oracle
-from support.broker import wait_until
+from support.broker import wait_decided, wait_until
 from support.cleaning import Cleaning, batches
 from support.kafka_broker import KafkaBroker
 
@@ -69,20 +69,6 @@ class Side:
         except (OSError, CorruptFile):  # Kafka does not replace it atomically
             return -1
         return found.get((self.topic, 0), -1)
-
-    def wait_stable(self, offset: int) -> None:
-        """Until the last stable offset is this one."""
-        partition = TopicPartition(self.topic, 0)
-        admin = AdminClient({"bootstrap.servers": self.address})
-
-        def stable() -> int:
-            level = IsolationLevel.READ_COMMITTED
-            asked = admin.list_offsets(
-                {partition: OffsetSpec.latest()}, isolation_level=level, request_timeout=60
-            )
-            return int(asked[partition].result(60).offset)
-
-        wait_until(lambda: stable() == offset, f"{self.address} is stable up to {offset}")
 
     def wait_cleaned(self, offset: int) -> None:
         wait_until(
@@ -187,7 +173,7 @@ def test_transactions(brokers) -> None:
             producer.begin_transaction()
             side.batch([(f"k{(i + n) % 9}", f"v{i}-{n}") for n in range(4)], ahead + i * 2000, producer)
             (producer.abort_transaction if i % 3 == 1 else producer.commit_transaction)(60)
-        side.wait_stable(120)  # the last marker comes a moment after its answer, and belongs before the end
+        wait_decided(side.address, side.topic)  # the last marker belongs before what follows
         side.batch([("end", "x")], ahead + 200_000)
         side.wait_cleaned(120)
 

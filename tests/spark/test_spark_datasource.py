@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from support.broker import new_name, new_topic, wait_until
+from support.broker import new_name, new_topic, wait_decided, wait_until
 from support.kafka_broker import KafkaBroker
-from support.spark import produce, read_to_end, to_the_end, wait_decided
+from support.spark import produce, read_to_end, to_the_end
 
 from klamm.testing import EmbeddedBroker
 

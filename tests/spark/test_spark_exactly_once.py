@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.broker import new_name, new_topic, wait_until
+from support.broker import new_name, new_topic, wait_decided, wait_until
 from support.inprocess import refuse_offset_fetch, serving
 from support.kafka_broker import KafkaBroker
-from support.spark import read_to_end, wait_decided
+from support.spark import read_to_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError

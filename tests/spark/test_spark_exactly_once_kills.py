@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from support.broker import new_topic, wait_until
+from support.broker import new_topic, wait_decided, wait_until
 from support.spark import (
     a_job,
     all_gone,
@@ -24,7 +24,6 @@ from support.spark import (
     require_spark,
     to_the_end,
     until_end,
-    wait_decided,
     wait_event,
 )
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from support.broker import new_topic
-from support.spark import read_to_end, to_the_end, wait_decided
+from support.broker import new_topic, wait_decided
+from support.spark import read_to_end, to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark.pipeline import Job, check, job_from_json, load

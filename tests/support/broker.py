@@ -48,3 +48,22 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = 60
             return value
         time.sleep(0.01)
     pytest.fail(f"not within {timeout_s} s: {what}")
+
+
+def wait_decided(bootstrap: str, topic: str) -> None:
+    """Until no transaction is open in a topic: its marker comes a moment after its commit was answered."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
+    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+
+    def ends(level: IsolationLevel) -> list[int]:
+        found = admin.list_offsets(latest, isolation_level=level, request_timeout=60)
+        return [future.result().offset for future in found.values()]
+
+    wait_until(
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+        f"the end of all transactions in {topic}",
+    )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from support.broker import wait_until
 
 from klamm_spark.java import find_java, missing_packages
@@ -116,22 +115,6 @@ def read_to_end(bootstrap: str, topic: str, **client: str) -> list[Message]:
         return found
     finally:
         consumer.close()
-
-
-def wait_decided(bootstrap: str, topic: str) -> None:
-    """Until no transaction is open in a topic: its marker comes a moment after its commit was answered."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
-    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
-
-    def ends(level: IsolationLevel) -> list[int]:
-        found = admin.list_offsets(latest, isolation_level=level, request_timeout=60)
-        return [future.result().offset for future in found.values()]
-
-    wait_until(
-        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
-        f"the end of all transactions in {topic}",
-    )
 
 
 def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:

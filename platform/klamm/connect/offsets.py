@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
+from klamm.admin.groups import commit, committed, delete_group, delete_offsets
 from klamm.admin.model import TopicPartition
 from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
 from klamm.connect.kafka_log import ADMIN_TIMEOUT_S
@@ -25,7 +27,6 @@ from klamm_base.security import ClientSecurity
 from klamm_broker.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from klamm.admin.client import Admin
     from klamm.connect.runtime import Runtime
 
 Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
@@ -153,8 +154,6 @@ class ConnectorOffsets:
         """Ours, which asks again while the group's coordinator moves. librdkafka's does not, and its ListConsumerGroupOffsets
         ends the process then (https://github.com/confluentinc/librdkafka/issues/5040).
         """
-        from klamm.admin.client import Admin  # a worker's start does without
-
         config = self._runtime.config
         return Admin(
             ",".join(config["bootstrap.servers"]),
@@ -164,8 +163,6 @@ class ConnectorOffsets:
         )
 
     async def _sink_offsets(self, name: str) -> list[Offset]:
-        from klamm.admin.groups import committed
-
         group = self._group(name)
         try:
             async with self._admin() as admin:
@@ -201,24 +198,20 @@ class ConnectorOffsets:
                 )
 
     async def _alter_sink(self, name: str, wanted: Sequence[tuple[str, int, int | None]]) -> None:
-        from klamm.admin.groups import commit
-
+        group = self._group(name)
         places = {TopicPartition(topic, p): offset for topic, p, offset in wanted}
+        reset = [tp for tp, offset in places.items() if offset is None]
+        kept = {tp: offset for tp, offset in places.items() if offset is not None}
         try:
             async with self._admin() as admin:
-                await _forget(
-                    admin, self._group(name), [tp for tp, offset in places.items() if offset is None]
-                )
-                kept = {tp: offset for tp, offset in places.items() if offset is not None}
-                await commit(admin, self._group(name), kept)
+                await _forget(admin, group, reset)
+                await commit(admin, group, kept)
         except KlammError as e:
             raise RequestError(
                 f"Failed to alter consumer group offsets for connector {name}: {_said(e)}"
             ) from None
 
     async def _delete_group(self, name: str) -> None:
-        from klamm.admin.groups import delete_group
-
         try:
             async with self._admin() as admin:
                 await delete_group(admin, self._group(name))
@@ -232,8 +225,6 @@ class ConnectorOffsets:
 
 async def _forget(admin: Admin, group: str, places: Sequence[TopicPartition]) -> None:
     """Delete single offsets of a group; it may have none. Raises AdminError."""
-    from klamm.admin.groups import delete_offsets
-
     if not places:
         return
     try:
