@@ -22,8 +22,8 @@ from collections.abc import Callable
 from kio.schema.metadata.v12.response import MetadataResponse as KioResponse
 from kio.serial import entity_reader, entity_writer
 
-from klamm_broker.wire.batch import Record, check_crc, decode_records, encode_batch, read_header
-from klamm_broker.wire.messages.metadata import (
+from klamm_kafka.wire.batch import Record, check_crc, decode_records, encode_batch, read_header
+from klamm_kafka.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

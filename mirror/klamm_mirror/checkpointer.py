@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
-from klamm_broker.client import BrokerError, Cluster
-from klamm_broker.wire.batch import Record
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.client import BrokerError, Cluster
+from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror import groups, internal_topics
 from klamm_mirror.formats import Checkpoint, MalformedRecord, OffsetSync
 from klamm_mirror.groups import Committed

@@ -54,7 +54,7 @@ def _only(known: str) -> Validator:
 
 
 def _servers(name: str, value: Any) -> None:
-    from klamm_broker.client import parse_bootstrap  # brings asyncio, which every child would wait for
+    from klamm_kafka.client import parse_bootstrap  # brings asyncio, which every child would wait for
 
     try:
         parse_bootstrap(value or "")

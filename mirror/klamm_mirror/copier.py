@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm_base.security import ClientSecurity
-from klamm_broker.client import ClientError, Cluster
+from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.fetcher import Fetcher, FetchSettings
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Batch

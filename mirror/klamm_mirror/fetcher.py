@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm_broker.client import BrokerError, ClientError, Cluster, broker_error
-from klamm_broker.client.outbox import Backoff
-from klamm_broker.wire.errors import CorruptRecord, ErrorCode, ProtocolError
-from klamm_broker.wire.messages.fetch import (
+from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_kafka.client.outbox import Backoff
+from klamm_kafka.wire.errors import CorruptRecord, ErrorCode, ProtocolError
+from klamm_kafka.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
 )
-from klamm_broker.wire.struct import UUID_ZERO
+from klamm_kafka.wire.struct import UUID_ZERO
 from klamm_mirror import internal_topics
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Counts, convert

@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm_broker.client import Cluster, broker_error
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from klamm_broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.client import Cluster, broker_error
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from klamm_kafka.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from klamm_kafka.wire.struct import Message
 from klamm_mirror.translation import Partition
 
 CONSUMER: Final = "consumer"

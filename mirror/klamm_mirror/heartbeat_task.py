@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from klamm_broker.client import Cluster
-from klamm_broker.wire.batch import Record
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.batch import Record
 from klamm_mirror import internal_topics
 from klamm_mirror.formats import Heartbeat
 from klamm_mirror.heartbeat import MirrorHeartbeatConnector

@@ -10,28 +10,28 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from klamm_broker.client import ClientError, Cluster, Connection, broker_error
-from klamm_broker.wire.batch import (
+from klamm_kafka.client import ClientError, Cluster, Connection, broker_error
+from klamm_kafka.wire.batch import (
     Record,
     check_crc,
     decode_records,
     encode_batch,
 )
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.create_topics import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.struct import Message
 from klamm_mirror.raw import whole_batches
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from klamm_broker.client import ClientError, Cluster
+from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.config import Side, client_security, client_settings
 from klamm_mirror.sensor_tables import Pace
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from klamm_broker.client.outbox import Backoff, Outbox
+from klamm_kafka.client.outbox import Backoff, Outbox
 from klamm_mirror.raw import Batch
 from klamm_mirror.sensors import PartitionSensors
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
     BatchHeader,
@@ -27,7 +27,7 @@ from klamm_broker.wire.batch import (
     read_end_txn_marker,
     read_header,
 )
-from klamm_broker.wire.varint import Buffer
+from klamm_kafka.wire.varint import Buffer
 
 _OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")

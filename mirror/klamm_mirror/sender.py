@@ -1,4 +1,4 @@
-"""Sends batches to the leaders of the target, as `klamm_broker.client.idempotent` does it.
+"""Sends batches to the leaders of the target, as `klamm_kafka.client.idempotent` does it.
 
 Errors that no repetition helps are raised from `run`.
 """
@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Never
 
-from klamm_broker.client import BrokerError, ClientError, Cluster
-from klamm_broker.client.idempotent import TOO_LARGE, IdempotentSender
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.client import BrokerError, ClientError, Cluster
+from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Batch
 from klamm_plugins.errors import ConnectError, DataError

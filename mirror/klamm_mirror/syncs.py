@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from klamm_broker.client import ClientError, Cluster
-from klamm_broker.wire.batch import Record
+from klamm_kafka.client import ClientError, Cluster
+from klamm_kafka.wire.batch import Record
 from klamm_mirror import internal_topics
 from klamm_mirror.formats import OffsetSync
 from klamm_mirror.raw import Batch

@@ -10,31 +10,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
-from klamm_broker.client import Cluster, Connection, broker_error
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.create_partitions import (
+from klamm_kafka.client import Cluster, Connection, broker_error
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from klamm_broker.wire.messages.create_topics import (
+from klamm_kafka.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from klamm_broker.wire.messages.describe_configs import (
+from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from klamm_broker.wire.struct import UUID_ZERO
+from klamm_kafka.wire.struct import UUID_ZERO
 from klamm_mirror import internal_topics
 from klamm_mirror.filters import NameFilter, config_filter, topic_filter
 from klamm_mirror.policy import ReplicationPolicy, policy_from

@@ -11,9 +11,9 @@ from agent.test_agent_tracker import LIMITS, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.logs.archives import BROKEN_AFTER_S
-from klamm_connectors.logs.gzip_files import Candidate, GzipReader, Inspection
-from klamm_connectors.logs.tracker import TAIL, Print, Tracker
+from klamm_agent.archives import BROKEN_AFTER_S
+from klamm_agent.gzip_files import Candidate, GzipReader, Inspection
+from klamm_agent.tracker import TAIL, Print, Tracker
 
 
 @pytest.fixture

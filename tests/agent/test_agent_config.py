@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from klamm_agent.config import AgentConfig, Input
+from klamm_agent.config_stages import KEYS
+from klamm_agent.scan import Scanner
 from klamm_base.errors import ConfigError
-from klamm_connectors.logs.config import AgentConfig, Input
-from klamm_connectors.logs.config_stages import KEYS
-from klamm_connectors.logs.scan import Scanner
 
 GOOD = """\
 bootstrap_servers = "127.0.0.1:9092"

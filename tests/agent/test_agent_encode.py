@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_broker.client.partitioner import murmur2
-from klamm_broker.wire.batch import Record, check_crc, decode_records, read_header, stamp
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.record_codec import write_records
-from klamm_connectors.logs.delivery import Batch, Origin, Parcel, Part
-from klamm_connectors.logs.encode import encode_batch, encode_records
+from klamm_agent.delivery import Batch, Origin, Parcel, Part
+from klamm_agent.encode import encode_batch, encode_records
+from klamm_kafka.client.partitioner import murmur2
+from klamm_kafka.wire.batch import Record, check_crc, decode_records, read_header, stamp
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.record_codec import write_records
 
 ORIGIN = Origin("/x.log", (1, 2), 0, 100)
 VALUES = st.lists(

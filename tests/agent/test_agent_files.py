@@ -15,11 +15,11 @@ from agent.harness import AgentProcess, arrived
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_topic, wait_until
 
-from klamm_connectors.logs.braces import braces
-from klamm_connectors.logs.config_inputs import Input
-from klamm_connectors.logs.files import OpenFiles
-from klamm_connectors.logs.scan import Scanner
-from klamm_connectors.logs.tracker import Limits, Tracker
+from klamm_agent.braces import braces
+from klamm_agent.config_inputs import Input
+from klamm_agent.files import OpenFiles
+from klamm_agent.scan import Scanner
+from klamm_agent.tracker import Limits, Tracker
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.logs.containers import assemble
-from klamm_connectors.logs.encodings import encoding
-from klamm_connectors.logs.files import OpenFiles
-from klamm_connectors.logs.framing import Framed, Framer, Place
-from klamm_connectors.logs.multiline import Multiline, expression
-from klamm_connectors.logs.tracker import Checkpoint, Limits, Observed, Tracker
+from klamm_agent.containers import assemble
+from klamm_agent.encodings import encoding
+from klamm_agent.files import OpenFiles
+from klamm_agent.framing import Framed, Framer, Place
+from klamm_agent.multiline import Multiline, expression
+from klamm_agent.tracker import Checkpoint, Limits, Observed, Tracker
 
 POD = "/var/log/pods/shop_web-5d9_0a1b/app/0.log"
 

@@ -18,8 +18,8 @@ from support.broker import wait_until
 from support.forks import log_in_child
 
 from klamm.logging import KafkaHandler
-from klamm.logging.client import Client
 from klamm.testing.topics import TopicReader
+from klamm_agent.handler.client import Client
 from klamm_base.errors import ConfigError
 
 

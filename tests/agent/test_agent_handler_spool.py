@@ -14,10 +14,10 @@ from support.broker import new_topic, wait_until
 from support.forks import log_in_child
 
 from klamm.logging import KafkaHandler
-from klamm.logging.client import Returned
-from klamm.logging.store import Store
 from klamm.testing import EmbeddedBroker
 from klamm.testing.topics import TopicReader
+from klamm_agent.handler.client import Returned
+from klamm_agent.handler.store import Store
 from klamm_base.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"
@@ -99,8 +99,8 @@ def test_the_next_process_sends_what_an_ended_one_left(make, broker, tmp_path):
 
 
 def test_a_spool_is_sent_without_a_pause_between_its_parts(make, broker, monkeypatch):
-    monkeypatch.setattr("klamm.logging.shipper._IDLE_S", 600.0)  # one pause, and it would not end
-    monkeypatch.setattr("klamm.logging.store._READ_RECORDS", 20)
+    monkeypatch.setattr("klamm_agent.handler.shipper._IDLE_S", 600.0)  # one pause, and it would not end
+    monkeypatch.setattr("klamm_agent.handler.store._READ_RECORDS", 20)
     topic = new_topic(broker)
     logger, handler = make(NOWHERE, topic, flush_timeout=0.2)
     for i in range(400):

@@ -7,8 +7,8 @@ import zoneinfo
 
 import pytest
 
+from klamm_agent.config import AgentConfig
 from klamm_base.errors import ConfigError
-from klamm_connectors.logs.config import AgentConfig
 
 HEAD = 'bootstrap_servers = "localhost:9092"\nstate_dir = "state"\n[[inputs]]\ntopic = "t"\n'
 

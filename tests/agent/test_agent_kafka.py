@@ -12,10 +12,10 @@ from support.kafka_broker import KafkaBroker
 from support.kafka_cluster import SecondNode
 from support.secure_kafka import PLAIN, SecureKafka
 
-from klamm_broker.wire.compression import Compression
-from klamm_connectors.logs.config_producer import ProducerSettings, producer_settings
-from klamm_connectors.logs.delivery import Origin
-from klamm_connectors.logs.sender import Sender
+from klamm_agent.config_producer import ProducerSettings, producer_settings
+from klamm_agent.delivery import Origin
+from klamm_agent.sender import Sender
+from klamm_kafka.wire.compression import Compression
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 FILES = 6

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_agent.config_producer import producer_settings
+from klamm_agent.delivery import Batch, Origin, Parcel, Part
+from klamm_agent.encode import encode_batch
+from klamm_agent.outgoing import Limit
 from klamm_base.errors import ConfigError
-from klamm_broker.client.outbox import IN_FLIGHT_MAX, Outbox
-from klamm_broker.wire.batch import decode_records, read_header
-from klamm_broker.wire.compression import Compression
-from klamm_connectors.logs.config_producer import producer_settings
-from klamm_connectors.logs.delivery import Batch, Origin, Parcel, Part
-from klamm_connectors.logs.encode import encode_batch
-from klamm_connectors.logs.outgoing import Limit
+from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
+from klamm_kafka.wire.batch import decode_records, read_header
+from klamm_kafka.wire.compression import Compression
 
 ORIGIN = Origin("/x.log", (1, 2), 0, 100)
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from klamm_connectors.logs.config import Input
-from klamm_connectors.logs.scan import Scanner
+from klamm_agent.config import Input
+from klamm_agent.scan import Scanner
 
 PROGRAM = """
 import os, sys
-from klamm_connectors.logs.config import Input
-from klamm_connectors.logs.scan import Scanner
+from klamm_agent.config import Input
+from klamm_agent.scan import Scanner
 if os.geteuid() == 0:  # whom permissions do not bind
     os.setuid(65534)
 tell = lambda path, error: print(path, error.strerror)

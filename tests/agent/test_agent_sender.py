@@ -12,13 +12,13 @@ from confluent_kafka.admin import AdminClient
 from support.broker import new_name, new_topic
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.compression import Compression
-from klamm_connectors.logs.agent import Agent
-from klamm_connectors.logs.config import AgentConfig, Input
-from klamm_connectors.logs.config_producer import ProducerSettings
-from klamm_connectors.logs.registry import StateDir, StateError
-from klamm_connectors.logs.sender import Origin, Sender
-from klamm_connectors.logs.tracker import Checkpoint, Gap, Print
+from klamm_agent.agent import Agent
+from klamm_agent.config import AgentConfig, Input
+from klamm_agent.config_producer import ProducerSettings
+from klamm_agent.registry import StateDir, StateError
+from klamm_agent.sender import Origin, Sender
+from klamm_agent.tracker import Checkpoint, Gap, Print
+from klamm_kafka.wire.compression import Compression
 
 ORIGIN = Origin("/x.log", (1, 2), 0, 100)
 

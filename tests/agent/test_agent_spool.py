@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from support.broker import new_topic, wait_until
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.batch import decode_records, stamp
-from klamm_broker.wire.compression import Compression
-from klamm_connectors.logs.config_producer import ProducerSettings
-from klamm_connectors.logs.config_spool import SpoolSettings
-from klamm_connectors.logs.delivery import Origin
-from klamm_connectors.logs.encode import encode_batch
-from klamm_connectors.logs.sender import Sender
-from klamm_connectors.logs.spool.segment import Damaged, Share
-from klamm_connectors.logs.spool.spool import Spool, SpoolError
-from klamm_connectors.logs.spooling import ranges
+from klamm_agent.config_producer import ProducerSettings
+from klamm_agent.config_spool import SpoolSettings
+from klamm_agent.delivery import Origin
+from klamm_agent.encode import encode_batch
+from klamm_agent.sender import Sender
+from klamm_agent.spool.segment import Damaged, Share
+from klamm_agent.spool.spool import Spool, SpoolError
+from klamm_agent.spooling import ranges
+from klamm_kafka.wire.batch import decode_records, stamp
+from klamm_kafka.wire.compression import Compression
 
 
 def origin(i, path="/x.log"):
@@ -240,7 +240,7 @@ def test_what_an_fsync_left_in_doubt_counts_when_a_broker_has_it(tmp_path, monke
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("klamm_connectors.logs.spool.segment.os.fsync", fails)
+            patch.setattr("klamm_agent.spool.segment.os.fsync", fails)
             batches = [sender.send(topic, [b"x" * 990], 990, None, origin(i)) for i in range(40)]
             wait_until(lambda: sender.poll(0.01) or sender._spooling._doubtful, "an fsync that fails")
         assert sender.figures()["batches"] == 40
@@ -394,7 +394,7 @@ def test_kills_of_agent_and_broker_with_a_spool_lose_nothing(tmp_path, when):
 
 
 def test_settings_of_the_spool(tmp_path):
-    from klamm_connectors.logs.config import AgentConfig
+    from klamm_agent.config import AgentConfig
 
     config = tmp_path / "agent.toml"
     config.write_text(

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_agent import patience
+from klamm_agent.config import AgentConfig
+from klamm_agent.events import Events
+from klamm_agent.filters import anywhere
+from klamm_agent.lanes import Lane
+from klamm_agent.parse.dissect import DissectError, DissectParser
+from klamm_agent.parse.fields import get, merge, pop, put
+from klamm_agent.parse.json import JsonParser
+from klamm_agent.parse.logfmt import LogfmtParser
+from klamm_agent.parse.pattern import PatternParser
+from klamm_agent.timestamps import TimeError, Times, stamp
+from klamm_agent.work import Work
 from klamm_base.errors import ConfigError
-from klamm_connectors.logs import patience
-from klamm_connectors.logs.config import AgentConfig
-from klamm_connectors.logs.events import Events
-from klamm_connectors.logs.filters import anywhere
-from klamm_connectors.logs.lanes import Lane
-from klamm_connectors.logs.parse.dissect import DissectError, DissectParser
-from klamm_connectors.logs.parse.fields import get, merge, pop, put
-from klamm_connectors.logs.parse.json import JsonParser
-from klamm_connectors.logs.parse.logfmt import LogfmtParser
-from klamm_connectors.logs.parse.pattern import PatternParser
-from klamm_connectors.logs.timestamps import TimeError, Times, stamp
-from klamm_connectors.logs.work import Work
 
 AT = 1_790_000_000.0
 

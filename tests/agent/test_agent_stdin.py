@@ -11,8 +11,8 @@ from agent.harness import KLAMM
 from support.broker import new_topic, wait_until
 
 from klamm.testing.topics import TopicReader
-from klamm_connectors.logs.config_readers import StdinSettings
-from klamm_connectors.logs.inputs.stdin import StdinReader
+from klamm_agent.config_readers import StdinSettings
+from klamm_agent.inputs.stdin import StdinReader
 
 
 @pytest.fixture

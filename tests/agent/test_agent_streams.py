@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from klamm_agent.config import AgentConfig
+from klamm_agent.events import Events
+from klamm_agent.lanes import Lane
+from klamm_agent.streams import Streams
 from klamm_base.errors import ConfigError
-from klamm_connectors.logs.config import AgentConfig
-from klamm_connectors.logs.events import Events
-from klamm_connectors.logs.lanes import Lane
-from klamm_connectors.logs.streams import Streams
 
 HEAD = 'bootstrap_servers = "h:1"\nstate_dir = "s"\n'
 

@@ -20,10 +20,10 @@ from support.certificates import Authority
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.topics import TopicReader
+from klamm_agent.config_readers import SyslogSettings
+from klamm_agent.inputs.addresses import Address
+from klamm_agent.inputs.syslog import SyslogReader
 from klamm_base.errors import ConfigError
-from klamm_connectors.logs.config_readers import SyslogSettings
-from klamm_connectors.logs.inputs.addresses import Address
-from klamm_connectors.logs.inputs.syslog import SyslogReader
 
 LOGGER = shutil.which("logger")
 RSYSLOGD = shutil.which("rsyslogd") or shutil.which("/usr/sbin/rsyslogd")

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.logs.archives import COPY_WAIT_S
-from klamm_connectors.logs.config import Input
-from klamm_connectors.logs.files import OpenFiles
-from klamm_connectors.logs.registry import _checkpoint, _entry
-from klamm_connectors.logs.scan import Scanner
-from klamm_connectors.logs.tracker import HEAD, TAIL, Limits, Observed, Print, Tracked, Tracker
+from klamm_agent.archives import COPY_WAIT_S
+from klamm_agent.config import Input
+from klamm_agent.files import OpenFiles
+from klamm_agent.registry import _checkpoint, _entry
+from klamm_agent.scan import Scanner
+from klamm_agent.tracker import HEAD, TAIL, Limits, Observed, Print, Tracked, Tracker
 
 LIMITS = Limits(max_line=5000)
 STEPS = st.one_of(

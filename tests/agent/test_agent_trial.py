@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from klamm.cli.agent import app
-from klamm_connectors.logs.config import AgentConfig
-from klamm_connectors.logs.host import host_fields
-from klamm_connectors.logs.lanes import Lane
-from klamm_connectors.logs.trial import Trial, TrialError
+from klamm_agent.config import AgentConfig
+from klamm_agent.host import host_fields
+from klamm_agent.lanes import Lane
+from klamm_agent.trial import Trial, TrialError
 
 CONFIG = """
 bootstrap_servers = "h:1"

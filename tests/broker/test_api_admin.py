@@ -8,33 +8,33 @@ from support.raw import RawClient, batch, produce_request
 
 from klamm.testing import BrokerFailed, EmbeddedBroker
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.create_partitions import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from klamm_broker.wire.messages.create_topics import (
+from klamm_kafka.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest
-from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from klamm_broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from klamm_broker.wire.messages.describe_topic_partitions import (
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_kafka.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from klamm_kafka.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -13,21 +13,21 @@ from klamm.testing import EmbeddedBroker
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.server.client_quotas import NOT_ENFORCED, QuotaRefused, check_change, check_filter
 from klamm_broker.server.scram_users import Mechanism, ScramUsers, derive
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages import alter_client_quotas as set_quotas
-from klamm_broker.wire.messages import alter_partition_reassignments as reassign
-from klamm_broker.wire.messages import alter_user_scram_credentials as set_users
-from klamm_broker.wire.messages import create_acls, delete_acls, describe_acls
-from klamm_broker.wire.messages import create_delegation_token as create_token
-from klamm_broker.wire.messages import describe_client_quotas as get_quotas
-from klamm_broker.wire.messages import describe_quorum as quorum
-from klamm_broker.wire.messages import describe_user_scram_credentials as get_users
-from klamm_broker.wire.messages import elect_leaders as elect
-from klamm_broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from klamm_broker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from klamm_broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from klamm_broker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from klamm_broker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages import alter_client_quotas as set_quotas
+from klamm_kafka.wire.messages import alter_partition_reassignments as reassign
+from klamm_kafka.wire.messages import alter_user_scram_credentials as set_users
+from klamm_kafka.wire.messages import create_acls, delete_acls, describe_acls
+from klamm_kafka.wire.messages import create_delegation_token as create_token
+from klamm_kafka.wire.messages import describe_client_quotas as get_quotas
+from klamm_kafka.wire.messages import describe_quorum as quorum
+from klamm_kafka.wire.messages import describe_user_scram_credentials as get_users
+from klamm_kafka.wire.messages import elect_leaders as elect
+from klamm_kafka.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from klamm_kafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from klamm_kafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from klamm_kafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from klamm_kafka.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 E = ErrorCode
 

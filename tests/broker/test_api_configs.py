@@ -11,17 +11,17 @@ from klamm.testing import EmbeddedBroker
 from klamm_broker.api.topic_configs import ResourceType, Source, topic_entries
 from klamm_broker.server import loggers
 from klamm_broker.server.config import BrokerConfig
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages import alter_configs as legacy
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages import alter_configs as legacy
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.list_config_resources import ListConfigResourcesRequest
-from klamm_broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from klamm_kafka.wire.messages.list_config_resources import ListConfigResourcesRequest
+from klamm_kafka.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = ResourceType
 SET, DELETE, APPEND, SUBTRACT = range(4)

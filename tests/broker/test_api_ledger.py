@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from klamm_broker.api import registry
-from klamm_broker.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.api_keys import ApiKey, message_types
 
 PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| (not served|\d+-\d+) \| (.*?) ?\|$", re.MULTILINE)

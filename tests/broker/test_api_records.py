@@ -10,22 +10,22 @@ from support.broker import new_name, new_topic
 from support.raw import RawClient, batch, fetch_request, produce_request
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.batch import decode_records
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.wire.batch import decode_records
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.fetch import FetchRequest
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.messages.fetch import FetchRequest
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from klamm_broker.wire.messages.offset_for_leader_epoch import (
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

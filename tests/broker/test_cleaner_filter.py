@@ -13,14 +13,14 @@ from klamm_broker.log import files
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.txn_index import AbortedTxn
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Record,
     encode_batch,
     encode_end_txn_marker,
 )
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.compression import Compression
 
 NOW = 1_800_000_000_000
 CONFIG = LogConfig(

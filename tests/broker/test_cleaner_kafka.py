@@ -26,8 +26,8 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import CorruptFile
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
+from klamm_kafka.wire.compression import Compression
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -19,8 +19,8 @@ from support.cleaning import Cleaning, batches
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker, read_end_txn_marker
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker, read_end_txn_marker
+from klamm_kafka.wire.compression import Compression
 
 NOW = 1_800_000_000_000
 RETENTION_MS = 1000

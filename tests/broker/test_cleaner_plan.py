@@ -41,7 +41,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.retention import SegmentFacts, deletable
 from klamm_broker.server.clean_points import CleanPoints
 from klamm_broker.server.cleaner_stats import size_text
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000

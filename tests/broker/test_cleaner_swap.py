@@ -25,7 +25,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import StorageError
 from klamm_broker.log.files import OpenFile
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
 
 NOW = 1_800_000_000_000
 CONFIG = LogConfig(

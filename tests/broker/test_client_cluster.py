@@ -12,7 +12,7 @@ import pytest
 from support.broker import new_name, new_topic
 
 from klamm_base.errors import ConfigError
-from klamm_broker.client import (
+from klamm_kafka.client import (
     Address,
     BrokerError,
     Cluster,
@@ -22,11 +22,11 @@ from klamm_broker.client import (
     UnsupportedApi,
     parse_bootstrap,
 )
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm_broker.wire.messages.metadata import MetadataRequest
-from klamm_broker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.metadata import MetadataRequest
+from klamm_kafka.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 
 async def test_negotiates_versions_and_pipelines(broker):

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_base.security import SaslSettings
-from klamm_broker.client.errors import AuthenticationFailed
-from klamm_broker.client.sasl import Authenticator
-from klamm_broker.client.scram import ScramClient, ScramError
-from klamm_broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from klamm_broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from klamm_kafka.client.errors import AuthenticationFailed
+from klamm_kafka.client.sasl import Authenticator
+from klamm_kafka.client.scram import ScramClient, ScramError
+from klamm_kafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from klamm_kafka.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 # The example of RFC 7677.
 NONCE = "rOprNGfwEbeRWgbNEkqO"

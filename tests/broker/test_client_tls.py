@@ -12,9 +12,9 @@ from support.secure_kafka import key, trust
 from klamm_base.errors import ConfigError
 from klamm_base.security import ClientSecurity
 from klamm_base.tls import TlsSettings
-from klamm_broker.client import AuthenticationFailed, Connection, ConnectionLost
-from klamm_broker.client.secure import Secure
-from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_kafka.client import AuthenticationFailed, Connection, ConnectionLost
+from klamm_kafka.client.secure import Secure
+from klamm_kafka.wire.messages.metadata import MetadataRequest
 
 
 @asynccontextmanager

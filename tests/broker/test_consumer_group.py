@@ -10,7 +10,7 @@ from klamm_broker.coordinator.consumer.member import MemberState
 from klamm_broker.coordinator.consumer.model import GroupSettings
 from klamm_broker.coordinator.model import CommitRequest, OffsetToCommit, TopicPartition
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 
 @pytest.fixture

@@ -13,22 +13,22 @@ from support.raw import RawClient
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_broker.server.config import BrokerConfig
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from klamm_broker.wire.messages.consumer_group_heartbeat import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm_kafka.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from klamm_broker.wire.messages.delete_groups import DeleteGroupsRequest
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.list_groups import ListGroupsRequest
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.messages.list_groups import ListGroupsRequest
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -10,8 +10,8 @@ from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.consumer.model import MigrationPolicy
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import LeavingMember, Protocol
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.consumer_protocol import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
 )

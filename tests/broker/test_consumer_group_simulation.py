@@ -14,7 +14,7 @@ from support.group_sim import GROUP
 
 from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.consumer.model import HeartbeatResult, MigrationPolicy
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 TOPICS = ("t", "u", "v")
 STEPS = (

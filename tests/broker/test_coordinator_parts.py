@@ -16,8 +16,8 @@ from klamm_broker.coordinator.partitioning import java_hash, partition_for
 from klamm_broker.coordinator.producer_ids import BLOCK_SIZE, GAP, ProducerIds
 from klamm_broker.coordinator.subscription import MalformedSubscription, subscribed_topics
 from klamm_broker.coordinator.timers import Timers
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ProtocolError
 
 # Timers
 

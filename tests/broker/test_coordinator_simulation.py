@@ -22,7 +22,7 @@ from support.group_sim import GROUP, Sim
 from klamm_broker.coordinator import records
 from klamm_broker.coordinator.group_state import GroupState
 from klamm_broker.coordinator.model import JoinResult, LeavingMember, Protocol, SyncResult
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 SESSIONS_MS, REBALANCE_MS, DELAY_MS = (10_000, 30_000), 20_000, 3_000
 """Some sessions outlast a rebalance: then a rebalance ends without a member that is still one."""

@@ -17,15 +17,15 @@ from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.log import checkpoints
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 SIZE_MB = 24
 RETRIABLE = {

@@ -8,14 +8,14 @@ import pytest
 from support.raw import RawClient, framed
 
 from klamm_broker.api import registry
-from klamm_broker.wire import hot
-from klamm_broker.wire.errors import MalformedMessage, ProtocolError
-from klamm_broker.wire.headers import RequestHeader, decode_request_header, encode_request_header
-from klamm_broker.wire.messages.fetch import FetchRequest
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from klamm_broker.wire.messages.offset_commit import OffsetCommitRequest
-from klamm_broker.wire.struct import Struct
-from klamm_broker.wire.varint import TAGS_MAX, encode_uvarint
+from klamm_kafka.wire import hot
+from klamm_kafka.wire.errors import MalformedMessage, ProtocolError
+from klamm_kafka.wire.headers import RequestHeader, decode_request_header, encode_request_header
+from klamm_kafka.wire.messages.fetch import FetchRequest
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.offset_commit import OffsetCommitRequest
+from klamm_kafka.wire.struct import Struct
+from klamm_kafka.wire.varint import TAGS_MAX, encode_uvarint
 
 
 def array_paths(cls, version):

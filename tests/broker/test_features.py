@@ -9,9 +9,9 @@ from klamm.testing import EmbeddedBroker
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.features import LATEST, FeatureRefused, FeatureUpdate, updated
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 

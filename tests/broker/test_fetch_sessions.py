@@ -14,8 +14,8 @@ from klamm_broker.server import fetch_sessions, fetching
 from klamm_broker.server.fetch_sessions import EVICTION_MS, FetchSessions, next_epoch
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.fetch import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

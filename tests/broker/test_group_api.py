@@ -9,12 +9,12 @@ from support.broker import new_name, new_topic
 from support.inprocess import connect, serving
 
 from klamm_broker.api import registry
-from klamm_broker.client.connection import Connection
-from klamm_broker.client.errors import ConnectionLost
 from klamm_broker.coordinator.administration import Administration
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages import (
+from klamm_kafka.client.connection import Connection
+from klamm_kafka.client.errors import ConnectionLost
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages import (
     delete_groups,
     describe_groups,
     find_coordinator,

@@ -17,10 +17,10 @@ from klamm_broker.log.errors import StorageError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.server.broker import Broker
-from klamm_broker.wire.batch import decode_records, iter_headers
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.batch import decode_records, iter_headers
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -20,8 +20,8 @@ from klamm_broker.coordinator.model import LeavingMember, TopicPartition
 from klamm_broker.coordinator.offsets import Offsets
 from klamm_broker.coordinator.rebalance import Rebalancer
 from klamm_broker.coordinator.table import GroupTable
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 PATHS = os.pathsep.join(path for path in sys.path if path)
 

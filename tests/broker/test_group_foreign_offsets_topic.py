@@ -7,15 +7,15 @@ from support.broker import new_topic, wait_until
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 GROUPS = [f"group-{i}" for i in range(20)]
 

@@ -11,9 +11,9 @@ from support.archive import unpack
 from support.broker import new_topic
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.client.connection import Connection
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from klamm_kafka.client.connection import Connection
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/kafka-4.3.1"
 

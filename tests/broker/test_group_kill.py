@@ -12,7 +12,7 @@ from support.broker import new_topic, wait_until
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

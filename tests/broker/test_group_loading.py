@@ -11,8 +11,8 @@ from support.group_sim import GROUP, Sim, subscription
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.loading import Loader
 from klamm_broker.coordinator.model import JoinResult, Protocol
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.group_records import GroupMetadataValue, MemberMetadata
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
 
 def everything() -> list[KeyValue]:

@@ -12,7 +12,7 @@ from klamm_broker.coordinator.effects import Append, KeyValue
 from klamm_broker.coordinator.model import OffsetToCommit, TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 PARTITIONS = 3
 

@@ -7,7 +7,7 @@ from support.group_sim import Sim, subscription
 
 from klamm_broker.coordinator import records
 from klamm_broker.coordinator.model import OffsetToCommit, Protocol, TopicPartition
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 DAY_MS = 86_400_000
 T0, T1 = ("t", 0), ("t", 1)

@@ -7,7 +7,7 @@ from support.consumer_group_sim import ConsumerSim, SimMember
 from support.group_sim import GROUP
 
 from klamm_broker.coordinator.model import Protocol
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 OPAQUE = bytes(range(256))
 KINDS = {

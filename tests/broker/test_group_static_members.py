@@ -6,7 +6,7 @@ import pytest
 from support.group_sim import Sim
 
 from klamm_broker.coordinator.model import LeavingMember, Protocol
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 
 def _stable(sim: Sim, **how):

@@ -9,8 +9,8 @@ import pytest
 from support.inprocess import connect, serving
 
 from klamm_broker.log.errors import StorageError
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
 
 
 @pytest.mark.parametrize("kind", [0, 1])

@@ -12,7 +12,7 @@ from klamm_broker.log import errors, stored_log
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     Record,
     decode_records,
     encode_batch,
@@ -20,9 +20,9 @@ from klamm_broker.wire.batch import (
     iter_headers,
     read_header,
 )
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.crc import crc32c
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.crc import crc32c
+from klamm_kafka.wire.errors import ErrorCode
 
 NOW = 1_800_000_000_000
 

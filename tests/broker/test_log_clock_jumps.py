@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, iter_headers
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, iter_headers
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

@@ -15,8 +15,8 @@ from klamm_broker.log.errors import DirectoryError, StorageError, UnknownDirecto
 from klamm_broker.log.log_dir import read_meta
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.replica_move import ReplicaMove
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, iter_headers
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, iter_headers
+from klamm_kafka.wire.errors import ErrorCode
 
 NOW = 1_800_000_000_000
 CHANGES = ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "pwrite", "write", "ftruncate", "open")

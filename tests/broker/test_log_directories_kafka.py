@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.kafka_broker import KafkaBroker
 
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch
+from klamm_kafka.wire.batch import Record, encode_batch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

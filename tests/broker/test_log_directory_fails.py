@@ -15,8 +15,8 @@ from support.inprocess import connect, produce, serving
 from support.log_dirs import describe, fetch_request, move
 
 from klamm_broker.log.disk_failure import is_broken
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 E = ErrorCode

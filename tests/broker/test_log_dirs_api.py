@@ -10,22 +10,22 @@ from support.inprocess import connect, produce, serving
 from support.log_dirs import describe, fetch_request, move
 
 from klamm_broker.log.errors import UnusableDirectory
-from klamm_broker.wire.batch import decode_records, iter_headers
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.wire.batch import decode_records, iter_headers
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.describe_log_dirs import DescribableLogDirTopic
-from klamm_broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from klamm_broker.wire.messages.offset_fetch import (
+from klamm_kafka.wire.messages.describe_log_dirs import DescribableLogDirTopic
+from klamm_kafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from klamm_broker.wire.messages.offset_for_leader_epoch import (
+from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

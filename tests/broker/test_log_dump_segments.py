@@ -10,8 +10,8 @@ from support import kafka_oracle
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
+from klamm_kafka.wire.compression import Compression
 
 pytestmark = pytest.mark.kafka
 

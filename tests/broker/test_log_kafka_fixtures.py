@@ -15,7 +15,7 @@ from klamm_broker.log import checkpoints, producer_snapshot
 from klamm_broker.log.log_dir import read_meta
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import check_crc, decode_records, iter_headers
+from klamm_kafka.wire.batch import check_crc, decode_records, iter_headers
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "kafka-4.3.1"
 NOW = 1_800_000_000_000

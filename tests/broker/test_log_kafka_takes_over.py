@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.kafka_broker import KafkaBroker
 
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.compression import Compression
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

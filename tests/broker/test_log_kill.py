@@ -12,7 +12,7 @@ import time
 import pytest
 
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch, iter_headers
+from klamm_kafka.wire.batch import Record, encode_batch, iter_headers
 
 pytestmark = pytest.mark.fault
 
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch
+from klamm_kafka.wire.batch import Record, encode_batch
 
 now = int(sys.argv[2])
 manager = LogManager(Path(sys.argv[1]), now_ms=now)

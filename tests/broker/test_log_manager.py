@@ -21,7 +21,7 @@ from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.flush_job import FlushJob
 from klamm_broker.log.log_dir import uuid_to_bytes
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch, iter_headers
+from klamm_kafka.wire.batch import Record, encode_batch, iter_headers
 
 NOW = 1_800_000_000_000
 IS_LINUX = sys.platform == "linux"

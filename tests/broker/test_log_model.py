@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequence
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, check_crc, decode_records, encode_batch, iter_headers
+from klamm_kafka.wire.batch import Record, check_crc, decode_records, encode_batch, iter_headers
 
 NOW = 1_800_000_000_000
 CONFIG = LogConfig(

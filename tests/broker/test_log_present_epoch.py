@@ -8,12 +8,12 @@ from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.log.leader_epoch import LeaderEpochCache
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from klamm_broker.wire.messages.offset_for_leader_epoch import (
+from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

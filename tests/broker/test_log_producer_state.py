@@ -10,7 +10,7 @@ from klamm_broker.log.cleaner.filter import _without_records
 from klamm_broker.log.errors import InvalidProducerEpoch, OutOfOrderSequence
 from klamm_broker.log.producer_state import BATCHES_KEPT, BatchMetadata, ProducerState
 from klamm_broker.log.replay import apply_batch
-from klamm_broker.wire.batch import encode_end_txn_marker, read_header
+from klamm_kafka.wire.batch import encode_end_txn_marker, read_header
 
 MAX = 2**31 - 1
 PRODUCER = 42

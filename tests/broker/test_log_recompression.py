@@ -16,16 +16,16 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import CorruptMessage, RecordTooLarge
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.server import recompression
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, patch, read_header
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.add_partitions_to_txn import (
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, patch, read_header
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 NOW = 1_800_000_000_000
 CHANCE = random.Random(7)
@@ -123,7 +123,7 @@ def test_what_is_too_large_in_the_topics_codec_is_refused(open_log):
 def test_what_cannot_be_decompressed_is_refused(open_log):
     batch = encode_batch(RECORDS, compression=Compression.ZSTD)
     batch[61:90] = bytes(29)
-    from klamm_broker.wire.batch import _set_crc
+    from klamm_kafka.wire.batch import _set_crc
 
     _set_crc(batch, 0, len(batch))
     with pytest.raises(CorruptMessage):
@@ -162,7 +162,7 @@ async def test_large_batches_keep_their_order_and_hold_nobody_up(tmp_path):
 
 
 def _all(log):
-    from klamm_broker.wire.batch import iter_headers
+    from klamm_kafka.wire.batch import iter_headers
 
     data = stored(log)
     return [record for position, _ in iter_headers(data) for record in decode_records(data, position)]

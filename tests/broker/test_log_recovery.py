@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from klamm_broker.log import producer_snapshot, recovery
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
+from klamm_kafka.wire.compression import Compression
 
 NOW = 1_800_000_000_000
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=150, retention_ms=-1)

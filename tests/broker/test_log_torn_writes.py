@@ -19,7 +19,7 @@ from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.producer_id_file import FILE_NAME as PRODUCER_IDS
 from klamm_broker.server.producer_id_file import ProducerIdFileError, open_producer_ids
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
 
 NOW = 1_800_000_000_000
 CHANCE = random.Random(11)

@@ -15,8 +15,8 @@ from klamm_broker.log import checkpoints, log_manager, topic_registry
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.replica_move import CopyJob, ReplicaMove
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, iter_headers
-from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, iter_headers
+from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
 NOW = 1_800_000_000_000
 

@@ -12,32 +12,32 @@ import pytest
 
 from klamm_broker.api.api_03_metadata import AUTO_CREATE_PARTITIONS
 from klamm_broker.api.registry import Api
-from klamm_broker.client import Connection, ConnectionLost
 from klamm_broker.log import checkpoints
 from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.connection import MAX_PARKED
 from klamm_broker.server.listener import Server
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.client import Connection, ConnectionLost
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from klamm_broker.log.errors import StorageError
 from klamm_broker.log.flush_job import FlushJob
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.server.flusher import Flusher
-from klamm_broker.wire.batch import Record, encode_batch
+from klamm_kafka.wire.batch import Record, encode_batch
 
 NOW = int(time.time() * 1000)
 

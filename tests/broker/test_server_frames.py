@@ -20,12 +20,12 @@ from support.raw import RawClient, batch, fetch_request, framed, produce_request
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.api.registry import REQUEST_MAX
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from klamm_broker.wire.messages.produce import ProduceRequest
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from klamm_kafka.wire.messages.produce import ProduceRequest
 
 METADATA = request_frame(MetadataRequest(topics=[]), 12)
 

@@ -20,7 +20,7 @@ from klamm.testing import EmbeddedBroker
 from klamm.testing.broker import BrokerFailed
 from klamm_base.metrics_text import Family, Sample, lines
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, Histogram, TopicMetrics, api_name
-from klamm_broker.wire.api_keys import ApiKey
+from klamm_kafka.wire.api_keys import ApiKey
 
 
 @pytest.fixture(scope="module")

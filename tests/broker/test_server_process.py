@@ -18,8 +18,8 @@ from support.raw import RawClient, batch, fetch_request, produce_request, reques
 
 from klamm.testing import BrokerFailed, EmbeddedBroker
 from klamm_broker.server.listener import ACCEPT_PAUSE_S
-from klamm_broker.wire.messages.fetch import FetchRequest
-from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_kafka.wire.messages.fetch import FetchRequest
+from klamm_kafka.wire.messages.metadata import MetadataRequest
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

@@ -10,7 +10,7 @@ import pytest
 from klamm_broker.log import files, open_logs
 from klamm_broker.log.errors import StorageError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.wire.batch import Record, encode_batch, read_header
+from klamm_kafka.wire.batch import Record, encode_batch, read_header
 
 NOW = 1_700_000_000_000
 

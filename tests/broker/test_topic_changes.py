@@ -11,7 +11,6 @@ import pytest
 from support.inprocess import produce
 
 from klamm_broker.api import api_19_create_topics
-from klamm_broker.client import Connection
 from klamm_broker.log import checkpoints
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.steps import finish
@@ -21,22 +20,23 @@ from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_broker.server.slices import drive, in_slices, then
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 E = ErrorCode
 

@@ -12,8 +12,8 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import InvalidTimestamp, RecordTooLarge
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.wire.batch import Record, encode_batch, read_header
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.batch import Record, encode_batch, read_header
+from klamm_kafka.wire.errors import ErrorCode
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

@@ -10,27 +10,27 @@ from support.broker import new_name, new_topic, wait_until
 from support.raw import RawClient, batch, fetch_request, produce_request
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from klamm_broker.wire.messages.add_partitions_to_txn import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from klamm_broker.wire.messages.end_txn import EndTxnRequest
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.list_transactions import ListTransactionsRequest
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from klamm_broker.wire.messages.txn_offset_commit import (
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.list_transactions import ListTransactionsRequest
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from klamm_kafka.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from klamm_broker.wire.messages.write_txn_markers import (
+from klamm_kafka.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

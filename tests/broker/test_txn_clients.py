@@ -11,11 +11,11 @@ from support.broker import new_name, new_topic
 from support.raw import RawClient, batch, fetch_request, produce_request
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.batch import iter_headers
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.end_txn import EndTxnRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.produce import ProduceRequest
+from klamm_kafka.wire.batch import iter_headers
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.produce import ProduceRequest
 
 QUIET = {"log_level": 0}
 

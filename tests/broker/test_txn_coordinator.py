@@ -19,7 +19,7 @@ from klamm_broker.coordinator.transactions.model import (
 )
 from klamm_broker.coordinator.transactions.state import FROM, TransactionState
 from klamm_broker.coordinator.transactions.transaction import IllegalStep, Recorded, Transaction
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 S = TransactionState
 AT = TopicPartition("t", 0)

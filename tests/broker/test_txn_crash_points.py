@@ -18,15 +18,15 @@ import pytest
 from support.inprocess import connect, serving
 from support.txn_client import GROUP, NAME, OFFSET, QUICK, TOPIC, Client, Known, transaction
 
-from klamm_broker.client import Connection
 from klamm_broker.coordinator.effects import Now
 from klamm_broker.coordinator.producer_ids import GAP
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.server.broker import Broker
-from klamm_broker.wire.batch import iter_headers
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.batch import iter_headers
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
 
 
 @dataclass

@@ -12,8 +12,8 @@ from support.inprocess import connect, serving
 from support.txn_client import GROUP, NAME, QUICK, TOPIC, Client, Known, transaction
 
 from klamm_broker.log.flush_job import FlushJob
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.write_txn_markers import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

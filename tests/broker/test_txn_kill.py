@@ -26,19 +26,19 @@ from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.transaction import Recorded
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from klamm_broker.wire.messages.end_txn import EndTxnRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from klamm_broker.wire.messages.txn_offset_commit import (
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, encode_end_txn_marker, iter_headers
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from klamm_kafka.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.struct import Message
 
 NAME, GROUP = "txn", "group"
 SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "2"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     Record,
     decode_records,
     encode_batch,

@@ -13,7 +13,7 @@ from klamm_broker.coordinator.effects import Append, KeyValue, Now, Reply
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import CommitRequest, GroupConfig, OffsetToCommit, TopicPartition
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 GROUPS = ("g", "h")
 PLACES = (TopicPartition("t", 0), TopicPartition("t", 1))

@@ -35,7 +35,7 @@ from klamm_broker.coordinator.transactions.model import (
 from klamm_broker.coordinator.transactions.state import PREPARED, TransactionState
 from klamm_broker.coordinator.transactions.transaction import EPOCH_MAX, Recorded
 from klamm_broker.log.errors import LogError
-from klamm_broker.wire.errors import ErrorCode as E
+from klamm_kafka.wire.errors import ErrorCode as E
 
 NAMES = ("a", "b")  # few, so that producers meet
 PARTITIONS = tuple(TopicPartition("t", i) for i in range(3))

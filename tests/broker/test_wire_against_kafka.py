@@ -6,7 +6,7 @@ import pytest
 from support import kafka_oracle
 from support.wire_strategies import all_messages, expressible, filled, versions_of
 
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     Record,
     check_crc,
     decode_records,
@@ -14,8 +14,8 @@ from klamm_broker.wire.batch import (
     encode_end_txn_marker,
     read_header,
 )
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import ErrorCode, UnencodableValue, UnsupportedVersion
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.errors import ErrorCode, UnencodableValue, UnsupportedVersion
 
 pytestmark = pytest.mark.kafka
 

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_writer
 from support.wire_strategies import all_messages, expressible, filled, structs, versions_of
 
-from klamm_broker.wire.api_keys import ApiKey
+from klamm_kafka.wire.api_keys import ApiKey
 
 NOT_IN_KIO = {
     "GroupMetadataKey",

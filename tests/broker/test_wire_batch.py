@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     HEADER_BYTES,
     BatchHeader,
     EndTxnMarker,
@@ -26,16 +26,16 @@ from klamm_broker.wire.batch import (
     read_end_txn_marker,
     read_header,
 )
-from klamm_broker.wire.compression import Compression, compress, decompress
-from klamm_broker.wire.crc import PIECE_BYTES, crc32c
-from klamm_broker.wire.errors import (
+from klamm_kafka.wire.compression import Compression, compress, decompress
+from klamm_kafka.wire.crc import PIECE_BYTES, crc32c
+from klamm_kafka.wire.errors import (
     CorruptRecord,
     ErrorCode,
     InvalidRecord,
     ProtocolError,
     UnsupportedCompression,
 )
-from klamm_broker.wire.messages.end_txn_marker import EndTxnMarker as EndTxnMarkerValue
+from klamm_kafka.wire.messages.end_txn_marker import EndTxnMarker as EndTxnMarkerValue
 
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 blobs = st.none() | st.binary(max_size=20) | st.just(b"z" * 300)

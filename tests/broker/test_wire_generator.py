@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support import kafka_oracle
 
-from klamm_broker.wire.messages import __file__ as messages_init
+from klamm_kafka.wire.messages import __file__ as messages_init
 
 GENERATOR = Path(__file__).parents[2] / "broker" / "codegen" / "generate.py"
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_broker.wire import varint
-from klamm_broker.wire.api_keys import ApiKey, message_types
-from klamm_broker.wire.errors import ErrorCode, MalformedMessage, ProtocolError, TruncatedMessage
-from klamm_broker.wire.headers import (
+from klamm_kafka.wire import varint
+from klamm_kafka.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.errors import ErrorCode, MalformedMessage, ProtocolError, TruncatedMessage
+from klamm_kafka.wire.headers import (
     RequestHeader,
     decode_request_header,
     decode_response_header,
@@ -18,8 +18,8 @@ from klamm_broker.wire.headers import (
     request_header_version,
     response_header_version,
 )
-from klamm_broker.wire.messages import header as tables
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from klamm_kafka.wire.messages import header as tables
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 client_ids = st.none() | st.text(max_size=8)

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.wire_strategies import expressible, filled, structs
 
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import MalformedMessage, TruncatedMessage, UnsupportedVersion
-from klamm_broker.wire.headers import frame_response
-from klamm_broker.wire.hot import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import MalformedMessage, TruncatedMessage, UnsupportedVersion
+from klamm_kafka.wire.headers import frame_response
+from klamm_kafka.wire.hot import (
     FETCH_VERSIONS,
     PRODUCE_VERSIONS,
     FetchResult,
@@ -21,13 +21,13 @@ from klamm_broker.wire.hot import (
     encode_produce_response,
     parse_produce,
 )
-from klamm_broker.wire.messages.fetch import (
+from klamm_kafka.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
     PartitionData,
 )
-from klamm_broker.wire.messages.produce import (
+from klamm_kafka.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,

@@ -5,14 +5,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.wire_strategies import all_messages, expressible, filled, structs, versions_of
 
-from klamm_broker.wire.errors import MalformedMessage, TruncatedMessage, UnencodableValue, UnsupportedVersion
-from klamm_broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from klamm_broker.wire.messages.consumer_group_records import (
+from klamm_kafka.wire.errors import MalformedMessage, TruncatedMessage, UnencodableValue, UnsupportedVersion
+from klamm_kafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from klamm_kafka.wire.messages.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
 )
-from klamm_broker.wire.messages.describe_cluster import DescribeClusterRequest
-from klamm_broker.wire.messages.metadata import (
+from klamm_kafka.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm_kafka.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -20,9 +20,9 @@ from klamm_broker.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from klamm_broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from klamm_broker.wire.messages.transaction_records import TransactionLogValue
-from klamm_broker.wire.struct import Message, Struct, field
+from klamm_kafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm_kafka.wire.messages.transaction_records import TransactionLogValue
+from klamm_kafka.wire.struct import Message, Struct, field
 
 MESSAGES = list(all_messages())
 SETTINGS = settings(

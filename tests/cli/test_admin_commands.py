@@ -20,10 +20,10 @@ from klamm.admin.model import TopicPartition as Partition
 from klamm.cli.main import app
 from klamm.kafka_tools import run as kafka_tools
 from klamm.testing import EmbeddedBroker
-from klamm_broker.client import Cluster
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 @pytest.fixture

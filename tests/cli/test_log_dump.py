@@ -16,8 +16,8 @@ from support.klamm import klamm
 from support.log_dumps import cases, unpack
 
 from klamm.kafka_tools import run as kafka_tools
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
+from klamm_kafka.wire.compression import Compression
 
 RECORDED = Path(__file__).parent.parent / "fixtures/kafka-tools-4.3.1/dump-log.json.gz"
 FIRST = "00000000000000000000"

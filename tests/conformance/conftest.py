@@ -14,9 +14,9 @@ from support.kafka_tools import KafkaTools, ToolResult
 from support.raw import RawClient, batch, produce_request
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
 
 Tool = Callable[..., ToolResult]
 

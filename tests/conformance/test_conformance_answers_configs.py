@@ -5,33 +5,33 @@ from __future__ import annotations
 import pytest
 from support.answers import Request, Side
 
-from klamm_broker.wire.messages import alter_client_quotas as set_quotas
-from klamm_broker.wire.messages import alter_configs as legacy
-from klamm_broker.wire.messages import alter_partition_reassignments as reassign
-from klamm_broker.wire.messages import alter_user_scram_credentials as set_users
-from klamm_broker.wire.messages import create_acls, delete_acls, describe_acls
-from klamm_broker.wire.messages import describe_client_quotas as get_quotas
-from klamm_broker.wire.messages import describe_quorum as quorum
-from klamm_broker.wire.messages import describe_user_scram_credentials as get_users
-from klamm_broker.wire.messages import elect_leaders as elect
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
-from klamm_broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from klamm_broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from klamm_broker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages import alter_client_quotas as set_quotas
+from klamm_kafka.wire.messages import alter_configs as legacy
+from klamm_kafka.wire.messages import alter_partition_reassignments as reassign
+from klamm_kafka.wire.messages import alter_user_scram_credentials as set_users
+from klamm_kafka.wire.messages import create_acls, delete_acls, describe_acls
+from klamm_kafka.wire.messages import describe_client_quotas as get_quotas
+from klamm_kafka.wire.messages import describe_quorum as quorum
+from klamm_kafka.wire.messages import describe_user_scram_credentials as get_users
+from klamm_kafka.wire.messages import elect_leaders as elect
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm_kafka.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from klamm_kafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.list_config_resources import ListConfigResourcesRequest
-from klamm_broker.wire.messages.list_partition_reassignments import (
+from klamm_kafka.wire.messages.list_config_resources import ListConfigResourcesRequest
+from klamm_kafka.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from klamm_broker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from klamm_broker.wire.messages.unregister_broker import UnregisterBrokerRequest
-from klamm_broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from klamm_kafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from klamm_kafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from klamm_kafka.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32

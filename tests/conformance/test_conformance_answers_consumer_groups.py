@@ -18,43 +18,43 @@ from support.kafka_broker import KafkaBroker
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from klamm_broker.wire.messages.consumer_group_heartbeat import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm_kafka.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from klamm_broker.wire.messages.consumer_protocol import (
+from klamm_kafka.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.delete_groups import DeleteGroupsRequest
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from klamm_broker.wire.messages.heartbeat import HeartbeatRequest
-from klamm_broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from klamm_broker.wire.messages.list_groups import ListGroupsRequest
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.heartbeat import HeartbeatRequest
+from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm_kafka.wire.messages.list_groups import ListGroupsRequest
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from klamm_broker.wire.messages.offset_delete import (
+from klamm_kafka.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from klamm_broker.wire.messages.offset_fetch import (
+from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from klamm_broker.wire.struct import Message, Struct
+from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm_kafka.wire.struct import Message, Struct
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

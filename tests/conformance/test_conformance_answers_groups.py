@@ -5,30 +5,30 @@ from __future__ import annotations
 import pytest
 from support.answers import NOBODY, Request, Side, differences
 
-from klamm_broker.wire.messages.delete_groups import DeleteGroupsRequest
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from klamm_broker.wire.messages.heartbeat import HeartbeatRequest
-from klamm_broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from klamm_broker.wire.messages.list_groups import ListGroupsRequest
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.heartbeat import HeartbeatRequest
+from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm_kafka.wire.messages.list_groups import ListGroupsRequest
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from klamm_broker.wire.messages.offset_delete import (
+from klamm_kafka.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from klamm_broker.wire.messages.offset_fetch import (
+from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 INSTANCE = "an-instance"

@@ -8,26 +8,26 @@ import pytest
 from support.answers import NOBODY, Request, Side
 from support.raw import RawClient, batch, fetch_request, produce_request
 
-from klamm_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from klamm_broker.wire.messages.offset_for_leader_epoch import (
+from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 START = 1_700_000_000_000  # the first batch of `known`; the second is one second later

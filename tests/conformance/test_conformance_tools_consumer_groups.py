@@ -13,7 +13,7 @@ from support.kafka_tools import ToolResult
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm_kafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Tool = Callable[..., ToolResult]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

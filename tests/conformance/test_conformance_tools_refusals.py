@@ -10,7 +10,7 @@ from support.kafka_tools import ToolResult
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.api import registry
-from klamm_broker.wire.api_keys import ApiKey
+from klamm_kafka.wire.api_keys import ApiKey
 
 Tool = Callable[..., ToolResult]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -22,15 +22,15 @@ from typer.testing import CliRunner
 from klamm.cli.main import app
 from klamm.testing import EmbeddedBroker
 from klamm_broker.coordinator.partitioning import partition_for
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.add_partitions_to_txn import (
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 Tool = Callable[..., ToolResult]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -12,10 +12,10 @@ from support.wheels import Unzip, make_wheel
 
 from klamm.connect.errors import Conflict, NotFound
 from klamm.connect.model import PluginInfo
-from klamm.connect.plugin_admin import PluginAdmin
-from klamm.connect.plugin_spread import spread, told
-from klamm.connect.plugin_waiting import WaitingConnectors
-from klamm.connect.plugins import PluginRegistry, PluginVersionNotFound
+from klamm.connect.plugins.admin import PluginAdmin
+from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
+from klamm.connect.plugins.spread import spread, told
+from klamm.connect.plugins.waiting import WaitingConnectors
 from klamm.environments.store import Store
 
 CODE = """
@@ -206,7 +206,7 @@ async def test_two_packages_whose_classes_say_one_version_are_told_and_the_newes
 async def test_a_connector_that_was_started_before_its_package_starts_again_with_it(
     tmp_path, monkeypatch, by_hand
 ):
-    monkeypatch.setattr("klamm.connect.plugin_admin.LOOK_S", 0.05)
+    monkeypatch.setattr("klamm.connect.plugins.admin.LOOK_S", 0.05)
     group = Group()
     admin = group.worker(tmp_path / "p")
     found: list[str] = []
@@ -261,7 +261,7 @@ class Workers:
 
 
 async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("klamm.connect.plugin_spread.ASK_S", 0.001)
+    monkeypatch.setattr("klamm.connect.plugins.spread.ASK_S", 0.001)
     group = Group()
     one, two = group.worker(tmp_path / "one"), group.worker(tmp_path / "two")
     done = await one.install(upload(tmp_path, "acme"))

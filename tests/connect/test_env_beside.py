@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.runtime import Watched
 
-from klamm.connect import plugins_beside
 from klamm.connect.child.calls import list_plugins
-from klamm.connect.plugins_beside import PluginsBeside, settled
+from klamm.connect.plugins import beside as plugins_beside
+from klamm.connect.plugins.beside import PluginsBeside, settled
 from klamm_base.errors import KlammError
 
 LONG_AGO = time.time() - 3600

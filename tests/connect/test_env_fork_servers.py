@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from support.runtime import SOURCE, STRING, Watched, alive, install_plugins, task_spec, wait_for
 
-from klamm.connect.fork_servers import ForkServers
-from klamm.connect.launcher import LaunchError
+from klamm.connect.children.fork_servers import ForkServers
+from klamm.connect.children.launcher import LaunchError
 from klamm.connect.model import State, TaskId
-from klamm.connect.placement import Placement
+from klamm.connect.plugins.requirements import Placement
 from klamm_base.errors import ConfigError, KlammError
 
 PROBE = """

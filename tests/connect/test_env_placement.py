@@ -4,9 +4,9 @@ import pytest
 
 from klamm.connect.errors import BadRequest
 from klamm.connect.model import PluginInfo
-from klamm.connect.placement import needs
-from klamm.connect.plugin_admin import _read_spec
-from klamm.connect.plugins import PluginRegistry, PluginVersionNotFound
+from klamm.connect.plugins.admin import _read_spec
+from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
+from klamm.connect.plugins.requirements import needs
 from klamm_base.errors import ConfigError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.plugin_group import GroupPackages
-from klamm.connect.plugin_records import (
+from klamm.connect.plugins.group import GroupPackages
+from klamm.connect.plugins.records import (
     PART_BYTES,
     PLUGINS,
     PluginRecords,

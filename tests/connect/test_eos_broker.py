@@ -12,7 +12,7 @@ from support.exactly_once import committed_values
 from support.runtime import QUICK, Watched, install_plugins, task_spec, wait_for, worker_props
 from support.runtime_broker import reader, stored_offsets
 
-from klamm.connect.fencing import fence
+from klamm.connect.herding.fencing import fence
 from klamm.connect.model import State, TaskId
 from klamm.testing import EmbeddedBroker
 

@@ -15,10 +15,16 @@ from support.exactly_once import committed_values
 from support.runtime import SOURCE, install_plugins
 from support.runtime_broker import read_all
 
-from klamm.connect.fenced_writer import Fenced, FencedWriter, leader_transactional_id
-from klamm.connect.fencing import Plan, fence, plan, transactional_id
+from klamm.connect.herding.fencing import Plan, fence, plan, transactional_id
 from klamm.connect.model import TaskId
-from klamm.connect.stores import ConfigState, connector_record, delete_records, fencing_record, task_records
+from klamm.connect.topics.config_topic import (
+    ConfigState,
+    connector_record,
+    delete_records,
+    fencing_record,
+    task_records,
+)
+from klamm.connect.topics.fenced_writer import Fenced, FencedWriter, leader_transactional_id
 from klamm.testing import EmbeddedBroker
 
 

@@ -13,7 +13,7 @@ from support.broker import new_name
 from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
 
 from klamm.connect.child.topic_creator import TopicCreator
-from klamm.connect.topic_creation import group_keys, group_names, rules
+from klamm.connect.validation.topic_creation import group_keys, group_names, rules
 from klamm_base.errors import ConfigError
 
 DEFAULT = {"topic.creation.default.partitions": "3", "topic.creation.default.replication.factor": "1"}

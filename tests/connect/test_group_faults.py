@@ -17,8 +17,8 @@ from support.worker_group import worker_group
 from klamm.connect.group.listener import ConfigView
 from klamm.connect.group.requests import MembershipLost
 from klamm.testing import EmbeddedBroker
-from klamm_broker.client import Cluster
-from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 
 @pytest.fixture

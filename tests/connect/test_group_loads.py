@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from klamm.connect.loads import BYTES_PER_CORE, LEAST_S, RECORDS_PER_CORE, Loads, cpu_s
+from klamm.connect.herding.loads import BYTES_PER_CORE, LEAST_S, RECORDS_PER_CORE, Loads, cpu_s
 from klamm.connect.model import Progress, TaskId
 
 A, B = TaskId("a", 0), TaskId("b", 0)
@@ -29,7 +29,7 @@ class Tasks:
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     """Their processes use no CPU."""
-    monkeypatch.setattr("klamm.connect.loads.cpu_s", lambda _pid: 1.0)
+    monkeypatch.setattr("klamm.connect.herding.loads.cpu_s", lambda _pid: 1.0)
     return Tasks()
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from klamm.connect.group.requests import Forgotten, JoinAgain, MembershipLost, Seat
 from klamm.connect.group.session import Session
-from klamm_broker.client import ConnectionLost
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.client import ConnectionLost
+from klamm_kafka.wire.errors import ErrorCode
 
 SESSION_MS = 500
 INTERVAL_MS = 50

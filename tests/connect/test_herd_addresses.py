@@ -11,12 +11,12 @@ from support.connect_worker import worker_properties
 from support.hand_children import make
 from support.hand_group import HandGroup
 
-from klamm.connect.addresses import is_loopback, shared, unreachable, unresolved
-from klamm.connect.assignment import Assignment
-from klamm.connect.channel import ChannelError
+from klamm.connect.children.channel import ChannelError
+from klamm.connect.children.launcher import Child
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Conflict
-from klamm.connect.launcher import Child
+from klamm.connect.herding.addresses import is_loopback, shared, unreachable, unresolved
+from klamm.connect.herding.assignment import Assignment
 from klamm.connect.worker import Worker
 
 URL = "http://127.0.0.1:8083/"

@@ -13,20 +13,20 @@ from support.hand_children import HandChildren, make
 from support.hand_group import HandGroup
 from support.runtime import wait_for
 
-from klamm.connect import offsets
-from klamm.connect.assignment import Assignment
 from klamm.connect.errors import Conflict
-from klamm.connect.fenced_writer import Fenced, FencedWriter, leader_transactional_id
 from klamm.connect.group.assignor import Sharing
 from klamm.connect.group.leader import Round, make_round
 from klamm.connect.group.listener import ConfigView
 from klamm.connect.group.protocol import ExtendedAssignment, ProtocolName, WorkerState, encode_metadata
-from klamm.connect.kafka_log import LogError
+from klamm.connect.herding.assignment import Assignment
 from klamm.connect.model import State, TaskId
-from klamm.connect.offsets import ConnectorOffsets
+from klamm.connect.offsets import admin as offsets
+from klamm.connect.offsets.admin import ConnectorOffsets
 from klamm.connect.runtime import Runtime
-from klamm.connect.status_writer import StatusWriter
-from klamm.connect.stores import TargetState, connector_record, target_state_record, task_records
+from klamm.connect.topics.config_topic import TargetState, connector_record, target_state_record, task_records
+from klamm.connect.topics.fenced_writer import Fenced, FencedWriter, leader_transactional_id
+from klamm.connect.topics.kafka_log import LogError
+from klamm.connect.topics.status_writer import StatusWriter
 
 A0, A1 = TaskId("a", 0), TaskId("a", 1)
 CONFIG = {"connector.class": "Src", "tasks.max": "2"}

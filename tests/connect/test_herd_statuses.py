@@ -10,11 +10,11 @@ from support.hand_children import HandChildren, make
 from support.hand_group import HandGroup
 from support.runtime import wait_for
 
-from klamm.connect.assignment import Assignment, everything
+from klamm.connect.herding.assignment import Assignment, everything
 from klamm.connect.model import State, StateEvent, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
-from klamm.connect.stores import Status, connector_record, status_record, task_records
+from klamm.connect.topics.config_topic import Status, connector_record, status_record, task_records
 
 A0, A1 = TaskId("a", 0), TaskId("a", 1)
 

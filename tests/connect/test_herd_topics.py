@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from klamm.connect.config import WorkerConfig
-from klamm.connect.kafka_log import LogError, TopicSettings, ensure_compacted_topic
+from klamm.connect.topics.kafka_log import LogError, TopicSettings, ensure_compacted_topic
 from klamm_base.errors import ConfigError
 
 Refusals = dict[Any, "Future[Any]"]

@@ -11,12 +11,17 @@ from support.hand_children import HandChildren, make
 from support.hand_group import HandGroup
 from support.runtime import wait_for
 
-from klamm.connect.assignment import Assignment
-from klamm.connect.cluster import Elsewhere
 from klamm.connect.errors import BadRequest, NotFound
+from klamm.connect.herding.assignment import Assignment
+from klamm.connect.herding.cluster import Elsewhere
 from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
-from klamm.connect.stores import TargetState, connector_record, delete_records, target_state_record
+from klamm.connect.topics.config_topic import (
+    TargetState,
+    connector_record,
+    delete_records,
+    target_state_record,
+)
 
 CONFIG = {"connector.class": "Src", "tasks.max": "1"}
 STOPPED = [target_state_record("a", TargetState.STOPPED), connector_record("a", CONFIG)]

@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from klamm.connect import herder as do
-from klamm.connect.assignment import Assignment, everything
-from klamm.connect.herder import Action, Herder
+from klamm.connect.herding import herder as do
+from klamm.connect.herding.assignment import Assignment, everything
+from klamm.connect.herding.herder import Action, Herder
 from klamm.connect.model import PluginInfo, State, StateEvent, TaskId, TaskSpec
-from klamm.connect.stores import (
+from klamm.connect.topics.config_topic import (
     ConfigState,
     Status,
     StatusState,

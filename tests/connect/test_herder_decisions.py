@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.connect import herder as do
-from klamm.connect.assignment import Assignment, everything
-from klamm.connect.herder import Action, Herder
+from klamm.connect.herding import herder as do
+from klamm.connect.herding.assignment import Assignment, everything
+from klamm.connect.herding.herder import Action, Herder
 from klamm.connect.model import ConnectorSpec, Kind, PluginInfo, State, StateEvent, TaskId
-from klamm.connect.stores import (
+from klamm.connect.topics.config_topic import (
     ConfigState,
     Record,
     Status,

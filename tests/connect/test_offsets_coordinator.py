@@ -15,8 +15,8 @@ from support.inprocess import refuse_offset_fetch, serving
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
-from klamm.connect.offsets import ConnectorOffsets
-from klamm_broker.wire.errors import ErrorCode
+from klamm.connect.offsets.admin import ConnectorOffsets
+from klamm_kafka.wire.errors import ErrorCode
 
 
 def offsets_of(bootstrap: str) -> ConnectorOffsets:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.announcer import Announcer
 from klamm.connect.events import KEPT_MAX, WAITING_MAX, EventBus, Listener
+from klamm.connect.herding.announcer import Announcer
 from klamm.connect.model import State, TaskId
 from klamm.connect.rest.progress import progress_of
-from klamm.connect.stores import (
+from klamm.connect.topics.config_topic import (
     ConfigState,
     Status,
     StatusState,

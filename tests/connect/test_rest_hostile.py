@@ -25,7 +25,7 @@ from klamm.connect.rest import authentication, forwarding, watching
 from klamm.connect.rest.authentication import UsersFile
 from klamm.connect.rest.passwords import hash_password
 from klamm.connect.service import ConnectService
-from klamm.connect.stores import connector_record
+from klamm.connect.topics.config_topic import connector_record
 
 CONFIG = {"connector.class": "FileStreamSource", "file": "/nowhere", "topic": "t"}
 USERS = '[anonymous]\nrole = "admin"\n'

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.channel import AsyncChannel, BlockingChannel, ChannelError, Decoder, encode
+from klamm.connect.children.channel import AsyncChannel, BlockingChannel, ChannelError, Decoder, encode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -11,11 +11,11 @@ import pytest
 from support.hand_children import make
 from support.runtime import NO_BROKER, install_plugins, task_spec, wait_for
 
-from klamm.connect import herder as do
-from klamm.connect.kafka_log import LogError
+from klamm.connect.herding import herder as do
+from klamm.connect.herding.group_adapter import SoleMember
 from klamm.connect.model import State, TaskId
-from klamm.connect.place import SoleMember
-from klamm.connect.stores import connector_record, delete_records
+from klamm.connect.topics.config_topic import connector_record, delete_records
+from klamm.connect.topics.kafka_log import LogError
 from klamm.connect.worker import make_supervisor
 
 

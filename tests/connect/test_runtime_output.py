@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from klamm.connect.output import OutputLog
+from klamm.connect.children.output import OutputLog
 
 
 def writer(fd, chunks):
@@ -23,7 +23,7 @@ def writer(fd, chunks):
 
 @pytest.mark.slow
 async def test_a_flood_leaves_the_loop_to_others(caplog):
-    caplog.set_level(logging.INFO, "klamm.connect.output")
+    caplog.set_level(logging.INFO, "klamm.connect.children.output")
     read, write = os.pipe()
     output = OutputLog("flood", read)
     thread = writer(write, [b"x\n" * 10_000] * 2)
@@ -42,9 +42,9 @@ async def test_a_flood_leaves_the_loop_to_others(caplog):
 
 
 async def test_a_busy_output_is_left_alone_for_a_while(monkeypatch, caplog):
-    monkeypatch.setattr("klamm.connect.output._WORK_S", -1)
-    monkeypatch.setattr("klamm.connect.output._REST", 1e9)
-    caplog.set_level(logging.INFO, "klamm.connect.output")
+    monkeypatch.setattr("klamm.connect.children.output._WORK_S", -1)
+    monkeypatch.setattr("klamm.connect.children.output._REST", 1e9)
+    caplog.set_level(logging.INFO, "klamm.connect.children.output")
     read, write = os.pipe()
     output = OutputLog("busy", read)
     os.write(write, b"a\n" * 3_000)

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.restart_policy import PERMANENT, ErrorClass, GiveUp, History, Restart, RestartPolicy
+from klamm.connect.children.restart_policy import (
+    PERMANENT,
+    ErrorClass,
+    GiveUp,
+    History,
+    Restart,
+    RestartPolicy,
+)
 from klamm_base.errors import ConfigError
 
 POLICY = RestartPolicy(

@@ -23,11 +23,11 @@ from support.runtime import (
     wait_for,
 )
 
-from klamm.connect.channel import AsyncChannel, encode
+from klamm.connect.children.channel import AsyncChannel, encode
+from klamm.connect.children.restart_policy import RestartPolicy
+from klamm.connect.children.supervisor import PluginCallError, Supervisor
+from klamm.connect.children.usage import usage_of
 from klamm.connect.model import Kind, State, TaskId
-from klamm.connect.restart_policy import RestartPolicy
-from klamm.connect.supervisor import PluginCallError, Supervisor
-from klamm.connect.usage import usage_of
 
 TASK = TaskId("c", 0)
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
@@ -351,7 +351,7 @@ async def test_plugins_that_hang_in_validate_do_not_hold_up_others():
 
 
 async def test_what_a_task_prints_and_logs_is_in_the_workers_log(caplog):
-    caplog.set_level(logging.INFO, "klamm.connect.output")
+    caplog.set_level(logging.INFO, "klamm.connect.children.output")
     async with Watched() as w:
         await w.supervisor.start_task(task_spec("c", {"behaviour": "print", "where": "start", "idle": "1"}))
         await w.wait_states(TASK, R)

@@ -26,8 +26,8 @@ from klamm.testing import EmbeddedBroker
 from klamm_base.clientconfig import translate
 from klamm_base.oauth import unsecured_token
 from klamm_base.security import ClientSecurity
-from klamm_broker.client import AuthenticationFailed, Cluster
-from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_kafka.client import AuthenticationFailed, Cluster
+from klamm_kafka.wire.messages.metadata import MetadataRequest
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 REAUTH_MS = 2000

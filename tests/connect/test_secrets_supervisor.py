@@ -9,9 +9,9 @@ import threading
 import pytest
 from support.runtime import Watched, connector_spec, install_plugins, task_spec, wait_for
 
+from klamm.connect.children.supervisor import PluginCallError, Supervisor
 from klamm.connect.model import State, TaskId
 from klamm.connect.secrets import Secrets
-from klamm.connect.supervisor import PluginCallError, Supervisor
 from klamm_base.errors import ConfigError
 from klamm_plugins.config_provider import ConfigData, ConfigProvider
 

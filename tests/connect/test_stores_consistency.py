@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.stores import (
+from klamm.connect.topics.config_topic import (
     ConfigState,
     Record,
     TargetState,

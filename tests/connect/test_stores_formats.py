@@ -10,7 +10,7 @@ import pytest
 from support.stores import java_partition
 
 from klamm.connect.model import State, TaskId
-from klamm.connect.stores import (
+from klamm.connect.topics.config_topic import (
     ActiveTopic,
     ConfigState,
     OffsetState,

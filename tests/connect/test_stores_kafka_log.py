@@ -16,7 +16,8 @@ from support.connect_worker import free_port
 from support.runtime import NO_BROKER
 from support.stores import java_partition
 
-from klamm.connect.kafka_log import (
+from klamm.connect.offsets.own_topic import OffsetTopic
+from klamm.connect.topics.kafka_log import (
     KafkaBasedLog,
     LogError,
     LogProducer,
@@ -24,8 +25,7 @@ from klamm.connect.kafka_log import (
     ensure_compacted_topic,
     make_admin,
 )
-from klamm.connect.offset_state import offset_record
-from klamm.connect.offset_topic import OffsetTopic
+from klamm.connect.topics.offset_state import offset_record
 from klamm.testing import EmbeddedBroker
 
 
@@ -112,7 +112,7 @@ async def test_stores_log_names_a_record_that_it_cannot_use_and_goes_on(
 
 
 async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.connect.kafka_log.ADMIN_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("klamm.connect.topics.kafka_log.ADMIN_TIMEOUT_S", 0.5)
     missing = KafkaBasedLog("not..there!", log.client, lambda _key, _value, _timestamp: None)
     with pytest.raises(LogError, match=r"cannot read topic not\.\.there!"):
         await missing.start()

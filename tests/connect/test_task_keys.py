@@ -5,10 +5,10 @@ from support.runtime import task_spec, worker_props
 
 from klamm.cli.connector import _details, _restart_text, _retries
 from klamm.connect.child.clients import consumer_config, max_poll_records
-from klamm.connect.definitions import SINK, SOURCE
 from klamm.connect.model import Kind, PluginInfo
-from klamm.connect.plugins import PluginRegistry
-from klamm.connect.validation import common_keys
+from klamm.connect.plugins.catalog import PluginRegistry
+from klamm.connect.validation.connector import common_keys
+from klamm.connect.validation.definitions import SINK, SOURCE
 from klamm_base.errors import ConfigError
 
 

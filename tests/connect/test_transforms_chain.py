@@ -5,9 +5,9 @@ import pytest
 from klamm.connect.child.stage_keys import stage_answers
 from klamm.connect.child.transform_chain import Stage, TransformChain, make_chain
 from klamm.connect.model import PluginInfo
-from klamm.connect.plugins import PluginRegistry
-from klamm.connect.stage_validation import stage_rows, unknown_keys
-from klamm.connect.validation import key_info, value_info
+from klamm.connect.plugins.catalog import PluginRegistry
+from klamm.connect.validation.connector import key_info, value_info
+from klamm.connect.validation.stages import stage_rows, unknown_keys
 from klamm_base.configdef import ConfigDef, Type
 from klamm_base.errors import ConfigError
 from klamm_plugins.discovery import PluginManager

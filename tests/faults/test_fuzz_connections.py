@@ -22,10 +22,10 @@ from support.wire_strategies import expressible, filled, structs
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.api import registry
-from klamm_broker.wire.api_keys import ApiKey, message_types
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MB = 1 << 20
 APIS = registry.load()
@@ -150,7 +150,7 @@ def records(chance: random.Random) -> bytes:
 @pytest.mark.parametrize("topic", ["t", "compacted"])
 def test_records_that_lie(fuzzed, topic):
     """With a right CRC where the lie is behind it: the broker believes what the checksum covers no more than that."""
-    from klamm_broker.wire.batch import _set_crc
+    from klamm_kafka.wire.batch import _set_crc
 
     chance = random.Random(random.randrange(1 << 30))
     for _ in range(60):
@@ -171,7 +171,7 @@ def test_a_bomb_costs_no_memory(fuzzed):
     """300 MB of zeros in 300 KB, for a topic whose keys must be looked at."""
     import zlib
 
-    from klamm_broker.wire.batch import HEADER_BYTES, _set_crc
+    from klamm_kafka.wire.batch import HEADER_BYTES, _set_crc
 
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     body = b"".join(compressor.compress(bytes(MB)) for _ in range(300)) + compressor.flush()

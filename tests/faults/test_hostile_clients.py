@@ -17,9 +17,9 @@ from support.raw import RawClient, batch, fetch_request, produce_request, reques
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.server.listener import ACCEPT_PAUSE_S
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm_broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from klamm_broker.wire.messages.metadata import MetadataRequest
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from klamm_kafka.wire.messages.metadata import MetadataRequest
 
 METADATA = request_frame(MetadataRequest(topics=[]), 12)
 MB = 1 << 20

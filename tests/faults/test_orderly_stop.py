@@ -15,7 +15,7 @@ from support.faults.logs import read_log
 from support.raw import RawClient, batch, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.wire.messages.produce import ProduceRequest
+from klamm_kafka.wire.messages.produce import ProduceRequest
 
 COUNT = 3000
 

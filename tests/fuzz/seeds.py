@@ -9,11 +9,11 @@ import google_crc32c
 from support.raw import batch, produce_request
 from support.wire_strategies import expressible, filled, versions_of
 
-from klamm_broker.wire.api_keys import ApiKey, message_types
-from klamm_broker.wire.batch import Record, encode_batch, encode_end_txn_marker
-from klamm_broker.wire.compression import Compression, compress
-from klamm_broker.wire.messages import consumer_protocol, group_records, transaction_records
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
+from klamm_kafka.wire.compression import Compression, compress
+from klamm_kafka.wire.messages import consumer_protocol, group_records, transaction_records
+from klamm_kafka.wire.struct import Message
 
 
 def _messages(kind: int) -> Iterator[tuple[int, int, bytes]]:

@@ -27,12 +27,12 @@ from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.log.txn_index import TxnIndex
 from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.server.scram_users import ScramUsers
-from klamm_broker.wire.api_keys import ApiKey, message_types
-from klamm_broker.wire.batch import check_crc, decode_records, iter_headers, read_end_txn_marker
-from klamm_broker.wire.compression import Compression, decompress
-from klamm_broker.wire.errors import ProtocolError
-from klamm_broker.wire.headers import decode_request_header
-from klamm_broker.wire.hot import parse_produce
+from klamm_kafka.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.batch import check_crc, decode_records, iter_headers, read_end_txn_marker
+from klamm_kafka.wire.compression import Compression, decompress
+from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.headers import decode_request_header
+from klamm_kafka.wire.hot import parse_produce
 
 REFUSED: Final = (ProtocolError, KlammError, MalformedSubscription)
 LIMIT: Final = 4 << 20

@@ -12,8 +12,8 @@ from support import kafka_oracle
 from support.broker import new_name, new_topic, wait_until
 from support.kafka_tools import KafkaTools
 
-from klamm_broker.client import Cluster
-from klamm_broker.wire.batch import Record
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.batch import Record
 from klamm_mirror import groups, internal_topics
 from klamm_mirror.checkpoint import MirrorCheckpointConnector
 from klamm_mirror.formats import OffsetSync

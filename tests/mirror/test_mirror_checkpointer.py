@@ -9,8 +9,8 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from support.broker import new_name, new_topic, wait_until
 
-from klamm_broker.client import BrokerError, Cluster
-from klamm_broker.wire.batch import Record
+from klamm_kafka.client import BrokerError, Cluster
+from klamm_kafka.wire.batch import Record
 from klamm_mirror import groups, internal_topics
 from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
 from klamm_mirror.formats import Checkpoint, OffsetSync

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_broker.client.outbox import IN_FLIGHT_MAX
-from klamm_broker.wire.batch import Record, encode_batch, read_header
+from klamm_kafka.client.outbox import IN_FLIGHT_MAX
+from klamm_kafka.wire.batch import Record, encode_batch, read_header
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Batch, Counts, convert
 

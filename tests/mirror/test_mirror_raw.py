@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     Record,
     check_crc,
     decode_records,
@@ -17,8 +17,8 @@ from klamm_broker.wire.batch import (
     read_header,
     stamp,
 )
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import CorruptRecord
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.errors import CorruptRecord
 from klamm_mirror.raw import Counts, convert
 from klamm_mirror.syncs import SyncState
 

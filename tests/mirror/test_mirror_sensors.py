@@ -11,7 +11,7 @@ from support.mirroring import Running, produce, props, rows
 from klamm.connect.model import TaskId
 from klamm.connect.rest.task_tables import table_families
 from klamm_base.metrics_text import lines
-from klamm_broker.wire.batch import DELETE_HORIZON_FLAG, Record, encode_batch
+from klamm_kafka.wire.batch import DELETE_HORIZON_FLAG, Record, encode_batch
 from klamm_mirror.raw import Batch, Counts, convert
 from klamm_mirror.sensor_tables import EVERY_S, ROWS_MAX, Pace, tables
 from klamm_mirror.sensors import (

@@ -24,9 +24,9 @@ from klamm.reconcile.compare import Document, SourceLine
 from klamm.reconcile.cut import Sources
 from klamm.reconcile.running import Question, reconcile_running
 from klamm.reconcile.times import between, seconds
+from klamm_agent.registry import StateDir
+from klamm_agent.tracker import Checkpoint, Gap, Print
 from klamm_base.errors import ConfigError, KlammError
-from klamm_connectors.logs.registry import StateDir
-from klamm_connectors.logs.tracker import Checkpoint, Gap, Print
 
 PATTERN = files.identifier("id=([0-9]+)")
 

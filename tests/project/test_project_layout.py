@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = ("platform", "broker", "plugins", "connectors", "mirror", "spark_sinks")
+SOURCE_ROOTS = ("base", "platform", "broker", "agent", "plugins", "connectors", "mirror", "spark_sinks")
 MODULES = [
     p
     for root in SOURCE_ROOTS

@@ -18,8 +18,10 @@ from klamm_base.version import __version__
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "klamm": "platform",
-    "klamm_base": "platform",
+    "klamm_base": "base",
+    "klamm_kafka": "broker",
     "klamm_broker": "broker",
+    "klamm_agent": "agent",
     "klamm_plugins": "plugins",
     "klamm_connectors": "connectors",
     "klamm_mirror": "mirror",

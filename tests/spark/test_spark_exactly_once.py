@@ -23,7 +23,7 @@ from support.spark import read_to_end
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_spark.datasource.exactly_once import (
     Marker,
     NotReproducibleError,

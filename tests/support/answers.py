@@ -19,21 +19,21 @@ from typing import Any
 from support.broker import wait_until
 from support.raw import RawClient
 
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.api_versions import ApiVersionsRequest
-from klamm_broker.wire.messages.create_topics import CreateTopicsRequest
-from klamm_broker.wire.messages.describe_quorum import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.create_topics import CreateTopicsRequest
+from klamm_kafka.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
-from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from klamm_broker.wire.struct import Message, Struct
+from klamm_kafka.wire.struct import Message, Struct
 
 Ask = tuple[Message, int]
 Request = Ask | Callable[[list[Any]], Ask]

@@ -14,7 +14,7 @@ from klamm_broker.log.cleaner.work import Round
 from klamm_broker.log.errors import StorageError
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.txn_index import AbortedTxn
-from klamm_broker.wire.batch import BatchHeader, Record, check_crc, decode_records, iter_headers
+from klamm_kafka.wire.batch import BatchHeader, Record, check_crc, decode_records, iter_headers
 
 
 @dataclass(slots=True)

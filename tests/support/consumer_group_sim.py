@@ -13,8 +13,8 @@ from klamm_broker.coordinator.consumer.model import ConsumerConfig, HeartbeatReq
 from klamm_broker.coordinator.consumer.topics import TopicInfo
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import Protocol
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.consumer_protocol import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )

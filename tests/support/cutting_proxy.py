@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from klamm_broker.client import Address, Cluster, Connection
+from klamm_kafka.client import Address, Cluster, Connection
 
 
 class CuttingProxy:

@@ -20,7 +20,7 @@ from klamm_broker.coordinator.model import (
     SyncRequest,
     TopicPartition,
 )
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 WALL_MS = 1_700_000_000_000
 GROUP = "g"

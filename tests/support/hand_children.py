@@ -8,10 +8,10 @@ from typing import Any
 
 from support.connect_worker import worker_properties
 
+from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.config import WorkerConfig
 from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
 from klamm.connect.runtime import Runtime
-from klamm.connect.supervisor import PluginCallError
 from klamm_plugins.metrics import MetricTable
 
 CONVERTERS = "org.apache.kafka.connect"

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from klamm_broker.client import Connection
 from klamm_broker.coordinator.model import FetchResult
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.produce import (
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from klamm_broker.client import Connection
-from klamm_broker.wire.messages.alter_replica_log_dirs import (
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from klamm_broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 Described = dict[str, tuple[int, dict[tuple[str, int, bool], tuple[int, int]], tuple[int, int]]]
 """By directory: error code, (size, lag) by topic, partition and whether it is being moved there, (total, usable) bytes."""

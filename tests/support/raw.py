@@ -6,13 +6,13 @@ import socket
 import struct
 from typing import Any
 
-from klamm_broker.wire.api_keys import message_types
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.headers import RequestHeader, decode_response_header, frame_request
-from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.api_keys import message_types
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.headers import RequestHeader, decode_response_header, frame_request
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.struct import Message
 
 
 class RawClient:

@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from klamm.connect.channel import BlockingChannel, Decoder
 from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import Converters
+from klamm.connect.children.channel import BlockingChannel, Decoder
 from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.converters.string import StringConverter
 

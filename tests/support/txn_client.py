@@ -8,16 +8,16 @@ from typing import Any
 
 from support.raw import batch, produce_request
 
-from klamm_broker.client import Connection
-from klamm_broker.wire.errors import ErrorCode as E
-from klamm_broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from klamm_broker.wire.messages.add_partitions_to_txn import (
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from klamm_broker.wire.messages.end_txn import EndTxnRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.txn_offset_commit import (
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

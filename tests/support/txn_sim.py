@@ -17,7 +17,7 @@ from klamm_broker.coordinator.transactions.coordinator import TransactionCoordin
 from klamm_broker.coordinator.transactions.model import TransactionConfig
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.producer_state import BatchMetadata, ProducerState
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 WALL_MS = 1_700_000_000_000
 

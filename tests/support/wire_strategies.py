@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from klamm_broker.wire.api_keys import ApiKey, message_types
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.struct import FieldSpec, Message, Struct
+from klamm_kafka.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.struct import FieldSpec, Message, Struct
 
 RECORD_MODULES = ("header", "group_records", "transaction_records", "consumer_protocol", "end_txn_marker")
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -20,7 +20,7 @@ def all_messages() -> Iterator[type[Message]]:
     for key in ApiKey:
         yield from message_types(key)
     for name in RECORD_MODULES:
-        module = import_module(f"klamm_broker.wire.messages.{name}")
+        module = import_module(f"klamm_kafka.wire.messages.{name}")
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Message) and value is not Message:
                 yield value

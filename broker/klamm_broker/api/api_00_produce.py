@@ -21,9 +21,9 @@ from klamm_broker.api.transactional_produce import Verification
 from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.server import recompression
 from klamm_broker.server.topics import Topic
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode, ProtocolError
-from klamm_broker.wire.hot import ProduceData, ProduceResult, TopicKey, encode_produce_response, parse_produce
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode, ProtocolError
+from klamm_kafka.wire.hot import ProduceData, ProduceResult, TopicKey, encode_produce_response, parse_produce
 
 if TYPE_CHECKING:
     from asyncio import Future

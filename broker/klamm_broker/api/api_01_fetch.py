@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, handles
 from klamm_broker.server.fetch_sessions import FULL_EPOCHS, INITIAL_EPOCH
 from klamm_broker.server.fetching import IDS_FROM, FullFetch, IncrementalFetch
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.hot import encode_fetch_response
-from klamm_broker.wire.messages.fetch import FetchRequest
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.hot import encode_fetch_response
+from klamm_kafka.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from klamm_broker.server.connection import Connection

@@ -15,9 +15,9 @@ from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.server.fetching import READ_COMMITTED, epoch_error
 from klamm_broker.server.topics import Partition
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -17,9 +17,9 @@ from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.server.slices import then
 from klamm_broker.server.topics import Topic, metric_name, why_invalid
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.metadata import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
 from klamm_broker.coordinator.model import CommitRequest, CommitResult, OffsetToCommit, TopicPartition
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
 from klamm_broker.coordinator.model import JoinRequest, JoinResult, Protocol
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.join_group import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,

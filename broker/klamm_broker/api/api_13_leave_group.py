@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import LeaveResult, LeavingMember
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import ASSIGNMENT_MAX, RequestContext, handles
 from klamm_broker.coordinator.model import SyncRequest, SyncResult
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import GroupDescription
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_groups import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,

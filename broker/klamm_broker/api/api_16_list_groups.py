@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

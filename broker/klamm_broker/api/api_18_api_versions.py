@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles, table
 from klamm_broker.server.features import SUPPORTED
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.api_versions import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.server.topics import Topic
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.delete_topics import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

@@ -15,9 +15,9 @@ from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps
 from klamm_broker.server.slices import then
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

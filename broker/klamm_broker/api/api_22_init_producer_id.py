@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdResult
 from klamm_broker.coordinator.transactions.model import InitRequest
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

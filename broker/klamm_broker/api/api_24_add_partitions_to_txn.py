@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import AddRequest
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.add_partitions_to_txn import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

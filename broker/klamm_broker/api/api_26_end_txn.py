@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.transactions.model import EndRequest, EndResult
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

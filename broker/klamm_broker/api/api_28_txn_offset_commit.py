@@ -16,9 +16,9 @@ from klamm_broker.coordinator.model import CommitResult, OffsetToCommit, TopicPa
 from klamm_broker.coordinator.transactions.model import ProducerRequest
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
 from klamm_broker.server.transactions import Errors, Support
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.txn_offset_commit import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,

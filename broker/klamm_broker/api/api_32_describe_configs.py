@@ -26,9 +26,9 @@ from klamm_broker.server import cluster_config, loggers
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.slices import in_slices, then
 from klamm_broker.server.topics import why_invalid
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_configs import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api import config_changes
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.alter_configs import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

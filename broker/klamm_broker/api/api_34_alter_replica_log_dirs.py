@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.errors import LogError
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.alter_replica_log_dirs import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.effects import Effect, Now, Token
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.delete_groups import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,

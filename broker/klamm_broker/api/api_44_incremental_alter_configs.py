@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from klamm_broker.api import config_changes
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import ResourceType
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import CommitResult, TopicPartition
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.offset_delete import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.log_dir import uuid_to_bytes
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_quorum import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.server.topics import Partition, why_invalid
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_producers import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.transactions.model import TransactionDescription
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.describe_transactions import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
 from klamm_broker.coordinator.consumer.model import HeartbeatRequest, HeartbeatResult
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.messages.consumer_group_heartbeat import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

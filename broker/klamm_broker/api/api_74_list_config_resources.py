@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import ResourceType
 from klamm_broker.server import cluster_config
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.list_config_resources import (
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,

@@ -21,12 +21,12 @@ from klamm_broker.server import cluster_config, dynamic_config, group_config, lo
 from klamm_broker.server.config_keys import BROKER_CONFIG
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.topics import why_invalid
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
     from klamm_broker.server.broker import Broker
-    from klamm_broker.wire.messages.incremental_alter_configs import AlterableConfig
+    from klamm_kafka.wire.messages.incremental_alter_configs import AlterableConfig
 
 log = logging.getLogger(__name__)
 

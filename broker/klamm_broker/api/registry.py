@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from klamm_broker.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.api_keys import ApiKey, message_types
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker
-    from klamm_broker.wire.struct import Message
+    from klamm_kafka.wire.struct import Message
 
 Handler = Callable[["Broker", "RequestContext", Any], "Any | Future[Any] | None"]
 _H = TypeVar("_H", bound=Callable[..., Any])

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import ProducerRequest
 from klamm_broker.server.transactions import Errors, Support
-from klamm_broker.wire.batch import iter_headers
-from klamm_broker.wire.errors import ErrorCode, ProtocolError
-from klamm_broker.wire.hot import ProduceData
+from klamm_kafka.wire.batch import iter_headers
+from klamm_kafka.wire.errors import ErrorCode, ProtocolError
+from klamm_kafka.wire.hot import ProduceData
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

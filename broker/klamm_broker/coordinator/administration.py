@@ -18,7 +18,7 @@ from klamm_broker.coordinator.model import NO_TOPIC_ID, CommitResult, TopicParti
 from klamm_broker.coordinator.offsets import Offsets, mark_removed
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
 from klamm_broker.coordinator.table import GroupTable
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.coordinator.model import CommitRequest, CommittedOffset, TopicPartition

@@ -26,7 +26,7 @@ from klamm_broker.coordinator.model import (
     Protocol,
 )
 from klamm_broker.coordinator.subscription import MalformedSubscription, subscribed_topics
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 @dataclass(slots=True, kw_only=True)

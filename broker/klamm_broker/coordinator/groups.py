@@ -56,7 +56,7 @@ from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.rebalance import Rebalancer
 from klamm_broker.coordinator.table import GroupTable
 from klamm_broker.coordinator.timers import Timers
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

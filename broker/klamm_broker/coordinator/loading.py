@@ -20,8 +20,8 @@ from klamm_broker.coordinator.group_state import GroupState
 from klamm_broker.coordinator.model import CommittedOffset, Protocol, TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
-from klamm_broker.wire.errors import ProtocolError
-from klamm_broker.wire.messages.group_records import GroupMetadataValue, MemberMetadata
+from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
 log = logging.getLogger(__name__)
 

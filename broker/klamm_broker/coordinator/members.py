@@ -29,7 +29,7 @@ from klamm_broker.coordinator.model import (
 )
 from klamm_broker.coordinator.rebalance import append_error
 from klamm_broker.coordinator.table import GroupTable
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 class Members:

@@ -25,7 +25,7 @@ from klamm_broker.coordinator.model import (
     SyncResult,
 )
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from klamm_broker.coordinator.model import (
 )
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
 from klamm_broker.coordinator.txn_offsets import Completed, PendingOffsets, TxnCommitRequest
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 _TOMBSTONES_PER_APPEND: Final = 1_000
 """A key is at most 600 bytes with names of the usual 249 characters: so many fit the 1 MiB of a batch."""

@@ -19,7 +19,7 @@ from klamm_broker.coordinator.group import ClassicGroup, InitialDelay, Member
 from klamm_broker.coordinator.group_state import Event, GroupState
 from klamm_broker.coordinator.model import GroupConfig, JoinResult, SyncResult
 from klamm_broker.coordinator.timers import Timers
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

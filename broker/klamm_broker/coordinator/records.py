@@ -21,8 +21,8 @@ from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import CommittedOffset, TopicPartition
-from klamm_broker.wire.errors import MalformedMessage
-from klamm_broker.wire.messages.group_records import (
+from klamm_kafka.wire.errors import MalformedMessage
+from klamm_kafka.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,

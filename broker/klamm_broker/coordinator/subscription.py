@@ -9,8 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from klamm_broker.wire.errors import ProtocolError
-from klamm_broker.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 _VERSION: Final = Struct(">h")
 

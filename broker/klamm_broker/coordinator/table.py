@@ -9,7 +9,7 @@ from klamm_broker.coordinator.base import Group
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import GroupConfig
 from klamm_broker.coordinator.partitioning import partition_for
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

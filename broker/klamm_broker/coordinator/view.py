@@ -14,7 +14,7 @@ from klamm_broker.coordinator.model import (
     ListedGroup,
     MemberDescription,
 )
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 def describe(group_id: str, group: Group | None) -> GroupDescription:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm_broker.log.topic_config import TOPIC_CONFIGS, check_topic_configs
-from klamm_broker.wire.compression import Compression
+from klamm_kafka.wire.compression import Compression
 
 _MAX_LONG = 2**63 - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from klamm_base.errors import KlammError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 class LogError(KlammError):

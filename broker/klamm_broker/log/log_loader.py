@@ -28,7 +28,7 @@ from klamm_broker.log.producer_state import ProducerState
 from klamm_broker.log.replay import apply_batch
 from klamm_broker.log.segment import Segment
 from klamm_broker.log.txn_index import AbortedTxn
-from klamm_broker.wire.batch import BatchHeader, read_header
+from klamm_kafka.wire.batch import BatchHeader, read_header
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from klamm_broker.log.stored_log import StoredLog
 from klamm_broker.log.swap import Swap
 from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
-from klamm_broker.wire.batch import patch, patch_log_append_time
+from klamm_kafka.wire.batch import patch, patch_log_append_time
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from klamm_broker.log.errors import InvalidRecordBatch, TransactionalIdMissing
 from klamm_broker.log.producer_state import EPOCH_BUMP_FROM, BatchMetadata, ProducerState
 from klamm_broker.log.replay import apply_batch, marker_of
 from klamm_broker.log.validation import Batch, Buffer
-from klamm_broker.wire.batch import BatchHeader
+from klamm_kafka.wire.batch import BatchHeader
 
 
 def check_producers(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET
-from klamm_broker.wire.batch import BatchHeader, check_crc, read_header
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.batch import BatchHeader, check_crc, read_header
+from klamm_kafka.wire.errors import ProtocolError
 
 OnBatch = Callable[[int, BatchHeader], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from klamm_broker.log.producer_state import BatchMetadata, ProducerState
 from klamm_broker.log.txn_index import AbortedTxn
-from klamm_broker.wire.batch import BatchHeader, EndTxnMarker, decode_records, read_end_txn_marker
+from klamm_kafka.wire.batch import BatchHeader, EndTxnMarker, decode_records, read_end_txn_marker
 
 
 def marker_of(data: bytearray | memoryview, position: int) -> EndTxnMarker | None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 
 from klamm_broker.log.segment import Segment
-from klamm_broker.wire.batch import Record, decode_records, read_header
+from klamm_kafka.wire.batch import Record, decode_records, read_header
 
 Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch)"""

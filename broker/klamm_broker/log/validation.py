@@ -18,7 +18,7 @@ from klamm_broker.log.errors import (
     RecordTooLarge,
     UnsupportedMessageFormat,
 )
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     HEADER_BYTES,
@@ -32,8 +32,8 @@ from klamm_broker.wire.batch import (
     read_header,
     recompressed,
 )
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
 
 Buffer = bytearray | memoryview
 Batch = tuple[int, BatchHeader]

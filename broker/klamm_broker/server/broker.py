@@ -36,7 +36,7 @@ from klamm_broker.server.slices import then
 from klamm_broker.server.topic_changes import TopicChanges
 from klamm_broker.server.topics import Partition, Topic, TopicTable
 from klamm_broker.server.waiting import WaitingRoom
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import AppendInfo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from klamm_base.errors import KlammError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 class ConfigRefused(KlammError):

@@ -13,9 +13,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import REQUEST_MAX, Api, RequestContext
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ProtocolError
-from klamm_broker.wire.headers import decode_request_header, frame_response
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.headers import decode_request_header, frame_response
 
 if TYPE_CHECKING:
     from klamm_broker.server.connection import Connection, Slot

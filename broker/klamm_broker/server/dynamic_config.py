@@ -16,7 +16,7 @@ from klamm_base.properties import suggestion
 from klamm_broker.log.topic_config import SERVER_DEFAULTS
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
 from klamm_broker.server.config_refused import ConfigRefused
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 MIN_ISR: Final = "min.insync.replicas"
 DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm_broker.coordinator.effects import Append, Effect, Now, Token, WriteMarker
 from klamm_broker.log.errors import LogError, StorageError
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

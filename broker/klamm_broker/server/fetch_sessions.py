@@ -12,12 +12,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition, TopicTable
     from klamm_broker.server.waiting import Waiter, WaitingRoom
-    from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest
+    from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest
 
 EVICTION_MS: Final = 120_000
 """A session unused for so long makes room for any other; one older than this for a larger one."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.log.errors import LogError
 from klamm_broker.server.waiting import Waiter
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.hot import FetchResult, TopicKey, encode_fetch_response
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.hot import FetchResult, TopicKey, encode_fetch_response
 
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import PartitionLog
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.fetch_sessions import FetchSession, Watched
     from klamm_broker.server.outgoing import Reply
     from klamm_broker.server.topics import Partition, Topic
-    from klamm_broker.wire.messages.fetch import FetchPartition, FetchRequest
+    from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.flush_job import FlushJob
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

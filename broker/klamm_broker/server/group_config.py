@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_base.errors import ConfigError
 from klamm_broker.server.config_refused import ConfigRefused
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig

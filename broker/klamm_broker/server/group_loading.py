@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.server.topic_loading import read_partitions
-from klamm_broker.wire.batch import BatchHeader, Record, read_end_txn_marker
+from klamm_kafka.wire.batch import BatchHeader, Record, read_end_txn_marker
 
 if TYPE_CHECKING:
     from klamm_broker.server.groups import GroupShell

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Final
 
-from klamm_broker.wire.api_keys import ApiKey
+from klamm_kafka.wire.api_keys import ApiKey
 
 LATENCY_BUCKETS_S: Final = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,

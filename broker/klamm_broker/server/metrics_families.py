@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.metrics_text import Family, Number, Sample
 from klamm_base.version import __version__
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, ApiMetrics, TopicMetrics
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.validation import check_record_set, needs_recompression, recompress
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from klamm_broker.log.config import LogConfig
     from klamm_broker.server.broker import Broker
-    from klamm_broker.wire.hot import ProduceData, TopicKey
+    from klamm_kafka.wire.hot import ProduceData, TopicKey
 
 log = logging.getLogger(__name__)
 

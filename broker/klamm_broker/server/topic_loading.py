@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.log.errors import LogError
-from klamm_broker.wire.batch import BatchHeader, Record, check_crc, decode_records, iter_headers
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.batch import BatchHeader, Record, check_crc, decode_records, iter_headers
+from klamm_kafka.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition

@@ -24,8 +24,8 @@ from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner, Marker
 from klamm_broker.server.producer_id_file import open_producer_ids
 from klamm_broker.server.topic_loading import read_partitions
-from klamm_broker.wire.batch import BatchHeader, Record, encode_end_txn_marker
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.batch import BatchHeader, Record, encode_end_txn_marker
+from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.broker import Broker

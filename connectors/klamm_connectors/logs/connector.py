@@ -21,7 +21,7 @@ from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from klamm_connectors.logs.config_inputs import Input
+    from klamm_agent.config_inputs import Input
     from klamm_connectors.logs.tail import LogTailTask
 
 ROOT: Final = "root"
@@ -86,8 +86,8 @@ def config_def() -> ConfigDef:
 
 def read_config(props: Mapping[str, str]) -> Input:
     """The input that `props` describe. Raises ConfigError, whose key is that of the connector."""
-    from klamm_connectors.logs.config_inputs import read_input
-    from klamm_connectors.logs.config_values import Values
+    from klamm_agent.config_inputs import read_input
+    from klamm_agent.config_values import Values
 
     parsed = config_def().parse(props)
     text = parsed["settings"] or ""

@@ -19,19 +19,19 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from klamm_connectors.logs.config_inputs import Input
-from klamm_connectors.logs.config_readers import JournaldSettings
+from klamm_agent.config_inputs import Input
+from klamm_agent.config_readers import JournaldSettings
+from klamm_agent.events import Reader, Records
+from klamm_agent.files import OpenFiles
+from klamm_agent.host import host_fields
+from klamm_agent.inputs.opening import open_reader
+from klamm_agent.lanes import Lane
+from klamm_agent.scan import Scanner
+from klamm_agent.strays import regular_files
+from klamm_agent.tracked import Checkpoint, Limits, Observed, Print, Tracked
+from klamm_agent.tracker import Tracker
 from klamm_connectors.logs.connector import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, read_config
-from klamm_connectors.logs.events import Reader, Records
-from klamm_connectors.logs.files import OpenFiles
-from klamm_connectors.logs.host import host_fields
-from klamm_connectors.logs.inputs.opening import open_reader
-from klamm_connectors.logs.lanes import Lane
-from klamm_connectors.logs.scan import Scanner
-from klamm_connectors.logs.strays import regular_files
 from klamm_connectors.logs.tail_batch import PlacedBatch
-from klamm_connectors.logs.tracked import Checkpoint, Limits, Observed, Print, Tracked
-from klamm_connectors.logs.tracker import Tracker
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import BYTES, STRING

@@ -13,12 +13,12 @@ from typing import Any, Final, Self, TypeVar
 from klamm.admin.errors import AdminError
 from klamm.admin.model import Node, TopicPartition
 from klamm_base.security import ClientSecurity
-from klamm_broker.client import ClientError, Cluster, Connection, ConnectionLost, UnsupportedApi
-from klamm_broker.wire.api_keys import ApiKey
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from klamm_broker.wire.messages.metadata import MetadataResponse
-from klamm_broker.wire.struct import Message
+from klamm_kafka.client import ClientError, Cluster, Connection, ConnectionLost, UnsupportedApi
+from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.metadata import MetadataResponse
+from klamm_kafka.wire.struct import Message
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

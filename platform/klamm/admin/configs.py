@@ -9,18 +9,18 @@ from typing import Final
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
-from klamm_broker.client import UnsupportedApi
-from klamm_broker.wire.messages.describe_configs import (
+from klamm_kafka.client import UnsupportedApi
+from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
 )
-from klamm_broker.wire.messages.incremental_alter_configs import (
+from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.wire.messages.list_config_resources import ListConfigResourcesRequest
+from klamm_kafka.wire.messages.list_config_resources import ListConfigResourcesRequest
 
 
 class Resource(IntEnum):

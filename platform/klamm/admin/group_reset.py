@@ -10,7 +10,7 @@ from klamm.admin.groups import EMPTY, commit, committed, describe_group
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import EARLIEST, LATEST, NONE, known_offsets
 from klamm.admin.reset import How, LogState, Plan, Reset, ResetError, from_file, parse_topic, plan
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 async def state_of(admin: Admin, group: str) -> str:

@@ -14,24 +14,24 @@ from typing import Any, Final
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import Node, TopicPartition, by_topic
-from klamm_broker.client import UnsupportedApi
-from klamm_broker.wire.errors import ErrorCode, ProtocolError
-from klamm_broker.wire.messages import consumer_group_describe as describe_848
-from klamm_broker.wire.messages import describe_groups as describe_classic
-from klamm_broker.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from klamm_broker.wire.messages.delete_groups import DeleteGroupsRequest
-from klamm_broker.wire.messages.list_groups import ListGroupsRequest
-from klamm_broker.wire.messages.offset_commit import (
+from klamm_kafka.client import UnsupportedApi
+from klamm_kafka.wire.errors import ErrorCode, ProtocolError
+from klamm_kafka.wire.messages import consumer_group_describe as describe_848
+from klamm_kafka.wire.messages import describe_groups as describe_classic
+from klamm_kafka.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from klamm_kafka.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm_kafka.wire.messages.list_groups import ListGroupsRequest
+from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from klamm_broker.wire.messages.offset_delete import (
+from klamm_kafka.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"

@@ -9,9 +9,9 @@ from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.filters import FilterError
 from klamm.admin.model import TopicPartition, by_topic
-from klamm_broker.client import UnsupportedApi
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.client import UnsupportedApi
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

@@ -10,19 +10,19 @@ from typing import Final
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
-from klamm_broker.wire.messages.alter_client_quotas import (
+from klamm_kafka.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
-from klamm_broker.wire.messages.alter_user_scram_credentials import (
+from klamm_kafka.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from klamm_broker.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from klamm_broker.wire.messages.describe_user_scram_credentials import (
+from klamm_kafka.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from klamm_kafka.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )

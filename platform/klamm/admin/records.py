@@ -9,12 +9,12 @@ from typing import Any
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition, by_topic
-from klamm_broker.wire.messages.delete_records import (
+from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from klamm_kafka.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

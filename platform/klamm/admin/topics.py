@@ -10,30 +10,30 @@ from typing import Any
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
-from klamm_broker.client import UnsupportedApi
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.create_partitions import (
+from klamm_kafka.client import UnsupportedApi
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from klamm_broker.wire.messages.create_topics import (
+from klamm_kafka.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from klamm_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from klamm_broker.wire.messages.describe_topic_partitions import (
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm_kafka.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
-from klamm_broker.wire.messages.list_partition_reassignments import (
+from klamm_kafka.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from klamm_broker.wire.messages.metadata import MetadataResponseTopic
+from klamm_kafka.wire.messages.metadata import MetadataResponseTopic
 
 _ELR_LIMIT = 2000  # partitions of an answer, what Kafka's own client asks for
 

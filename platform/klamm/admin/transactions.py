@@ -10,11 +10,11 @@ from klamm.admin.client import TRANSACTION, Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition, by_topic
 from klamm.admin.topics import list_topics
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from klamm_broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.list_transactions import ListTransactionsRequest
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.list_transactions import ListTransactionsRequest
 
 BATCH = 500  # partitions of one DescribeProducers request
 
@@ -216,7 +216,7 @@ async def abort(
     admin: Admin, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """Write an abort marker past the coordinator (27). Raises AdminError."""
-    from klamm_broker.wire.messages.write_txn_markers import (
+    from klamm_kafka.wire.messages.write_txn_markers import (
         WritableTxnMarker,
         WritableTxnMarkerTopic,
         WriteTxnMarkersRequest,

@@ -10,7 +10,7 @@ import typer
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
 
 if TYPE_CHECKING:
-    from klamm_connectors.logs.trial import Tried
+    from klamm_agent.trial import Tried
 
 app = typer.Typer(help="Read log files into topics.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ def start(
     import signal
     import sys
 
-    from klamm_connectors.logs.service import Service
+    from klamm_agent.service import Service
 
     with reported(server=True):
         service = Service(config, stats_interval)
@@ -69,8 +69,8 @@ def start(
 def check(config: ConfigArgument, output: OutputOption = Output.TABLE) -> None:
     """Read a configuration and say what its inputs find now. Exit code 2 when it has an error."""
     from klamm.cli.common import print_rows
-    from klamm_connectors.logs.config import AgentConfig
-    from klamm_connectors.logs.trial import found_now
+    from klamm_agent.config import AgentConfig
+    from klamm_agent.trial import found_now
 
     with reported():
         loaded = AgentConfig.load(config)
@@ -104,9 +104,9 @@ def try_(
     import json
     import sys
 
-    from klamm_connectors.logs import patience
-    from klamm_connectors.logs.config import AgentConfig
-    from klamm_connectors.logs.trial import Trial, head_of, read_head
+    from klamm_agent import patience
+    from klamm_agent.config import AgentConfig
+    from klamm_agent.trial import Trial, head_of, read_head
 
     with reported():
         patience.enable()
@@ -163,7 +163,7 @@ def status(
     import sys
     import time
 
-    from klamm_connectors.logs.report import report
+    from klamm_agent.report import report
 
     if (config is None) == (state_dir is None):
         raise typer.BadParameter("one of agent.toml and --state-dir is expected")
@@ -186,8 +186,8 @@ def status(
 
 def _state_dir(config: Path | None) -> Path:
     """Of a configuration; one with an error is said, as the agent that runs goes on with the one before."""
+    from klamm_agent.config import AgentConfig, state_dir_of
     from klamm_base.errors import ConfigError
-    from klamm_connectors.logs.config import AgentConfig, state_dir_of
 
     assert config is not None, "checked by the caller"
     try:

@@ -148,7 +148,7 @@ async def _described(
 
 
 def _no_group(name: str, error: Any) -> str:
-    from klamm_broker.wire.errors import ErrorCode
+    from klamm_kafka.wire.errors import ErrorCode
 
     return f"no group {name!r}" if error.code == ErrorCode.GROUP_ID_NOT_FOUND else str(error)
 

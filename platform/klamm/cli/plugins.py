@@ -236,7 +236,7 @@ def _ask(url: str, method: str, path: str, body: Any) -> Any:
 
 
 def _store(directory: Path | None) -> Store:
-    from klamm.connect.plugin_config import default_directory
+    from klamm.connect.plugins.settings import default_directory
     from klamm.environments.store import Store
 
     return Store(directory or default_directory())

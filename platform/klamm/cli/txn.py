@@ -91,7 +91,7 @@ async def _known(admin: Admin, transactional_id: str) -> Transaction:
     """What its coordinator knows of it. Raises KlammError for an id that is not there."""
     from klamm.admin.errors import AdminError
     from klamm.admin.transactions import describe_transaction
-    from klamm_broker.wire.errors import ErrorCode
+    from klamm_kafka.wire.errors import ErrorCode
 
     try:
         return await describe_transaction(admin, transactional_id)

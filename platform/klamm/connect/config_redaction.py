@@ -12,11 +12,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.connect.definitions import CONNECTOR_CLASS, CONVERTERS, SINK, SOURCE, SOURCE_DEAD_LETTERS
+from klamm.connect.children.limits import CONNECTOR_KEYS
+from klamm.connect.children.restart_policy import ErrorClass
+from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.errors import BadRequest
-from klamm.connect.limits import CONNECTOR_KEYS
-from klamm.connect.restart_policy import ErrorClass
-from klamm.connect.supervisor import PluginCallError
+from klamm.connect.validation.definitions import (
+    CONNECTOR_CLASS,
+    CONVERTERS,
+    SINK,
+    SOURCE,
+    SOURCE_DEAD_LETTERS,
+)
 from klamm_base.redaction import HIDDEN, has_hidden_login, is_secret_name, without_logins
 from klamm_base.references import references_in
 

@@ -14,20 +14,20 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from klamm.connect import actions as do
-from klamm.connect.actions import Action, Target
-from klamm.connect.announcer import Announcer
-from klamm.connect.assignment import Assignment
-from klamm.connect.cluster import Cluster, LeaderBusy
+from klamm.connect.children.usage import Usage
 from klamm.connect.config import WorkerConfig
-from klamm.connect.config_writer import ConfigWriter
 from klamm.connect.events import EventBus
-from klamm.connect.herder import Herder
-from klamm.connect.kafka_log import (
-    make_admin,
-)
-from klamm.connect.lanes import Lanes
-from klamm.connect.loads import Loads
+from klamm.connect.herding import actions as do
+from klamm.connect.herding.actions import Action, Target
+from klamm.connect.herding.announcer import Announcer
+from klamm.connect.herding.assignment import Assignment
+from klamm.connect.herding.cluster import Cluster, LeaderBusy
+from klamm.connect.herding.group_adapter import Place
+from klamm.connect.herding.herder import Herder
+from klamm.connect.herding.lanes import Lanes
+from klamm.connect.herding.loads import Loads
+from klamm.connect.herding.status_board import StatusBoard
+from klamm.connect.herding.task_requests import TaskRequests
 from klamm.connect.model import (
     ConnectorSpec,
     Progress,
@@ -37,16 +37,13 @@ from klamm.connect.model import (
     TaskId,
     TaskSpec,
 )
-from klamm.connect.place import Place
-from klamm.connect.plugin_admin import PluginAdmin
-from klamm.connect.plugin_config import directory_of, sources_of
-from klamm.connect.plugin_records import PLUGINS
-from klamm.connect.plugin_search import PluginSearch
-from klamm.connect.plugin_waiting import start_found
-from klamm.connect.plugins import PluginRegistry, check_converters
-from klamm.connect.status_board import StatusBoard
-from klamm.connect.storage import Storage, TopicStorage
-from klamm.connect.stores import (
+from klamm.connect.plugins.admin import PluginAdmin
+from klamm.connect.plugins.catalog import PluginRegistry, check_converters
+from klamm.connect.plugins.records import PLUGINS
+from klamm.connect.plugins.search import PluginSearch
+from klamm.connect.plugins.settings import directory_of, sources_of
+from klamm.connect.plugins.waiting import start_found
+from klamm.connect.topics.config_topic import (
     ConfigState,
     LoggerLevel,
     OffsetState,
@@ -54,8 +51,11 @@ from klamm.connect.stores import (
     RestartRequest,
     StatusState,
 )
-from klamm.connect.task_requests import TaskRequests
-from klamm.connect.usage import Usage
+from klamm.connect.topics.config_writer import ConfigWriter
+from klamm.connect.topics.kafka_log import (
+    make_admin,
+)
+from klamm.connect.topics.storage import Storage, TopicStorage
 from klamm.environments.store import Store
 from klamm_base.errors import KlammError
 from klamm_plugins.metrics import MetricTable
@@ -68,7 +68,7 @@ STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its las
 
 
 class Children(Protocol):
-    """The supervisor as the worker needs it; `klamm.connect.supervisor.Supervisor` says what each does."""
+    """The supervisor as the worker needs it; `klamm.connect.children.supervisor.Supervisor` says what each does."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...

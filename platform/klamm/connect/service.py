@@ -11,17 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from klamm.connect.cluster import Elsewhere
 from klamm.connect.config_redaction import has_hidden, unhide
-from klamm.connect.definitions import CONNECTOR_CLASS
 from klamm.connect.errors import AlreadyExists, Forbidden, NotFound, RequestError, Starting
-from klamm.connect.kafka_log import LogError
+from klamm.connect.herding.cluster import Elsewhere
 from klamm.connect.model import State, TaskId
-from klamm.connect.offsets import ConnectorOffsets
-from klamm.connect.plugin_service import Config, ConfigWithNulls, PluginService
+from klamm.connect.offsets.admin import ConnectorOffsets
+from klamm.connect.plugins.service import Config, ConfigWithNulls, PluginService
 from klamm.connect.rest.request_counts import RequestCounts
 from klamm.connect.runtime import Runtime
-from klamm.connect.stores import (
+from klamm.connect.topics.config_topic import (
     RestartRequest,
     Status,
     TargetState,
@@ -31,6 +29,8 @@ from klamm.connect.stores import (
     target_state_record,
     task_records,
 )
+from klamm.connect.topics.kafka_log import LogError
+from klamm.connect.validation.definitions import CONNECTOR_CLASS
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm.connect.errors import BadRequest, Forbidden, Starting
-from klamm.connect.stores import SessionKey
+from klamm.connect.topics.config_topic import SessionKey
 from klamm_base.errors import ConfigError
 
 SIGNATURE_HEADER: Final = "X-Connect-Authorization"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.connect.config import OFFSET_FILE, WorkerConfig
-from klamm.connect.definitions import NAME
 from klamm.connect.errors import RequestError
-from klamm.connect.local_storage import LocalStorage
-from klamm.connect.place import SoleMember
+from klamm.connect.herding.group_adapter import SoleMember
 from klamm.connect.service import ConnectService
-from klamm.connect.stores import TargetState
+from klamm.connect.topics.config_topic import TargetState
+from klamm.connect.topics.local_storage import LocalStorage
+from klamm.connect.validation.definitions import NAME
 from klamm.connect.worker import Worker, main_of, serve
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, load_properties

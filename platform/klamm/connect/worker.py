@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from klamm.connect.addresses import unreachable, unresolved
+from klamm.connect.children.restart_policy import RestartPolicy
+from klamm.connect.children.supervisor import Supervisor
 from klamm.connect.config import WorkerConfig
 from klamm.connect.group.membership import GroupMembership
-from klamm.connect.override_policy import warn_of_worker
-from klamm.connect.plugin_config import not_writable
-from klamm.connect.restart_policy import RestartPolicy
+from klamm.connect.herding.addresses import unreachable, unresolved
+from klamm.connect.plugins.settings import not_writable
 from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
 from klamm.connect.service import ConnectService
-from klamm.connect.storage import Storage
-from klamm.connect.supervisor import Supervisor
+from klamm.connect.topics.storage import Storage
+from klamm.connect.validation.override_policy import warn_of_worker
 from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.redaction import guard_logging
 from klamm_base.security import ClientSecurity
-from klamm_broker.client import Cluster
+from klamm_kafka.client import Cluster
 
 if TYPE_CHECKING:
     from klamm.connect.rest.server import RestServer

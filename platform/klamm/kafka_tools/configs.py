@@ -30,7 +30,7 @@ from klamm.kafka_tools.failures import reason, with_class
 from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import connected
 from klamm_base.errors import KlammError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 SUMMARY = "describe and alter settings of a topic, client, user, broker, ip, client-metrics or group."
 _TYPES: Final = "topics/clients/users/brokers/broker-loggers/ips/client-metrics/groups"

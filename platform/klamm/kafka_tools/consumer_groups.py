@@ -38,7 +38,7 @@ from klamm.kafka_tools.group_tables import (
 from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 SUMMARY = "list, describe and delete consumer groups, reset or delete their offsets."
 _DESCRIBE: Final = ("describe",)

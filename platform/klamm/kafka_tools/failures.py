@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from klamm.admin.errors import AdminError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 _PREFIX: Final = "org.apache.kafka.common.errors."
 _KNOWN: Final[dict[int, tuple[str, str]]] = {

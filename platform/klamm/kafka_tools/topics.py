@@ -19,7 +19,7 @@ from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
 from klamm_broker.coordinator import java_order
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 SUMMARY = "create, delete, describe, or change a topic."
 OPTIONS = (

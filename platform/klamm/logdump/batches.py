@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, Self
 import google_crc32c
 
 from klamm.logdump.errors import DumpError
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     BatchHeader,
@@ -25,7 +25,7 @@ from klamm_broker.wire.batch import (
     decode_records,
     read_header,
 )
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.errors import ProtocolError
 
 _PREFIX: Final = struct.Struct(">qi")
 _UP_TO_MAGIC: Final = 17

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from klamm.logdump.errors import DumpError
 from klamm.logdump.json_text import camel, compact, to_json
-from klamm_broker.wire.batch import Record
-from klamm_broker.wire.errors import ProtocolError
-from klamm_broker.wire.messages import group_records, transaction_records
-from klamm_broker.wire.messages.consumer_protocol import (
+from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.messages import group_records, transaction_records
+from klamm_kafka.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.struct import Message
 
 Decoder = Callable[[Record], tuple[str | None, str | None]]
 Types = Mapping[int, tuple[type[Message], type[Message]]]
@@ -101,7 +101,7 @@ def transaction_log() -> Decoder:
 
 def _offset_types() -> Types:
     types: dict[int, tuple[type[Message], type[Message]]] = {}
-    modules = [group_records, importlib.import_module("klamm_broker.wire.messages.consumer_group_records")]
+    modules = [group_records, importlib.import_module("klamm_kafka.wire.messages.consumer_group_records")]
     for module in modules:
         keys = {
             m.API_KEY: m

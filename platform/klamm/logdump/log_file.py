@@ -11,8 +11,8 @@ from typing import Final
 from klamm.logdump.batches import Batch, LogFile
 from klamm.logdump.decoders import Decoder
 from klamm.logdump.errors import DumpError
-from klamm_broker.wire.batch import Record, read_end_txn_marker
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.batch import Record, read_end_txn_marker
+from klamm_kafka.wire.errors import ProtocolError
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 _SEQUENCES: Final = 1 << 31

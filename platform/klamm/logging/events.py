@@ -19,7 +19,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 from klamm.logging.documents import encode, error, stamp
-from klamm.logging.shipper import Shipper
+from klamm_agent.handler.shipper import Shipper
 
 _TAKEN: Final = frozenset({"event", "level", "logger", "timestamp", "exc_info", "exception", "stack"})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klamm.logging.documents import Documents
-from klamm.logging.shipper import Shipper
+from klamm_agent.handler.shipper import Shipper
 
 
 class KafkaHandler(logging.Handler):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from klamm.connect import definitions
 from klamm.connect.secrets import Secrets
+from klamm.connect.validation import definitions
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, from_overrides, load_properties
 from klamm_mirror.mm2_config import Flow, MirrorConfig, connectors_of, parse

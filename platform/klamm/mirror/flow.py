@@ -22,8 +22,8 @@ from typing import Final
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
+from klamm.connect.herding.group_adapter import SoleMember
 from klamm.connect.model import State, TaskId
-from klamm.connect.place import SoleMember
 from klamm.connect.runtime import Runtime
 from klamm.connect.service import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve

@@ -21,18 +21,18 @@ import orjson
 from klamm.connect.config import WorkerConfig
 from klamm_base.errors import KlammError
 from klamm_base.security import ClientSecurity
-from klamm_broker.client import ClientError, Cluster
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.heartbeat import HeartbeatRequest
-from klamm_broker.wire.messages.join_group import (
+from klamm_kafka.client import ClientError, Cluster
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.heartbeat import HeartbeatRequest
+from klamm_kafka.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm_kafka.wire.struct import Message
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from klamm.connect.model import TaskId
 from klamm.connect.secrets import Secrets
-from klamm.connect.stores import Status, StatusState
+from klamm.connect.topics.config_topic import Status, StatusState
 from klamm_base.clientconfig import translate
 from klamm_base.errors import KlammError
 from klamm_mirror.mm2_config import Flow

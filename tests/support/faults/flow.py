@@ -18,24 +18,24 @@ from support.faults.recorder import Pending, Recorder
 from support.history import Outcome, Transaction
 from support.raw import RawClient, fetch_request
 
-from klamm_broker.wire.batch import Record, encode_batch
-from klamm_broker.wire.compression import Compression
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from klamm_broker.wire.messages.add_partitions_to_txn import (
+from klamm_kafka.wire.batch import Record, encode_batch
+from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from klamm_broker.wire.messages.end_txn import EndTxnRequest
-from klamm_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from klamm_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from klamm_broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm_broker.wire.messages.txn_offset_commit import (
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.struct import Message
 
 PAUSE_S: Final = 0.02
 ANSWER_S: Final = 120.0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from support.history import Log, LogRecord
 from support.raw import RawClient, fetch_request
 
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     HEADER_BYTES,
     BatchHeader,
     check_crc,
@@ -16,7 +16,7 @@ from klamm_broker.wire.batch import (
     read_end_txn_marker,
     read_header,
 )
-from klamm_broker.wire.messages.list_offsets import (
+from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

@@ -8,8 +8,8 @@ from support.faults.load import Load
 from support.faults.recorder import Recorder
 from support.raw import RawClient
 
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.alter_replica_log_dirs import (
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,

@@ -30,7 +30,7 @@ from klamm_broker.coordinator.model import (
     SyncResult,
 )
 from klamm_broker.coordinator.subscription import MalformedSubscription
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from klamm_broker.coordinator.consumer.topics import Topics
 from klamm_broker.coordinator.subscription import MalformedSubscription
-from klamm_broker.wire.errors import ProtocolError
-from klamm_broker.wire.messages.consumer_protocol import (
+from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,

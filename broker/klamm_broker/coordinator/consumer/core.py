@@ -27,7 +27,7 @@ from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import GroupConfig
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
 from klamm_broker.coordinator.timers import Timers
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

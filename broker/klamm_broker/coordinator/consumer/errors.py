@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 class GroupError(Exception):

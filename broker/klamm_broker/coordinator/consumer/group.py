@@ -19,7 +19,7 @@ from klamm_broker.coordinator.consumer.assignment import Assignment
 from klamm_broker.coordinator.consumer.member import LEAVE_EPOCH, ConsumerMember, MemberState
 from klamm_broker.coordinator.consumer.records import ConsumerRecord, ResolvedRegex
 from klamm_broker.coordinator.model import UNKNOWN_MEMBER_ID, CommitRequest, CommittedOffset
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 Replaced = tuple[ConsumerMember | None, ConsumerMember | None]
 """A member before and after; None where there is none."""

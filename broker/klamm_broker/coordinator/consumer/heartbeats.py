@@ -24,7 +24,7 @@ from klamm_broker.coordinator.consumer.member import (
 )
 from klamm_broker.coordinator.consumer.model import HeartbeatRequest, HeartbeatResult
 from klamm_broker.coordinator.effects import Token
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

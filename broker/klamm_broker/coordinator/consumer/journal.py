@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from klamm_broker.coordinator.effects import KeyValue, Turn
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

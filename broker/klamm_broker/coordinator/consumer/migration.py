@@ -23,7 +23,7 @@ from klamm_broker.coordinator.group import ClassicGroup, Member
 from klamm_broker.coordinator.group_state import GroupState
 from klamm_broker.coordinator.model import CONSUMER_PROTOCOL_TYPE
 from klamm_broker.coordinator.subscription import MalformedSubscription
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from klamm_broker.coordinator.consumer.assignment import Assignment
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 ASSIGNORS: Final = ("uniform", "range")
 """group.consumer.assignors; the first one is the default."""

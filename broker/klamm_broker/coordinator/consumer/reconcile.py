@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from klamm_broker.coordinator.consumer.assignment import Assignment
 from klamm_broker.coordinator.consumer.errors import GroupError
 from klamm_broker.coordinator.consumer.member import ConsumerMember, MemberState, Owned
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from klamm_broker.coordinator.consumer.member import ClassicSide, ConsumerMember, MemberState, Owned
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.model import Protocol
-from klamm_broker.wire.errors import MalformedMessage
-from klamm_broker.wire.messages import consumer_group_records as wire
+from klamm_kafka.wire.errors import MalformedMessage
+from klamm_kafka.wire.messages import consumer_group_records as wire
 
 GroupKey = wire.ConsumerGroupMetadataKey
 GroupValue = wire.ConsumerGroupMetadataValue

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from klamm_broker.coordinator.consumer.errors import GroupError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 _KAFKAS_WORDS: Final = {
     "missing )": "missing closing )",

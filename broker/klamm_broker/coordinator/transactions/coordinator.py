@@ -37,7 +37,7 @@ from klamm_broker.coordinator.transactions.model import (
 from klamm_broker.coordinator.transactions.state import PREPARED, TransactionState
 from klamm_broker.coordinator.transactions.table import TransactionTable
 from klamm_broker.coordinator.transactions.transaction import Recorded, Transaction, is_exhausted
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 _TIMEOUTS = ("timeouts",)
 _EXPIRY = ("expiry",)

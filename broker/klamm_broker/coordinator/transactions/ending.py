@@ -28,7 +28,7 @@ from klamm_broker.coordinator.transactions.model import EndRequest, EndResult
 from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.table import TransactionTable
 from klamm_broker.coordinator.transactions.transaction import EPOCH_MAX, Recorded, Transaction
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from klamm_broker.coordinator.transactions.model import EndResult, TransactionCo
 from klamm_broker.coordinator.transactions.state import AT_REST, TransactionState
 from klamm_broker.coordinator.transactions.table import TransactionTable
 from klamm_broker.coordinator.transactions.transaction import TWO_PHASE_TIMEOUT_MS, Transaction
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.transactions import records
 from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.transaction import Transaction
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 

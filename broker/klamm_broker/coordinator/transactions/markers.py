@@ -18,7 +18,7 @@ from klamm_broker.coordinator.transactions import transitions
 from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.table import TransactionTable
 from klamm_broker.coordinator.transactions.transaction import Recorded, Transaction
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

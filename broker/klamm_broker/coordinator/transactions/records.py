@@ -13,8 +13,8 @@ from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.transaction import Recorded
-from klamm_broker.wire.errors import MalformedMessage
-from klamm_broker.wire.messages.transaction_records import (
+from klamm_kafka.wire.errors import MalformedMessage
+from klamm_kafka.wire.messages.transaction_records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

@@ -9,7 +9,7 @@ from klamm_broker.coordinator.effects import Turn
 from klamm_broker.coordinator.transactions import records
 from klamm_broker.coordinator.transactions.state import TransactionState
 from klamm_broker.coordinator.transactions.transaction import Recorded, Transaction
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 _TOLD: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

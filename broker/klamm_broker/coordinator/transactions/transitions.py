@@ -10,7 +10,7 @@ from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from klamm_broker.coordinator.transactions.state import AT_REST, TransactionState
 from klamm_broker.coordinator.transactions.transaction import EPOCH_MAX, NO_TIME, Recorded, Transaction
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 EPOCH_BUMP_FROM: Final = 2
 """The transaction version from which on the epoch goes up at each end (KIP-890)."""

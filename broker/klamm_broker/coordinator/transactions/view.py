@@ -14,7 +14,7 @@ from klamm_broker.coordinator.transactions.model import (
 )
 from klamm_broker.coordinator.transactions.state import BY_TITLE, TransactionState
 from klamm_broker.coordinator.transactions.transaction import Transaction
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode
 
 
 def describe(transactional_id: str, transaction: Transaction | None) -> TransactionDescription:

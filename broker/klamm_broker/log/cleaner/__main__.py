@@ -17,7 +17,7 @@ from klamm_broker.log.cleaner.job import Cleaned, Failed, Job, read_job, read_li
 from klamm_broker.log.cleaner.work import Round
 from klamm_broker.log.errors import CorruptFile, StorageError
 from klamm_broker.log.txn_index import AbortedTxn
-from klamm_broker.wire.errors import ProtocolError
+from klamm_kafka.wire.errors import ProtocolError
 
 
 class _Gone(Exception):

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from klamm_broker.log.cleaner.offset_map import OffsetMap
 from klamm_broker.log.cleaner.record_slices import RecordSlice, slice_records, with_timestamp
 from klamm_broker.log.cleaner.transactions import CleanedTransactions
-from klamm_broker.wire.batch import (
+from klamm_kafka.wire.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -28,8 +28,8 @@ from klamm_broker.wire.batch import (
     BatchHeader,
     check_crc,
 )
-from klamm_broker.wire.compression import compress
-from klamm_broker.wire.crc import crc32c
+from klamm_kafka.wire.compression import compress
+from klamm_kafka.wire.crc import crc32c
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _CRC: Final = Struct(">I")

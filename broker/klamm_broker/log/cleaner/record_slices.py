@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klamm_broker.wire.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader
-from klamm_broker.wire.compression import decompress
-from klamm_broker.wire.errors import InvalidRecord
-from klamm_broker.wire.varint import VarintTooLong, decode_varint, encode_varint
+from klamm_kafka.wire.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader
+from klamm_kafka.wire.compression import decompress
+from klamm_kafka.wire.errors import InvalidRecord
+from klamm_kafka.wire.varint import VarintTooLong, decode_varint, encode_varint
 
 
 class RecordSlice(NamedTuple):

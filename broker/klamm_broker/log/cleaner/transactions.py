@@ -13,8 +13,8 @@ from struct import Struct, error
 from typing import Final
 
 from klamm_broker.log.txn_index import AbortedTxn
-from klamm_broker.wire.batch import BatchHeader
-from klamm_broker.wire.errors import InvalidRecord
+from klamm_kafka.wire.batch import BatchHeader
+from klamm_kafka.wire.errors import InvalidRecord
 
 _CONTROL_KEY: Final = Struct(">hh")  # version, type
 _ABORT: Final = 0

@@ -23,8 +23,8 @@ from klamm_broker.log.cleaner.transactions import CleanedTransactions
 from klamm_broker.log.files import OpenFile, sync_directory
 from klamm_broker.log.segment import Segment
 from klamm_broker.log.txn_index import AbortedTxn, TxnIndex
-from klamm_broker.wire.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
-from klamm_broker.wire.errors import CorruptRecord
+from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from klamm_kafka.wire.errors import CorruptRecord
 
 
 class Round:

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from klamm.connect.channel import Message
 from klamm.connect.child.control import Control
 from klamm.connect.child.dry_run import dry_run
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, secret_values
 from klamm.connect.child.stage_keys import stage_answers
+from klamm.connect.children.channel import Message
 from klamm.environments.inspect_site import row
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
 from klamm_plugins.connector import SourceConnector

@@ -11,11 +11,11 @@ import queue
 from functools import partial
 from typing import Final
 
-from klamm.connect.channel import Message
 from klamm.connect.child.control import Control
 from klamm.connect.child.main import answer_safely
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, secret_values, stop_plugin
+from klamm.connect.children.channel import Message
 from klamm.connect.model import ConnectorSpec
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name

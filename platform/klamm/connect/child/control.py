@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import orjson
 
-from klamm.connect.channel import BlockingChannel, ChannelError, Message
 from klamm.connect.child.vitals import Vitals
+from klamm.connect.children.channel import BlockingChannel, ChannelError, Message
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from klamm.connect.child import clients, failure
 from klamm.connect.child.control import Control
 from klamm.connect.child.offset_writer import Producer
 from klamm.connect.child.retry import Stopped
-from klamm.connect.definitions import DEAD_LETTERS, SINK
 from klamm.connect.model import TaskId, TaskSpec
+from klamm.connect.validation.definitions import DEAD_LETTERS, SINK
 from klamm_base.configdef import parse_key
 from klamm_plugins.discovery import python_name
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError

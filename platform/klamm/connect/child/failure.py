@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any, Final
 
-from klamm.connect.restart_policy import ErrorClass
+from klamm.connect.children.restart_policy import ErrorClass
 from klamm_base.configdef import Password
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, PluginNotFoundError, RetriableError
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from klamm.connect.channel import BlockingChannel, Message
 from klamm.connect.child import failure
 from klamm.connect.child.control import EXIT_ORPHANED, Control
+from klamm.connect.children.channel import BlockingChannel, Message
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15

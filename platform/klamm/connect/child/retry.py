@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from klamm.connect.child.error_figures import ErrorFigures
-from klamm.connect.definitions import SINK
+from klamm.connect.validation.definitions import SINK
 from klamm_base.configdef import parse_key
 from klamm_plugins.connector import StopSignal
 from klamm_plugins.errors import RetriableError

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from klamm.connect.child.transform_chain import make_plugin
-from klamm.connect.stage_validation import (
+from klamm.connect.validation.connector import key_info, value_info
+from klamm.connect.validation.stages import (
     STAGE_CONFIG,
     TRANSFORMS,
     Stage,
@@ -18,7 +19,6 @@ from klamm.connect.stage_validation import (
     embedded,
     stages,
 )
-from klamm.connect.validation import key_info, value_info
 from klamm_base.errors import ConfigError
 from klamm_plugins.connector import Plugin
 from klamm_plugins.discovery import PluginManager

@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable
 from typing import Any, Final
 
-from klamm.connect.channel import Message
 from klamm.connect.child import driver_host, sink_host, source_host
 from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, limit_memory, secret_values, stop_plugin
-from klamm.connect.limits import Limits
+from klamm.connect.children.channel import Message
+from klamm.connect.children.limits import Limits
 from klamm.connect.model import Kind, TaskSpec
 from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
 from klamm_plugins.discovery import PluginManager, python_name

@@ -26,8 +26,8 @@ from typing import Any, Final, Protocol
 from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters, Raw
 from klamm.connect.child.retry import Retry
-from klamm.connect.definitions import SINK
 from klamm.connect.model import TaskId
+from klamm.connect.validation.definitions import SINK
 from klamm_base.configdef import parse_key
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 

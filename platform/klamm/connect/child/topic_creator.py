@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm.connect.child import clients
 from klamm.connect.model import TaskSpec
-from klamm.connect.topic_creation import Group, TopicRules, rules
+from klamm.connect.validation.topic_creation import Group, TopicRules, rules
 from klamm_plugins.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)

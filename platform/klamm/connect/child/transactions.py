@@ -17,7 +17,7 @@ from klamm.connect.child import clients
 from klamm.connect.child.control import Control
 from klamm.connect.child.offset_writer import TransactionalProducer
 from klamm.connect.child.retry import Stopped
-from klamm.connect.definitions import SOURCE
+from klamm.connect.validation.definitions import SOURCE
 from klamm_base.configdef import parse_key
 from klamm_plugins.errors import ConnectError, RetriableError
 from klamm_plugins.records import SourceRecord

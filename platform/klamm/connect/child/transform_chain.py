@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from klamm.connect.stage_validation import (
+from klamm.connect.validation.stages import (
     KINDS,
     STAGE_CONFIG,
     TRANSFORMS,
     aliases,
     check_predicates,
 )
-from klamm.connect.stage_validation import Stage as Place
+from klamm.connect.validation.stages import Stage as Place
 from klamm_base.errors import ConfigError
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 from klamm_plugins.errors import DataError

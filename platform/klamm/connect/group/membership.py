@@ -26,8 +26,8 @@ from klamm.connect.group.session import RETRY_S, Session
 from klamm.connect.model import TaskId
 from klamm_base.errors import KlammError
 from klamm_base.security import ClientSecurity
-from klamm_broker.client import ClientError, Cluster
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.client import ClientError, Cluster
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

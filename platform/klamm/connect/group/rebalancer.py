@@ -22,7 +22,7 @@ from klamm.connect.group.protocol import (
 )
 from klamm.connect.group.requests import GroupRequests, JoinAgain, Seat
 from klamm.connect.group.session import Session
-from klamm_broker.wire.messages.join_group import JoinGroupResponse
+from klamm_kafka.wire.messages.join_group import JoinGroupResponse
 
 log = logging.getLogger(__name__)
 

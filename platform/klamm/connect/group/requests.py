@@ -12,18 +12,18 @@ from typing import Any, Final
 
 from klamm.connect.group.protocol import PROTOCOL_TYPE, MalformedGroupData, decode_metadata
 from klamm_base.errors import KlammError
-from klamm_broker.client import Cluster, broker_error
-from klamm_broker.wire.errors import ErrorCode
-from klamm_broker.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from klamm_broker.wire.messages.heartbeat import HeartbeatRequest
-from klamm_broker.wire.messages.join_group import (
+from klamm_kafka.client import Cluster, broker_error
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from klamm_kafka.wire.messages.heartbeat import HeartbeatRequest
+from klamm_kafka.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from klamm_broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from klamm_broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from klamm_broker.wire.struct import Message
+from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm_kafka.wire.struct import Message
 
 # The answer to JoinGroup comes when all members have joined or the rebalance timeout has passed.
 JOIN_SLACK_S: Final = 10.0

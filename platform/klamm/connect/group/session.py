@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from klamm.connect.group.requests import Forgotten, JoinAgain, Seat
-from klamm_broker.client import ClientError
-from klamm_broker.wire.errors import ErrorCode
+from klamm_kafka.client import ClientError
+from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from klamm.connect.cluster import SIGNED_FROM
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Forbidden
+from klamm.connect.herding.cluster import SIGNED_FROM
 from klamm.connect.rest.answer_headers import Cors
 from klamm.connect.rest.authentication import Authenticator, UsersFile
 from klamm.connect.rest.callers import CALLER, STILL, demand

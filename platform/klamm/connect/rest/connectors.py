@@ -15,7 +15,7 @@ from klamm.connect.rest.callers import demand, may_view
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
 from klamm.connect.rest.keys import ADVERTISED, SERVICE
-from klamm.connect.stores import TargetState
+from klamm.connect.topics.config_topic import TargetState
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")
 # Kafka's names for the states in which a connector may begin.

@@ -19,9 +19,9 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
 from klamm.connect.errors import BadRequest, RequestError, Starting
-from klamm.connect.kafka_log import RecordTooLarge
 from klamm.connect.rest.endpoint import REQUEST_TIMEOUT_S, Endpoint, Handler
 from klamm.connect.rest.keys import SERVICE
+from klamm.connect.topics.kafka_log import RecordTooLarge
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
-from klamm.connect.plugin_spread import told
+from klamm.connect.plugins.spread import told
 from klamm.connect.rest.http import empty, json_response
 from klamm.connect.rest.keys import SERVICE
 

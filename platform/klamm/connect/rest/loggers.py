@@ -15,7 +15,7 @@ from aiohttp import web
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.rest.http import empty, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
-from klamm.connect.stores import LoggerLevel, logger_record
+from klamm.connect.topics.config_topic import LoggerLevel, logger_record
 
 log = logging.getLogger(__name__)
 

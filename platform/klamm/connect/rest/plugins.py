@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from klamm.connect.definitions import NAME
 from klamm.connect.errors import BadRequest
 from klamm.connect.rest.callers import demand
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.forwarding import UPLOAD_BYTES_MAX
 from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
+from klamm.connect.validation.definitions import NAME
 from klamm_base.redaction import HIDDEN
 
 

@@ -1,0 +1,426 @@
+"""The agent's loop: look at the files, read blocks, hand them to the producer, remember what is acknowledged.
+
+One thread. Invariant: a checkpoint never lies beyond an unacknowledged record of its file: blocks of a file are
+acknowledged in the order in which they were read, whatever order their reports come in. While the producer has no
+room nothing is read: the files are the queue.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from klamm_agent.config import AgentConfig
+from klamm_agent.events import Dropped, Records
+from klamm_agent.figures import labels, of_inputs
+from klamm_agent.files import OpenFiles
+from klamm_agent.host import host_fields
+from klamm_agent.lanes import Lane
+from klamm_agent.policy import PolicyLedger
+from klamm_agent.registry import StateDir, StateError
+from klamm_agent.scan import Scanner
+from klamm_agent.sender import Batch, Origin, Sender
+from klamm_agent.streams import Delivery, Kept, Range, Streams
+from klamm_agent.tracker import Block, Checkpoint, Gap, Inode, Limits, Tracked, Tracker
+
+log = logging.getLogger(__name__)
+
+_IDLE_S: Final = 0.1  # between two looks at files that do not grow
+_STATUS_S: Final = 1.0
+_DRAIN_S: Final = 15.0
+_SAID_AGAIN_S: Final = 300.0
+_TRIED_S: Final = 10.0
+_BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
+_BLOCK_MIN: Final = 4 * 1024
+
+
+class Sent:
+    """A block on its way."""
+
+    __slots__ = ("batches", "dropped", "end", "generation", "inside", "tail")
+
+    def __init__(self, batches: list[Batch], block: Block, dropped: list[Dropped]) -> None:
+        self.batches, self.end, self.tail, self.generation = batches, block.end, block.tail, block.generation
+        self.inside = block.inside
+        self.dropped = dropped
+
+
+class Agent:
+    """Runs until `stop` is called. Owns its state directory from construction on, unless it is lent one. Raises KlammError.
+
+    `about` gives what the status document says of the process; `kept` are open readers that it may take away from there.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        stats_interval: float = 30.0,
+        *,
+        state: StateDir | None = None,
+        about: Callable[[], dict[str, Any]] = dict,
+        kept: Kept | None = None,
+    ) -> None:
+        self._config, self._about = config, about
+        self._lent = state is not None
+        self._state = state if state is not None else StateDir(config.state_dir)
+        checkpoints = self._state.load()
+        self._first_run = checkpoints is None
+        self._scanner = Scanner(config.inputs, self._trouble)
+        topics = len({topic for i in config.inputs for topic in i.topics})
+        # A topic's share is exceeded by one block at most, with thousands of topics as well
+        block = max(_BLOCK_MIN, min(_BLOCK, config.queue_bytes // topics // 4))
+        host = socket.gethostname()
+        self._host = host.encode()
+        described = host_fields(full=config.host_metadata)
+        self._lanes = [Lane(i, host=described, agent_id=config.agent_id) for i in config.inputs]
+        self._tracker = Tracker(
+            [Limits.of(i) for i in config.inputs],
+            checkpoints,
+            time.monotonic(),
+            [lane.cutter.framer for lane in self._lanes],
+        )
+        self._files = OpenFiles(
+            self._tracker, self._trouble, block, config.max_open_files, self._scanner.owner
+        )
+        self._sender = Sender(
+            config.bootstrap_servers,
+            config.producer,
+            name=f"klamm-agent-{config.agent_id}",
+            queue_bytes=config.queue_bytes,
+            topics=topics,
+            refused=self._refused,
+            bandwidth=config.bandwidth,
+            spool=config.spool,
+            dropped=self._given_up,
+        )
+        try:
+            self._streams = Streams(self._lanes, self._state.streams, kept)
+        except BaseException:
+            self._sender.close()  # the spool is another agent's to open
+            raise
+        self._sent: dict[Inode, deque[Sent]] = {}
+        self._policy = PolicyLedger(self._state.policy)
+        self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
+        self._stop = False
+        self._said: dict[str, float] = {}
+        self._unreadable: dict[str, tuple[str, float]] = {}  # why, and when it was tried last
+        self._stats_interval = stats_interval
+        self.lost_ranges = 0
+        self.replaced = False
+        self.kept: Kept = []
+        self.status: dict[str, Any] = {}
+        """As `status.json` has it; replaced as a whole, so that another thread may read it."""
+        self._names = labels(config.inputs)
+        self._last_ack, self._acked = 0.0, 0
+        self._full = False  # something waits because there is no room
+        self._saved: tuple[list[Checkpoint], dict[str, Any], list[dict[str, Any]]] | None = None
+
+    def stop(self) -> None:
+        """May be called from a signal handler."""
+        self._stop = True
+
+    def run(
+        self, ready: Callable[[int], None], replace: Callable[[], AgentConfig | None] = lambda: None
+    ) -> bool:
+        """Follow the files until stopped; `ready` is told their number once. Whether all was delivered at the end.
+
+        `replace` is asked in every turn for a configuration with which another agent is to take over: then the agent ends,
+        `replaced` is true, and `kept` are the readers that the other one needs open.
+        """
+        for name, why in self._config.ignored:
+            log.warning("[producer] %s has no effect: %s", name, why)
+        try:
+            self._scan()
+            if self._first_run:
+                # Where `start_position` put the files counts from now on, also if the agent is killed at once
+                self._state.save(self._tracker.checkpoints(), self._streams.checkpoints())
+            ready(len(self._tracker))
+            self._loop(replace)
+            self._streams.finish(time.monotonic(), self._deliver_stream)
+            self._read_nameless()
+            delivered = self._sender.drain(_DRAIN_S)
+            if not delivered:
+                log.warning(
+                    "stopped while records were unacknowledged; they are read again at the next start"
+                )
+            self._acknowledge()
+            self._tracker.gaps += self._streams.abandoned()
+            self._save()
+            self._write_status("reloading" if self.replaced else "stopped")
+            return delivered
+        finally:
+            self._sender.close()
+            self._streams.close()
+            self._files.close_all()
+            if not self._lent:
+                self._state.close()
+
+    def _loop(self, replace: Callable[[], AgentConfig | None]) -> None:
+        now = time.monotonic()
+        scan_at, save_at, stats_at = now + self._config.scan_interval, now, now + self._stats_interval
+        status_at, status_every = now, min(_STATUS_S, self._config.checkpoint_interval)
+        said = (now, 0, 0)
+        while not (self._stop or self._streams.ended):
+            if (config := replace()) is not None:
+                self.replaced, self.kept = True, self._streams.keep(config.inputs)
+                break
+            busy = self._turn()
+            self._sender.poll(0 if busy else _IDLE_S)
+            self._acknowledge()
+            now = time.monotonic()
+            if now >= scan_at:
+                self._scan()
+                scan_at = time.monotonic() + self._config.scan_interval
+            if now >= save_at:
+                self._save()
+                save_at = now + self._config.checkpoint_interval
+            if now >= status_at:
+                self._write_status("running")
+                status_at = now + status_every
+            if self._stats_interval and now >= stats_at:
+                said = self._say(now, said)
+                stats_at = now + self._stats_interval
+
+    def _scan(self) -> None:
+        now = time.monotonic()
+        self._tracker.observe(self._scanner.scan(), now, time.time())
+        self._files.open_new(now)
+        self._tracker.expire(now)
+        self._note_gaps()
+
+    def _turn(self) -> bool:
+        """One block of every file that has something; whether there was any."""
+        busy, self._full = False, False
+        now = time.monotonic()
+        for file in self._files.changed(now):
+            if not self._has_room(file.source):
+                self._full = True
+                self._files.verify(file)
+                continue
+            block = self._files.read(file, now)
+            if block is not None:
+                self._send(file, block)
+                busy = True
+        took, waits = self._streams.take(now, has_room=self._sender.has_room, deliver=self._deliver_stream)
+        busy, self._full = busy or took or self._files.busy, self._full or waits
+        if self._tracker.gaps:
+            self._note_gaps()
+        return busy
+
+    def _read_nameless(self) -> None:
+        """At the end: files that were renamed out of the patterns, or removed, since they were opened. Whoever starts next cannot
+        find them, so what they hold is read now.
+        """
+        self._scan()
+        deadline = time.monotonic() + _DRAIN_S
+        waits = sent = True
+        while (sent or waits) and time.monotonic() < deadline:
+            waits = sent = False
+            now = time.monotonic()
+            for file in self._files.changed(now):
+                if file.seen or file.archive is not None:
+                    continue
+                if not self._has_room(file.source):
+                    waits = True
+                elif (block := self._files.read(file, now)) is not None:
+                    self._send(file, block)
+                    sent = True
+            self._sender.poll(_IDLE_S if waits else 0)
+            self._acknowledge()
+
+    def _send(self, file: Tracked, block: Block) -> None:
+        lane = self._lanes[file.source]
+        if block.framed is not None:
+            records = lane.framed(block.framed, len(block.data), file.path, time.time())
+        else:
+            records = lane.block(block.data, block.start, file.path, time.time())
+        batches = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
+        self._sent.setdefault(file.inode, deque()).append(Sent(batches, block, records.dropped))
+
+    def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Delivery]:
+        batches = self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
+        if records.dropped:
+            self._stream_drops.append((batches, numbers, records.dropped))
+        return batches
+
+    def _has_room(self, source: int) -> bool:
+        return all(map(self._sender.has_room, self._config.inputs[source].topics))
+
+    def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Batch]:
+        config = lane.config
+        key = None
+        if config.key != "none":
+            key = self._host if config.key == "host" else os.fsencode(origin.path)
+        batches = []
+        if records.values:
+            batches.append(self._sender.send(config.topic, records.values, records.size, key, origin))
+        if records.dead:
+            topic, size = config.stages.dead_letter_topic, sum(map(len, records.dead))
+            batches.append(self._sender.send(topic, records.dead, size, None, origin))
+        return batches
+
+    @property
+    def lines(self) -> int:
+        return sum(lane.events for lane in self._lanes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(lane.bytes for lane in self._lanes)
+
+    def _acknowledge(self) -> None:
+        """Move each file's checkpoint over its delivered blocks, up to the first that is not."""
+        for inode, sent in list(self._sent.items()):
+            last = None
+            file = self._tracker.get(inode)
+            while sent and _done(sent[0].batches):
+                last = sent.popleft()
+                if last.dropped and file is not None:
+                    self._policy.add(file.path, inode, last.generation, last.dropped, last.end)
+                if sent and sent[0].generation != last.generation:
+                    self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
+            if last is not None:
+                self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
+            if not sent:
+                del self._sent[inode]
+        self._streams.acknowledge()
+        while self._stream_drops and _done(self._stream_drops[0][0]):
+            _, numbers, dropped = self._stream_drops.popleft()
+            self._policy.add(numbers.path, (0, 0), 0, dropped, numbers.end)
+
+    def _save(self) -> None:
+        """Gaps first: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
+        self._tracker.gaps += self._streams.lost()
+        self._tracker.gaps += self._policy.final(lambda inode: self._tracker.get(inode) is not None)
+        self._note_gaps()
+        if self._tracker.gaps:
+            return
+        checkpoints = self._tracker.checkpoints(), self._streams.checkpoints(), self._policy.entries()
+        if checkpoints == self._saved:
+            return
+        try:
+            self._state.save(*checkpoints)
+            self._saved = checkpoints
+        except StateError as e:
+            self._say_sparingly(
+                "registry", f"{e}; going on: after a kill lines since the last checkpoint come again"
+            )
+
+    def _refused(self, batch: Batch, size: int) -> None:
+        reason = f"a record of {size} bytes is too large for topic {batch.topic}"
+        self._tracker.gaps.append(Gap(**batch.origin._asdict(), reason=reason))
+
+    def _given_up(self, ranges: list[tuple[Origin, int]], why: str, policy: bool) -> bool:
+        """What the spool drops; it waits until that is in the ledger."""
+        gaps = [Gap(**origin._asdict(), reason=why, lines=lines, policy=policy) for origin, lines in ranges]
+        self._tracker.gaps += gaps
+        self._note_gaps()
+        if policy:
+            self._say_sparingly("spool", f"{why}; the gap ledger says which lines")
+        if not self._tracker.gaps:
+            return True
+        self._tracker.gaps = [gap for gap in self._tracker.gaps if gap not in gaps]
+        return False
+
+    def _note_gaps(self) -> None:
+        gaps, self._tracker.gaps = self._tracker.gaps, []
+        if not gaps:
+            return
+        try:
+            self._state.add_gaps(gaps, dt.datetime.now(tz=dt.UTC).isoformat(timespec="milliseconds"))
+        except StateError as e:
+            self._tracker.gaps = gaps  # written when there is room again
+            self._say_sparingly("gaps", str(e))
+            return
+        lost = [gap for gap in gaps if not gap.policy]
+        self.lost_ranges += len(lost)
+        for gap in lost:
+            what = "bytes" if any(gap.inode) else "events"
+            log.warning(
+                "%s: %s %d to %d are not delivered: %s", gap.path, what, gap.start, gap.end, gap.reason
+            )
+
+    def _trouble(self, path: str, error: OSError) -> None:
+        """A file that cannot be looked at or read is said now and then, shown in the status, and tried again."""
+        self._unreadable[path] = (str(error.strerror), time.monotonic())
+        self._say_sparingly(path, f"{path} cannot be read: {error.strerror}")
+
+    def _say_sparingly(self, about: str, what: str) -> None:
+        now = time.monotonic()
+        if now - self._said.get(about, float("-inf")) >= _SAID_AGAIN_S:
+            self._said = {a: at for a, at in self._said.items() if now - at < _SAID_AGAIN_S} | {about: now}
+            log.warning("%s", what)
+
+    def _troubles(self) -> dict[str, str]:
+        """Files that could not be read when that was tried last."""
+        since = time.monotonic() - max(_TRIED_S, 3 * self._config.scan_interval)
+        self._unreadable = {path: (why, at) for path, (why, at) in self._unreadable.items() if at >= since}
+        return {path: why for path, (why, _) in self._unreadable.items()}
+
+    def _waiting_for(self) -> str:
+        spool = self._config.spool
+        if self._full and self._sender.brokers_away and spool is not None and spool.drop == "block":
+            return "spool is full"
+        if self._sender.brokers_away and (self._sender.waits or self._sender.figures()["spool_records"]):
+            return "broker"
+        if troubles := self._sender.troubles:
+            topic, why = next(iter(troubles.items()))
+            return f"topic {topic}: {why}"
+        return "acknowledgements" if self._full else ""
+
+    def _write_status(self, state: str) -> None:
+        files = list(self._tracker)
+        now = time.time()
+        if self._sender.acked != self._acked:
+            self._acked, self._last_ack = self._sender.acked, now
+        self.status = {
+            "state": state,
+            "pid": os.getpid(),
+            "at": now,
+            **self._about(),
+            "files": len(self._tracker),
+            "open_files": sum(f.is_open for f in files),
+            "lines": self.lines,
+            "bytes": self.bytes,
+            "acked": self._sender.acked,
+            "last_ack": self._last_ack,
+            "lag_bytes": self._lag(),
+            "split_lines": sum(lane.cutter.splits for lane in self._lanes) + self._tracker.cuts,
+            "inputs": of_inputs(self._names, self._lanes),
+            "streams": self._streams.status(),
+            "gaps": self.lost_ranges,
+            "unreadable": self._troubles(),
+            "waiting_for": self._waiting_for(),
+            **self._sender.figures(),
+        }
+        try:
+            self._state.write_status(self.status)
+        except StateError as e:
+            self._say_sparingly("status", str(e))
+
+    def _lag(self) -> int:
+        return sum(f.lag for f in self._tracker if f.is_there)
+
+    def _say(self, now: float, before: tuple[float, int, int]) -> tuple[float, int, int]:
+        then, lines, size = before
+        passed = max(0.001, now - then)
+        waiting = self._waiting_for()
+        log.info(
+            "%d files, %.0f lines/s, %.2f MB/s, %d lines acknowledged, lag %d bytes%s",
+            len(self._tracker),
+            (self.lines - lines) / passed,
+            (self.bytes - size) / passed / 1e6,
+            self._sender.acked,
+            self._lag(),
+            f", waiting for {waiting}" if waiting else "",
+        )
+        return now, self.lines, self.bytes
+
+
+def _done(batches: list[Batch]) -> bool:
+    return all(batch.done for batch in batches)

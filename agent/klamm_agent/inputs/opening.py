@@ -1,0 +1,27 @@
+"""From the checked keys of an input that is no file to its `Reader`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klamm_agent.config_readers import JournaldSettings, Settings, StdinSettings, SyslogSettings
+from klamm_agent.events import Reader
+
+
+def open_reader(settings: Settings, *, parse: bool, checkpoint: Any = None) -> Reader:
+    """`parse`: documents are made of the events, so times and fields are wanted. `checkpoint` is what the reader of this input last
+    gave as its own, None when there is none. Raises KlammError when the input cannot be opened.
+    """
+    match settings:
+        case SyslogSettings():
+            from klamm_agent.inputs.syslog import SyslogReader
+
+            return SyslogReader(settings, parse=parse)
+        case JournaldSettings():
+            from klamm_agent.inputs.journald import JournaldReader
+
+            return JournaldReader(settings, parse=parse, checkpoint=checkpoint)
+        case StdinSettings():
+            from klamm_agent.inputs.stdin import StdinReader
+
+            return StdinReader(settings)

@@ -1,0 +1,98 @@
+"""`type = "syslog"`: messages from the network or a local socket as events.
+
+There is nowhere to read a message again: what was received and is neither acknowledged nor in the spool when the agent is
+killed is gone, as with every receiver of syslog. What is known to be lost is told by `lost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+from klamm_agent.config_readers import SyslogSettings, tls_context
+from klamm_agent.events import Dropped, Events
+from klamm_agent.inputs.listener import Limits, Listener
+from klamm_agent.syslog import Parser
+from klamm_base.errors import ConfigError
+
+_BLOCK: Final = 5000  # messages of one block
+
+
+class SyslogReader:
+    """Listens from construction on. `parse` False: messages stay as they came. Raises ConfigError."""
+
+    path = "syslog"
+
+    def __init__(self, settings: SyslogSettings, *, parse: bool) -> None:
+        try:
+            tls = tls_context(settings)
+        except OSError as e:
+            raise ConfigError(f"tls_certificate {settings.tls_certificate} cannot be used: {e}") from e
+        self._listener = Listener(
+            settings.listen,
+            framing=settings.framing,
+            limits=Limits(
+                message_bytes=settings.max_message_bytes,
+                connections=settings.max_connections,
+                idle=settings.idle_timeout,
+                queue_bytes=settings.queue_bytes,
+            ),
+            tls=tls,
+            buffer=settings.receive_buffer_bytes,
+        )
+        self._parser = Parser(settings.zone) if parse else None
+        self._given = 0
+        self._drops: dict[str, int] = {}
+
+    def poll(self, now: float) -> list[tuple[Events, Hashable]]:
+        """About a block: what has come by one address after the other."""
+        found: dict[str, tuple[list[bytes], list[str], float]] = {}
+        count = 0
+        while count < _BLOCK and (chunk := self._listener.take()) is not None:
+            messages, peers, _ = found.setdefault(chunk.path, ([], [], chunk.at))
+            messages += chunk.messages
+            peers += chunk.peers
+            count += len(chunk.messages)
+        result: list[tuple[Events, Hashable]] = []
+        for path, (messages, peers, at) in found.items():
+            events = Events(messages, path, at)
+            if self._parser is not None:
+                events.values, events.times, events.fields = self._parser.parse(messages, peers, at)
+            self._given += len(messages)
+            result.append((events, self._given))
+        return result
+
+    def acknowledged(self, handle: Hashable) -> None:
+        """Nobody waits for it: syslog has no acknowledgements."""
+
+    def checkpoint(self) -> Any:
+        return None
+
+    def finish(self) -> None:
+        """Take no more; `poll` gives what had arrived."""
+        self._listener.stop()
+
+    def lost(self) -> list[tuple[str, Dropped]]:
+        """Datagrams that the kernel dropped since the last call, by address."""
+        found = []
+        for address, count in self._listener.drops().items():
+            before = self._drops.get(address, 0)
+            if count > before:
+                reason = (
+                    "the receive buffer was full (receive_buffer_bytes): datagrams were dropped by the kernel"
+                )
+                found.append((f"syslog://{address}", Dropped(reason, count - before, before, count)))
+                self._drops[address] = count
+        return found
+
+    def status(self) -> dict[str, Any]:
+        of = self._listener
+        return {
+            "listen": of.bound, "connections": of.connections, "messages": of.messages, "bytes": of.bytes,
+            "datagrams_dropped": sum(self._drops.values()), "connections_refused": of.refused,
+            "connections_failed": of.failed, "framing_errors": of.errors, "split_messages": of.pieces,
+            "unparsed": 0 if self._parser is None else self._parser.unparsed,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        self._listener.stop()

@@ -1,0 +1,29 @@
+"""A small asyncio Kafka client on the sans-IO codec: for worker membership, the mirror and tests.
+
+`Connection` speaks with one broker, `Cluster` finds brokers, leaders and coordinators. No producer or consumer.
+"""
+
+from klamm_kafka.client.cluster import Address, Cluster, broker_error, parse_bootstrap
+from klamm_kafka.client.connection import Connection
+from klamm_kafka.client.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedApi,
+)
+
+__all__ = [
+    "Address",
+    "AuthenticationFailed",
+    "BrokerError",
+    "ClientError",
+    "Cluster",
+    "Connection",
+    "ConnectionLost",
+    "RequestTimedOut",
+    "UnsupportedApi",
+    "broker_error",
+    "parse_bootstrap",
+]

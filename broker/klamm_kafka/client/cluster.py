@@ -1,0 +1,214 @@
+"""The brokers of a cluster as a client sees them: metadata, leaders, coordinators, a connection to each.
+
+Connections are opened when needed and reopened after they were lost. What is cached (metadata, coordinators) is
+asked again after `refresh` or `forget_coordinator`; who gets NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR calls those.
+Does not retry by itself, except for metadata and for finding a first broker and a coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from klamm_base.addresses import parse_addresses
+from klamm_base.security import ClientSecurity
+from klamm_kafka.client.connection import Connection
+from klamm_kafka.client.errors import AuthenticationFailed, BrokerError, ClientError, ConnectionLost
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from klamm_kafka.wire.struct import Message
+
+if TYPE_CHECKING:
+    from klamm_kafka.client.secure import Secure
+
+RETRY_S: Final = 0.1
+GROUP: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Host and port of a broker."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_bootstrap(text: str) -> list[Address]:
+    """`host:port,host:port`. Raises ConfigError."""
+    return [Address(host, port) for host, port in parse_addresses(text)]
+
+
+class Cluster:
+    """Use as `async with Cluster("127.0.0.1:9092") as cluster`. One event loop.
+
+    `patience_s`: how long a first broker is looked for, over and over; as `timeout_s` unless it is given.
+    `security`: TLS and SASL, `ClientSecurity.from_properties(props)`; None is PLAINTEXT. Raises ConfigError for
+    certificates that OpenSSL refuses.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "klamm",
+        timeout_s: float = 10,
+        patience_s: float | None = None,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._secure: Secure | None = None
+        if security is not None and (security.tls or security.sasl):
+            from klamm_kafka.client.secure import Secure  # takes its time, and most clients do without
+
+            self._secure = Secure(security)
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._patience_s = timeout_s if patience_s is None else patience_s
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+        self._coordinators: dict[str, Address] = {}
+        self.brokers: dict[int, Address] = {}
+        self.metadata: MetadataResponse | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            await connection.close()
+
+    async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
+        """Ask for the metadata of these topics (None: all) and learn the brokers. Raises ClientError."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+        answer: MetadataResponse
+        try:
+            answer = await (await self.any_broker()).request(request)
+        except ConnectionLost:  # an idle connection that the broker closed shows only when it is used
+            answer = await (await self.any_broker()).request(request)
+        self.brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        self.metadata = answer
+        return answer
+
+    async def any_broker(self) -> Connection:
+        """A connection to some broker; tries known ones, then the bootstrap list, until patience ends."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_s
+        while True:
+            reasons = []
+            for address in dict.fromkeys([*self._connections, *self.brokers.values(), *self._bootstrap]):
+                try:
+                    return await self._connect(address)
+                except AuthenticationFailed:
+                    raise
+                except ClientError as e:
+                    said = str(e)
+                    reasons.append(said if said.startswith(f"{address}: ") else f"{address}: {said}")
+            if loop.time() >= deadline:
+                raise ConnectionLost(f"no broker can be reached ({'; '.join(reasons)})")
+            await asyncio.sleep(RETRY_S)
+
+    async def broker(self, node_id: int) -> Connection:
+        """A connection to one broker of the metadata. Raises ConnectionLost when it is not known."""
+        if node_id not in self.brokers:
+            await self.refresh([])
+        address = self.brokers.get(node_id)
+        if address is None:
+            raise ConnectionLost(f"broker {node_id} is not in the cluster's metadata")
+        return await self._connect(address)
+
+    async def leader(self, topic: str, partition: int) -> Connection:
+        """A connection to a partition's leader. Raises BrokerError for a topic or partition that is not there."""
+        node_id = self._leader_id(topic, partition)
+        if node_id is None:
+            await self.refresh([topic])
+            node_id = self._leader_id(topic, partition)
+        if node_id is None:
+            raise broker_error(self._topic_error(topic), f"{topic}-{partition}")
+        return await self.broker(node_id)
+
+    async def coordinator(self, group: str) -> Connection:
+        """A connection to a group's coordinator; waits, until the timeout, while there is none."""
+        address = self._coordinators.get(group)
+        if address is None:
+            address = self._coordinators[group] = await self._find_coordinator(group)
+        try:
+            return await self._connect(address)
+        except ClientError:
+            self.forget_coordinator(group)
+            raise
+
+    def forget_coordinator(self, group: str) -> None:
+        """Ask again next time: the broker said NOT_COORDINATOR, or is gone."""
+        self._coordinators.pop(group, None)
+
+    async def request(self, message: Message, *, timeout_s: float | None = None) -> Any:
+        """Send a request to some broker."""
+        return await (await self.any_broker()).request(message, timeout_s=timeout_s)
+
+    # ---- inside
+
+    async def _connect(self, address: Address) -> Connection:
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or connection.closed:
+                if connection is not None:
+                    await connection.close()
+                    self._connections.pop(address, None)
+                connection = await Connection.open(
+                    address.host,
+                    address.port,
+                    client_id=self._client_id,
+                    timeout_s=self._timeout_s,
+                    secure=self._secure,
+                )
+                self._connections[address] = connection
+            return connection
+
+    def _leader_id(self, topic: str, partition: int) -> int | None:
+        for found in self.metadata.topics if self.metadata is not None else ():
+            if found.name == topic:
+                return next((p.leader_id for p in found.partitions if p.partition_index == partition), None)
+        return None
+
+    def _topic_error(self, topic: str) -> int:
+        topics = self.metadata.topics if self.metadata is not None else ()
+        code = next((t.error_code for t in topics if t.name == topic), ErrorCode.NONE)
+        return code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def _find_coordinator(self, group: str) -> Address:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        while True:
+            connection = await self.any_broker()
+            version = connection.version_for(FindCoordinatorRequest)
+            if version >= 4:
+                request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group])
+                answer = (await connection.request(request, version)).coordinators[0]
+            else:
+                answer = await connection.request(FindCoordinatorRequest(key=group, key_type=GROUP), version)
+            if answer.error_code == ErrorCode.NONE:
+                return Address(answer.host, answer.port)
+            error = broker_error(answer.error_code, f"the coordinator of group {group}")
+            if not error.retriable or loop.time() >= deadline:
+                raise error
+            await asyncio.sleep(RETRY_S)
+
+
+def broker_error(code: int, what: str) -> BrokerError:
+    """An error code of an answer as an exception that says what it was about."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return BrokerError(code, "unknown error", what, retriable=False)
+    return BrokerError(code, known.name, what, retriable=known.retriable)

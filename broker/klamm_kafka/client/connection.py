@@ -1,0 +1,267 @@
+"""One connection to one broker: requests out, answers in the order of the requests.
+
+Knows which versions the broker speaks (ApiVersions is asked when it opens). Several requests may be under way at a
+time. Cancelling a request leaves the connection usable: its answer is dropped when it comes. TLS and SASL are set up
+when it opens, and SASL again before a session that the broker has limited ends: requests wait meanwhile. Does not
+reconnect (`Cluster` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from klamm_base.version import __version__
+from klamm_kafka.client.errors import ClientError, ConnectionLost, RequestTimedOut, UnsupportedApi
+from klamm_kafka.wire.api_keys import ApiKey, message_types
+from klamm_kafka.wire.errors import ErrorCode, ProtocolError
+from klamm_kafka.wire.headers import RequestHeader, decode_response_header, frame_request
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from klamm_kafka.wire.struct import Message
+
+if TYPE_CHECKING:
+    from klamm_kafka.client.secure import Secure
+
+RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""A larger size field is not an answer of a broker but of something else that listens there."""
+API_VERSIONS_VERSION: Final = 3  # brokers that do not have it answer in version 0, which says so
+
+TLS_SHUTDOWN_S: Final = 1.0
+"""How long the end of a TLS connection waits for the broker's: nothing is under way any more by then."""
+SESSION_USE: Final = 0.85
+"""Kafka's clients authenticate again after 85 to 95 percent of a session."""
+
+_SIZE: Final = struct.Struct(">i")
+_REFUSED_VERSION: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
+_TLS_ALERT: Final = 0x1503  # how TLS begins to say that it understands nothing
+_Pending = tuple[
+    int, type[Message], int, "asyncio.Future[Any]"
+]  # correlation id, answer's type, version, waiter
+
+
+class Connection:
+    """Made with `open`. `api_versions` maps an API key to the broker's lowest and highest version."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        client_id: str,
+        timeout_s: float,
+        secure: Secure | None = None,
+        where: str = "",
+    ) -> None:
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._correlation_id = 0
+        self._pending: deque[_Pending] = deque()
+        self._lost: ClientError | None = None
+        self._secure = secure
+        self._where = where
+        self._authenticate_at: float | None = None  # of the loop's clock
+        self._authenticating = asyncio.Lock()
+        self._receiver = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "klamm",
+        timeout_s: float = 10,
+        secure: Secure | None = None,
+    ) -> Self:
+        """Connect, ask what the broker speaks, and authenticate.
+
+        Raises ConnectionLost, RequestTimedOut, AuthenticationFailed.
+        """
+        where = f"{host}:{port}"
+        tls: dict[str, Any] = {} if secure is None else secure.tls_arguments(host)
+        if tls:
+            tls["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                reader, writer = await asyncio.open_connection(host, port, **tls)
+        except TimeoutError:
+            raise RequestTimedOut(f"{where}: no connection within {timeout_s} s") from None
+        except ssl.SSLError as e:
+            raise _tls_failure(e, where) from e
+        except OSError as e:
+            tls_hint = " during the TLS handshake; look at security.protocol" if tls else ""
+            # asyncio's own text names the address once more
+            said = os.strerror(e.errno) if e.errno is not None and e.errno > 0 else e.strerror or str(e)
+            raise ConnectionLost(f"{where}: {said or 'the connection ended'}{tls_hint}") from e
+        connection = cls(reader, writer, client_id=client_id, timeout_s=timeout_s, secure=secure, where=where)
+        try:
+            await connection._negotiate()
+            await connection._authenticate()
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._lost is not None
+
+    def version_for(self, request: type[Message]) -> int:
+        """The highest version of a request that both sides speak. Raises UnsupportedApi."""
+        name = ApiKey(request.API_KEY).name
+        served = self.api_versions.get(request.API_KEY)
+        if served is None:
+            raise UnsupportedApi(f"the broker does not serve {name}")
+        low, high = max(served[0], request.MIN_VERSION), min(served[1], request.MAX_VERSION)
+        if low > high:
+            ours = f"{request.MIN_VERSION} to {request.MAX_VERSION}"
+            raise UnsupportedApi(f"the broker serves {name} {served[0]} to {served[1]}, we speak {ours}")
+        return high
+
+    async def request(
+        self, message: Message, version: int | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        """Send a request and return its answer, decoded. `version=None` takes `version_for`.
+
+        Raises ConnectionLost, RequestTimedOut, UnsupportedApi, ProtocolError (a value that cannot be sent).
+        """
+        if version is None:
+            version = self.version_for(type(message))
+        await self._keep_session()
+        return await self._ask(message, version, timeout_s)
+
+    async def _ask(self, message: Message, version: int, timeout_s: float | None = None) -> Any:
+        waiter = self._send(message, version)
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                return await waiter
+        except TimeoutError:
+            error = RequestTimedOut(f"{ApiKey(message.API_KEY).name}: no answer within {limit} s")
+            self._fail(error)
+            raise error from None
+
+    async def close(self) -> None:
+        self._fail(ConnectionLost("the connection was closed here"))
+        self._receiver.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._receiver
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- inside
+
+    async def _negotiate(self) -> None:
+        name = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
+        answer: ApiVersionsResponse = await self._ask(name, API_VERSIONS_VERSION)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = await self._ask(ApiVersionsRequest(), 0)
+        if answer.error_code:
+            raise UnsupportedApi(f"API_VERSIONS: {ErrorCode(answer.error_code).name}")
+        self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+
+    async def _keep_session(self) -> None:
+        """Authenticate again if it is time; who comes meanwhile waits (KIP-368)."""
+        if self._authenticate_at is None:
+            return
+        async with self._authenticating:
+            if asyncio.get_running_loop().time() >= self._authenticate_at:
+                try:
+                    await self._authenticate()
+                except ClientError as e:
+                    self._fail(e)
+                    raise
+
+    async def _authenticate(self) -> None:
+        sasl = self._secure.authenticator if self._secure is not None else None
+        if sasl is None:
+            return
+        session_ms = await sasl.run(self._ask_newest, self._where)
+        loop = asyncio.get_running_loop()
+        self._authenticate_at = loop.time() + session_ms / 1000 * SESSION_USE if session_ms > 0 else None
+
+    async def _ask_newest(self, message: Message) -> Any:
+        return await self._ask(message, self.version_for(type(message)))
+
+    def _send(self, message: Message, version: int) -> asyncio.Future[Any]:
+        answer_type = message_types(message.API_KEY)[1]
+        correlation_id = self._write(message, version)
+        waiter = asyncio.get_running_loop().create_future()
+        self._pending.append((correlation_id, answer_type, version, waiter))
+        return waiter
+
+    def _write(self, message: Message, version: int) -> int:
+        if self._lost is not None:
+            raise ConnectionLost(str(self._lost))
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(message.API_KEY, version, self._correlation_id, self._client_id)
+        self._writer.write(frame_request(header, message))
+        return self._correlation_id
+
+    async def _receive(self) -> None:
+        error: ClientError
+        try:
+            while True:
+                (size,) = _SIZE.unpack(await self._reader.readexactly(4))
+                if size >> 16 == _TLS_ALERT:
+                    raise ConnectionLost("TLS is spoken there: security.protocol must be SSL or SASL_SSL")
+                if not 4 <= size <= RESPONSE_BYTES_MAX:
+                    raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
+                self._deliver(await self._reader.readexactly(size))
+        except ssl.SSLError as e:  # with TLS 1.3 a client learns only now that its certificate was refused
+            error = _tls_failure(e, self._where)
+        except (asyncio.IncompleteReadError, OSError) as e:
+            error = ConnectionLost(f"the broker closed the connection ({e}){self._why_closed}")
+        except ProtocolError as e:
+            error = ConnectionLost(f"an answer that cannot be read: {e}")
+        except ClientError as e:
+            error = e
+        self._fail(error)
+
+    @property
+    def _why_closed(self) -> str:
+        """With TLS 1.3 a broker that misses a client's certificate may just close, after the handshake."""
+        new = self._secure is not None and self._secure.wants_hint and not self.api_versions
+        return "; does it want a certificate (ssl.keystore.location)?" if new else ""
+
+    def _deliver(self, data: bytes) -> None:
+        if not self._pending:
+            raise ConnectionLost("an answer that nobody asked for")
+        correlation_id, answer_type, version, waiter = self._pending[0]
+        got, pos = decode_response_header(data, answer_type.API_KEY, version)
+        if got != correlation_id:
+            raise ConnectionLost(f"answer to request {got} where {correlation_id} was next")
+        if not waiter.done():  # otherwise the caller was cancelled
+            if answer_type is ApiVersionsResponse and data[pos : pos + 2] == _REFUSED_VERSION:
+                version = 0
+            waiter.set_result(answer_type.decode(data, version, pos)[0])
+        self._pending.popleft()
+
+    def _fail(self, error: ClientError) -> None:
+        if self._lost is None:
+            self._lost = error
+            self._writer.close()
+        while self._pending:
+            waiter = self._pending.popleft()[3]
+            if not waiter.done():
+                waiter.set_exception(self._lost)
+
+
+def _tls_failure(error: ssl.SSLError, where: str) -> ClientError:
+    from klamm_kafka.client.secure import tls_failure
+
+    return tls_failure(error, where)

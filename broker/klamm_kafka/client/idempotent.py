@@ -1,0 +1,303 @@
+"""Sends record batches to the leaders of their partitions: several requests under way per broker, order kept per
+partition, nothing written twice as long as the producer lives.
+
+A broker that is away or no longer leads is waited for as long as it takes; `Outbox.writing` says why. What a broker
+refuses for good is the subclass's to judge (`refused`). One event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+from klamm_kafka.client.cluster import Cluster, broker_error
+from klamm_kafka.client.errors import BrokerError, ClientError, ConnectionLost
+from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Backoff, Outbox, P
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from klamm_kafka.wire.messages.metadata import MetadataResponse
+from klamm_kafka.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+log = logging.getLogger(__name__)
+
+REQUEST_BYTES: Final = 4 << 20
+TIMEOUT_MS: Final = 30_000
+LOOK_S: Final = 0.1
+TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_NAMES_VERSION: Final = 12  # later versions know topics by id only
+_ACKS_ALL: Final = -1
+_FORGOTTEN: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+
+B = TypeVar("B", bound=Outbox)  # type: ignore[type-arg]
+
+
+class IdempotentSender(Generic[B, P]):
+    """`cluster` is used by nobody else. `wake` says that there may be something to send.
+
+    `outboxes` in the order in which they are asked; who was served goes behind the others.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        outboxes: Iterable[B],
+        *,
+        in_flight: int = IN_FLIGHT_MAX,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        self.wake = asyncio.Event()
+        self.producers = 0
+        self.why: str | None = None
+        """What keeps the cluster as a whole from being written to."""
+        self.producer = (-1, -1)
+        self.outboxes: dict[B, None] = dict.fromkeys(outboxes)
+        self.stale = True
+        """Leaders are to be asked for."""
+        self._cluster = cluster
+        self._in_flight, self._timeout_ms = in_flight, timeout_ms
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._metadata = Backoff()
+        self._requests: dict[int, int] = defaultdict(int)
+        self._pauses: dict[int, float] = {}  # until when a broker wants no requests
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+
+    # ---- what a subclass says
+
+    CREATE = False
+    """Whether topics that are missing are created, where the cluster does that."""
+
+    def delivered(self, outbox: B, parcel: P, offset: int) -> None:
+        """A broker has it. `offset` is that of its first record, -1: not told."""
+        raise NotImplementedError
+
+    async def refused(self, outbox: B, parcel: P, error: BrokerError, said: str | None) -> None:
+        """No repetition helps. Raises what ends `run`, or mends the outbox (which waits for an answer until then)."""
+        raise NotImplementedError
+
+    def unusable(self, error: ClientError) -> Exception | None:
+        """The cluster does not let us in, or is too old: what ends `run`; None to try again."""
+        return error
+
+    def away(self, error: ClientError) -> None:
+        """No broker can be asked (`why` says since when); for the log."""
+        if self.why is None:
+            log.warning("the cluster is waited for: %s", error)
+
+    def failed(self, outbox: B, error: ClientError) -> None:
+        """It is tried again; for the log."""
+        if outbox.writing.why is None:
+            log.warning("%s waits for its leader: %s", outbox, error)
+
+    def topics(self) -> list[str]:
+        """Topics whose leaders are needed."""
+        return sorted({o.remote for o in self.outboxes})
+
+    def learned(self, answer: MetadataResponse) -> str | None:
+        """There is news of topics and leaders. What is missing in it, so that it is asked for again."""
+        return None
+
+    def answered(self) -> None:
+        """A request has ended, well or not."""
+
+    def may_send(self, now: float) -> bool:
+        """Whether the limit on what is sent allows a request."""
+        return True
+
+    def sent(self, size: int, now: float) -> None:
+        """Bytes of batches went out."""
+
+    # ---- running
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what `unusable` and `refused` raise."""
+        self.producer = await self.new_producer()
+        for outbox in self.outboxes:
+            outbox.producer = self.producer
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self.stale and time.monotonic() >= self._metadata.until:
+                await self._find_leaders()
+            if not self._send_ready():
+                self.wake.clear()
+                try:
+                    async with asyncio.timeout(LOOK_S):
+                        await self.wake.wait()
+                except TimeoutError:
+                    pass
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the answers that are due."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Node id; -1: none is known."""
+        return self._leaders.get((topic, partition), -1)
+
+    def _send_ready(self) -> bool:
+        """Send one request to each broker that has room and something waiting; whether any was sent."""
+        now = time.monotonic()
+        if not self.may_send(now):
+            return False
+        ready: dict[int, list[B]] = defaultdict(list)
+        for outbox in self.outboxes:
+            leader = self._leaders.get((outbox.remote, outbox.partition), -1)
+            if (
+                leader >= 0
+                and self._requests[leader] < self._in_flight
+                and now >= self._pauses.get(leader, 0)
+            ):
+                ready[leader].append(outbox)
+        any_sent = False
+        for leader, outboxes in ready.items():
+            items = self._take(outboxes, now)
+            if not items:
+                continue
+            any_sent = True
+            self._requests[leader] += 1
+            task = asyncio.create_task(self._send(leader, items))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return any_sent
+
+    def _take(self, outboxes: list[B], now: float) -> list[tuple[B, P]]:
+        """A batch of each partition that has one, up to a request's size."""
+        items: list[tuple[B, P]] = []
+        size = 0
+        for outbox in outboxes:
+            parcel = outbox.take(now)
+            if parcel is not None:
+                items.append((outbox, parcel))
+                size += len(parcel.data)
+                if size >= REQUEST_BYTES:
+                    break
+        if len(self.outboxes) > 1:
+            for outbox, _ in items:  # a few that always have something starve none
+                del self.outboxes[outbox]
+                self.outboxes[outbox] = None
+        self.sent(size, now)
+        return items
+
+    async def _send(self, leader: int, items: list[tuple[B, P]]) -> None:
+        left = list(items)
+        try:
+            connection = await self._cluster.broker(leader)  # those who wait here go on in their order
+            version = min(connection.version_for(ProduceRequest), _NAMES_VERSION)
+            answer: ProduceResponse = await connection.request(
+                self._request(items), version, timeout_s=self._timeout_ms / 1000 + 5
+            )
+            if answer.throttle_time_ms > 0:
+                self._pauses[leader] = time.monotonic() + answer.throttle_time_ms / 1000
+            results = {(t.name, r.index): r for t in answer.responses for r in t.partition_responses}
+            while left:
+                outbox, parcel = left.pop(0)
+                result = results.get((outbox.remote, outbox.partition))
+                if result is None:
+                    self._failed([(outbox, parcel)], ConnectionLost("an answer without the partition"))
+                else:
+                    await self._judge(outbox, parcel, result)
+        except ClientError as e:
+            self._failed(left, e)
+            if not e.retriable:
+                self._error = self.unusable(e)
+        except Exception as e:
+            self._error = e
+        finally:
+            self._requests[leader] -= 1
+            self.wake.set()
+            self.answered()
+
+    async def _judge(self, outbox: B, parcel: P, result: PartitionProduceResponse) -> None:
+        code = result.error_code
+        if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
+            self.delivered(outbox, parcel, result.base_offset if code == ErrorCode.NONE else -1)
+            return
+        error = broker_error(code, f"producing to {outbox}")
+        if code in _FORGOTTEN:
+            if outbox.is_only(parcel):
+                log.warning("%s: the cluster has forgotten our producer; a new one goes on", outbox)
+                outbox.new_producer(await self.new_producer())
+            outbox.failed(time.monotonic(), str(error))
+        elif error.retriable:
+            self._failed([(outbox, parcel)], error)
+        else:
+            await self.refused(outbox, parcel, error, result.error_message)
+
+    def _failed(self, items: list[tuple[B, P]], error: ClientError) -> None:
+        for outbox, _ in items:
+            self.failed(outbox, error)
+            outbox.failed(time.monotonic(), str(error))
+        self.stale = True
+
+    async def _find_leaders(self) -> None:
+        self.stale = False  # what comes up meanwhile is not in the answer, and asked for next
+        try:
+            answer = await self._cluster.refresh(self.topics(), create=self.CREATE)
+        except ClientError as e:
+            self.stale = True
+            self._metadata.failed(time.monotonic(), str(e))
+            self._away(e)
+            if not e.retriable and (ends := self.unusable(e)) is not None:
+                raise ends from None
+            return
+        self._leaders = {
+            (t.name, p.partition_index): p.leader_id
+            for t in answer.topics if t.name is not None
+            for p in t.partitions
+        }  # fmt: skip
+        lacking = self.learned(answer)
+        missing = [o for o in self.outboxes if self.leader(o.remote, o.partition) < 0]
+        self.why = f"{missing[0]} has no leader" if missing else None
+        if missing or lacking:
+            self.stale = True
+            self._metadata.failed(time.monotonic(), self.why or lacking or "")
+        else:
+            self._metadata.succeeded()
+
+    def _away(self, error: ClientError) -> None:
+        self.away(error)
+        self.why = str(error)
+
+    async def new_producer(self) -> tuple[int, int]:
+        """Producer id and epoch, once there is a broker that gives some. Raises what `unusable` gives."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        backoff = Backoff()
+        while True:
+            try:
+                answer: InitProducerIdResponse = await self._cluster.request(request)
+                if answer.error_code == ErrorCode.NONE:
+                    self.producers += 1
+                    self.why = None
+                    return answer.producer_id, answer.producer_epoch
+                raise broker_error(answer.error_code, "asking for a producer id")
+            except ClientError as e:
+                if not e.retriable and (ends := self.unusable(e)) is not None:
+                    raise ends from None
+                self._away(e)
+                backoff.failed(time.monotonic(), str(e))
+                await asyncio.sleep(max(backoff.until - time.monotonic(), 0))
+
+    def _request(self, items: list[tuple[B, P]]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for outbox, parcel in items:
+            topic = topics.setdefault(outbox.remote, TopicProduceData(name=outbox.remote, partition_data=[]))
+            topic.partition_data.append(PartitionProduceData(index=outbox.partition, records=parcel.data))
+        return ProduceRequest(acks=_ACKS_ALL, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))

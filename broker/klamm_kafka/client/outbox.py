@@ -1,0 +1,181 @@
+"""What waits for one partition of a producer of ours: what is to be sent, sent, acknowledged. Pure: time is passed in.
+
+Batches are sent in order, at most `IN_FLIGHT_MAX` before the first is acknowledged (a broker remembers as many per
+producer, so that what is sent again is not written again). After a failure nothing more is sent until all answers
+are there; then what is not acknowledged goes again, in its order and with its sequence numbers. The first batch
+after a start or a failure goes alone: a broker that knows nothing of our producer takes any sequence number from it,
+so that a second batch could overtake a first that failed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
+
+from klamm_kafka.wire.batch import stamp
+
+IN_FLIGHT_MAX: Final = 5
+BACKOFF_FIRST_S: Final = 0.1
+BACKOFF_MAX_S: Final = 5.0
+SEQUENCES: Final = 0x80000000
+"""Sequence numbers wrap from 2**31-1 to 0."""
+
+
+class Parcel(Protocol):
+    """A record batch, whole but for what `stamp` writes, and the number of its records."""
+
+    data: bytearray
+    count: int
+    sequence: int
+    """Of its first record; -1: not given yet."""
+    acked: bool
+
+
+P = TypeVar("P", bound=Parcel)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses that double with every failure in a row. `why` is the last one, None when all is well."""
+
+    until: float = 0.0
+    why: str | None = None
+    _wait_s: float = BACKOFF_FIRST_S
+
+    def failed(self, now: float, why: str) -> None:
+        self.until, self.why = now + self._wait_s, why
+        self._wait_s = min(self._wait_s * 2, BACKOFF_MAX_S)
+
+    def succeeded(self) -> None:
+        if self.why is not None:
+            self.until, self.why, self._wait_s = 0.0, None, BACKOFF_FIRST_S
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Outbox(Generic[P]):
+    """`remote` is the topic that is written to. `producer` is producer id and epoch."""
+
+    remote: str
+    partition: int
+    producer: tuple[int, int] = (-1, -1)
+    writing: Backoff = field(default_factory=Backoff)
+    _unsent: deque[P] = field(default_factory=deque)
+    _again: deque[P] = field(default_factory=deque)
+    _unacked: deque[P] = field(default_factory=deque)
+    _under_way: int = 0
+    _failed: bool = False
+    _alone: bool = True
+    """Only one batch at a time, until one is acknowledged."""
+    _sequence: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.remote}-{self.partition}"
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for an answer."""
+        return not self._under_way
+
+    @property
+    def empty(self) -> bool:
+        """Everything is acknowledged."""
+        return not self._unsent and not self._unacked
+
+    @property
+    def waiting(self) -> int:
+        """Batches that are not acknowledged."""
+        return len(self._unsent) + len(self._unacked)
+
+    @property
+    def pending(self) -> list[P]:
+        """Batches that are not acknowledged, in order."""
+        return [p for p in (*self._unacked, *self._unsent) if not p.acked]
+
+    def put(self, parcels: Sequence[P]) -> None:
+        self._unsent.extend(parcels)
+
+    def take(self, now: float) -> P | None:
+        """The next batch to send, stamped; None when there is none or when it is not its time."""
+        if self._failed or now < self.writing.until or (self._alone and self._under_way):
+            return None
+        if self._again:
+            if self._under_way >= IN_FLIGHT_MAX:
+                return None
+            parcel = self._again.popleft()
+        elif self._unsent and len(self._unacked) < IN_FLIGHT_MAX:
+            parcel = self._unsent.popleft()
+            self._unacked.append(parcel)
+        else:
+            return None
+        if parcel.sequence < 0:
+            parcel.sequence = self._sequence
+            stamp(parcel.data, *self.producer, self._sequence)
+            self._sequence = (self._sequence + parcel.count) % SEQUENCES
+        self._under_way += 1
+        return parcel
+
+    def is_only(self, parcel: P) -> bool:
+        """Whether all batches before this one are acknowledged, and no other waits for an answer."""
+        return self._under_way == 1 and self._unacked[0] is parcel
+
+    def delivered(self, parcel: P) -> list[P]:
+        """A broker has it. Gives out those that are acknowledged now with all before them, in order."""
+        self._under_way -= 1
+        parcel.acked = True
+        if not self._failed:
+            self._alone = False
+            self.writing.succeeded()
+        done = []
+        while self._unacked and self._unacked[0].acked:
+            done.append(self._unacked.popleft())
+        self._settle()
+        return done
+
+    def failed(self, now: float, why: str) -> None:
+        """No acknowledgement: it goes again, with all that is not acknowledged."""
+        self._under_way -= 1
+        if not self._failed:
+            self.writing.failed(now, why)
+        self._failed = self._alone = True
+        self._settle()
+
+    def replaced(self, parcel: P, parts: Sequence[P]) -> None:
+        """A broker refused it: `parts`, with the same records together, go in its place.
+
+        Without parts its records are given up: a broker takes nothing behind the hole in the sequence, so that the
+        caller has to give a `new_producer` next.
+        """
+        self._under_way -= 1
+        self._failed = self._alone = True
+        at, sequence = self._unacked.index(parcel), parcel.sequence
+        for part in parts if sequence >= 0 else ():  # else there is a new producer since: `take` stamps them
+            part.sequence = sequence
+            stamp(part.data, *self.producer, sequence)
+            sequence = (sequence + part.count) % SEQUENCES
+        rest = list(self._unacked)
+        self._unacked = deque([*rest[:at], *parts, *rest[at + 1 :]])
+        self._settle()
+
+    def give_back(self) -> list[P]:
+        """Everything that is not acknowledged, in order, for another partition. Nothing may be under way."""
+        assert not self._under_way, "answers are due"
+        parcels = self.pending
+        for parcel in parcels:
+            parcel.sequence = -1
+        self._unacked.clear()
+        self._unsent.clear()
+        self._again.clear()
+        return parcels
+
+    def new_producer(self, producer: tuple[int, int]) -> None:
+        """The cluster has forgotten the producer: sequences begin anew."""
+        self.producer, self._sequence, self._alone = producer, 0, True
+        for parcel in (*self._unacked, *self._unsent):
+            parcel.sequence = -1
+
+    def _settle(self) -> None:
+        if self._failed and not self._under_way:
+            self._failed = False
+            self._again = deque(p for p in self._unacked if not p.acked)

@@ -1,0 +1,283 @@
+"""Field tables: how a message of the protocol is written down, and what its instances can do.
+
+A class body of `field(...)` rows is the whole definition. Creating a class only collects its rows, so that
+importing a table is cheap; `__init__`, encoders and decoders are compiled from them on first use (see
+`compiler`). Instances are plain slotted values; nothing is checked until they are encoded.
+
+    class Endpoint(Struct):
+        host: str = field("string", "0+")
+        port: int = field("uint16", "0+")
+
+Versions are written as Kafka writes them: "3", "0-5", "9+", "none".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
+
+from klamm_kafka.wire.errors import UnsupportedVersion
+from klamm_kafka.wire.varint import Buffer
+
+VERSION_MAX: Final = 32767
+UUID_ZERO: Final = bytes(16)
+NO_TAGS: Final[Mapping[int, bytes]] = MappingProxyType({})
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+_ZERO: Final[dict[str, object]] = {
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "float64": 0.0,
+    "uuid": UUID_ZERO,
+}
+
+
+def parse_versions(text: str) -> tuple[int, int]:
+    """First and last version of a range; an empty range (last < first) for "none"."""
+    if text == "none":
+        return 0, -1
+    if text.endswith("+"):
+        return int(text[:-1]), VERSION_MAX
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+class FieldSpec:
+    """One row of a table. `type` is a wire type's name or a Struct class; `array` says that there are many."""
+
+    __slots__ = (
+        "array",
+        "compact",
+        "default",
+        "ignorable",
+        "name",
+        "nullable",
+        "secret",
+        "tag",
+        "type",
+        "versions",
+    )
+
+    def __init__(
+        self,
+        type_: Any,
+        *,
+        versions: str,
+        nullable: str,
+        default: object,
+        tag: int | None,
+        ignorable: bool,
+        compact: bool,
+        secret: bool,
+    ) -> None:
+        self.name = ""
+        self.array = type(type_) is list
+        self.type: str | type[Struct] = type_[0] if self.array else type_
+        self.versions = versions
+        self.nullable = nullable
+        self.default = default
+        self.tag = tag
+        self.ignorable = ignorable
+        self.compact = compact
+        self.secret = secret
+
+    def element(self) -> FieldSpec:
+        """One element of an array field, as a field of its own: never null."""
+        return field(self.type, self.versions, compact=self.compact)  # type: ignore[no-any-return]
+
+    @property
+    def struct(self) -> type[Struct] | None:
+        """The nested Struct class, if the field is (an array of) one."""
+        return None if isinstance(self.type, str) else self.type
+
+    def in_version(self, version: int) -> bool:
+        first, last = parse_versions(self.versions)
+        return first <= version <= last
+
+    def nullable_in(self, version: int) -> bool:
+        first, last = parse_versions(self.nullable)
+        return first <= version <= last
+
+    def make_default(self) -> Any:
+        """A fresh default value: what an instance holds when nothing was said."""
+        if self.default is not MISSING:
+            return self.default
+        if self.array:
+            return []
+        if isinstance(self.type, str):
+            return _ZERO.get(self.type, 0)
+        return self.type()
+
+
+def field(
+    type_: str | type[Struct] | list[str] | list[Any],
+    versions: str,
+    *,
+    nullable: str = "none",
+    default: object = MISSING,
+    tag: int | None = None,
+    ignorable: bool = False,
+    compact: bool = True,
+    secret: bool = False,
+) -> Any:
+    """A row of a field table.
+
+    `versions` that have the field, and in which of them it is `nullable`; `tag` makes it a tagged field;
+    an `ignorable` value is dropped in a version without the field, any other raises UnsupportedVersion unless
+    it is the default; `compact=False` keeps the old length prefix in flexible versions; a `secret` value is
+    not shown by repr.
+    """
+    return FieldSpec(
+        type_,
+        versions=versions,
+        nullable=nullable,
+        default=default,
+        tag=tag,
+        ignorable=ignorable,
+        compact=compact,
+        secret=secret,
+    )
+
+
+@dataclass_transform(kw_only_default=True)
+class StructType(type):
+    """Collects the rows of a class body into `FIELDS` and gives the class slots of those names."""
+
+    FIELDS: tuple[FieldSpec, ...]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        rows = [(key, value) for key, value in namespace.items() if type(value) is FieldSpec]
+        for key, spec in rows:
+            spec.name = key
+            del namespace[key]
+        namespace["FIELDS"] = tuple(spec for _, spec in rows)
+        if "__slots__" not in namespace:
+            namespace["__slots__"] = tuple(key for key, _ in rows)
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+
+class Struct(metaclass=StructType):
+    """A value with the fields of its table. Keyword arguments only; what is left out has its default."""
+
+    FIELDS: ClassVar[tuple[FieldSpec, ...]]
+
+    if TYPE_CHECKING:
+        unknown_tags: Mapping[int, bytes] = NO_TAGS
+    else:
+        __slots__ = ("unknown_tags",)
+
+    def __init__(self, **values: Any) -> None:
+        from klamm_kafka.wire.compiler import compile_init
+
+        cls = type(self)
+        cls.__init__ = compile_init(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        if any(getattr(self, spec.name) != getattr(other, spec.name) for spec in self.FIELDS):
+            return False
+        return dict(self.unknown_tags) == dict(other.unknown_tags)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{spec.name}={'[hidden]' if spec.secret else repr(getattr(self, spec.name))}"
+            for spec in self.FIELDS
+        ]
+        if self.unknown_tags:
+            parts.append(f"unknown_tags={dict(self.unknown_tags)!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+Encoder = Callable[[Any], list[Any]]
+Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+UNLIMITED: Final = 1 << 62
+
+
+class Message(Struct):
+    """A Struct that stands by itself: a request, a response, a header, or the key or value of a record.
+
+    Class options: `versions` (those that exist), `flexible` (those with compact lengths and tags), `kind`,
+    `api_key` where it has one, `unstable=True` where the last version is not released.
+    """
+
+    __slots__ = ()
+    API_KEY: ClassVar[int] = -1
+    KIND: ClassVar[str] = ""
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = -1
+    FLEXIBLE_FROM: ClassVar[int] = VERSION_MAX
+    UNSTABLE: ClassVar[bool] = False
+    _encoders: ClassVar[dict[int, Encoder]]
+    _decoders: ClassVar[dict[int, Decoder]]
+
+    def __init_subclass__(
+        cls, *, versions: str, flexible: str = "none", kind: str, api_key: int = -1, unstable: bool = False
+    ) -> None:
+        cls.API_KEY = api_key
+        cls.KIND = kind
+        cls.MIN_VERSION, cls.MAX_VERSION = parse_versions(versions)
+        cls.FLEXIBLE_FROM = VERSION_MAX if flexible == "none" else parse_versions(flexible)[0]
+        cls.UNSTABLE = unstable
+        cls._encoders = {}
+        cls._decoders = {}
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        return version >= cls.FLEXIBLE_FROM
+
+    @classmethod
+    def decode(
+        cls, buf: Buffer, version: int, pos: int = 0, elements_max: int = UNLIMITED
+    ) -> tuple[Self, int]:
+        """(message, end) read from `buf` at `pos`; `buf` ends where the frame ends.
+
+        At most `elements_max` elements of arrays and tagged fields are read, all together: each costs its reader
+        some microseconds, and a buffer may hold one for every byte. `records` come back as views of `buf`, everything else is copied out. Raises MalformedMessage for
+        bytes that are not this message, UnsupportedVersion for a version that it does not have.
+        """
+        decoder = cls._decoders.get(version)
+        if decoder is None:
+            from klamm_kafka.wire.compiler import compile_decoder
+
+            cls._check_version(version)
+            decoder = cls._decoders[version] = compile_decoder(cls, version)
+        return decoder(buf, pos, elements_max)
+
+    def encode(self, version: int) -> bytes:
+        """The body in this version, without a header.
+
+        Raises UnsupportedVersion where a value cannot be said in it, UnencodableValue for one that fits no
+        version.
+        """
+        return b"".join(self.encode_parts(version))
+
+    def encode_parts(self, version: int) -> list[bytes | bytearray | memoryview]:
+        """As `encode`, in pieces: `records` are among them as they were given, uncopied."""
+        encoder = self._encoders.get(version)
+        if encoder is None:
+            from klamm_kafka.wire.compiler import compile_encoder
+
+            self._check_version(version)
+            encoder = self._encoders[version] = compile_encoder(type(self), version)
+        return encoder(self)
+
+    @classmethod
+    def _check_version(cls, version: int) -> None:
+        if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+            raise UnsupportedVersion(
+                f"{cls.__name__} has no version {version}: it has {cls.MIN_VERSION} to {cls.MAX_VERSION}"
+            )

@@ -1,0 +1,199 @@
+"""The fork server: a warm, single-threaded process that forks children and holds the worker's lease.
+
+Started as `python -m klamm.connect.children.forkserver CONTROL_FD LEASE_FD`, with or without an environment laid over it
+(`klamm.environments.overlay`). It imports once what every child needs, Klamm's own converters and transforms among it,
+and no other plugin. The worker asks for a child with `{"method": "fork", "id"}` and two descriptors (the
+child's control socket, its output); what the child is to do comes on that control socket. It answers
+`{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event": "exited", "id", "code", "signal"}`.
+
+Invariant: no child outlives the lease. When the worker's sockets close, or its pings stop for 1.5 s, every
+child's process group is killed and the fork server leaves; when the fork server dies, the kernel kills the
+children (PR_SET_PDEATHSIG) or, on other systems, they leave at the end of their control socket.
+Signals of the terminal or a service manager are ignored: the worker decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Final
+
+from klamm.connect.children.channel import ChannelError, Decoder, Message, encode
+from klamm.connect.children.lease import LeaseWatch
+
+log = logging.getLogger(__name__)
+
+# What children use anyway: imported once, its memory is shared by all.
+PRELOAD: Final = (
+    "confluent_kafka",
+    "orjson",
+    "klamm_plugins.builtin",
+    "klamm.connect.child.main",
+    "klamm.connect.child.connector_host",
+    "klamm.connect.child.calls",
+    "klamm.connect.child.task_host",
+)
+_FDS_PER_FORK: Final = 2
+_RECEIVE_BYTES: Final = 64 << 10
+
+
+class ForkServer:
+    """See the module. Single-threaded: a fork never copies a lock that some thread holds."""
+
+    def __init__(self, control: socket.socket, lease: socket.socket) -> None:
+        self._control = control
+        self._lease = lease
+        self._pid = os.getpid()
+        self._decoder = Decoder()
+        self._fds: list[int] = []
+        self._children: dict[int, int] = {}  # pid -> the worker's id of it
+        self._wakeup_r, self._wakeup_w = os.pipe()
+
+    def run(self) -> None:
+        """Serve until the lease ends; on return every child is killed."""
+        self._install_signals()
+        watch = LeaseWatch(time.monotonic())
+        sources: list[socket.socket | int] = [self._control, self._lease, self._wakeup_r]
+        try:
+            self._control.sendall(encode({"event": "ready", "pid": os.getpid()}))
+        except OSError:
+            log.info("the worker has ended before its fork server was ready")
+            return
+        try:
+            while (remaining := watch.remaining_s(time.monotonic())) > 0:
+                asleep = time.monotonic()
+                readable, _, _ = select.select(sources, [], [], remaining)
+                now = time.monotonic()
+                watch.woke(now, slept_s=now - asleep, meant_s=remaining)
+                if self._lease in readable:
+                    if not self._lease.recv(_RECEIVE_BYTES):
+                        return
+                    watch.pinged(time.monotonic())
+                if self._wakeup_r in readable:
+                    os.read(self._wakeup_r, _RECEIVE_BYTES)
+                    self._reap()
+                if self._control in readable and not self._serve():
+                    return
+            log.error("no ping from the worker, ending all tasks")
+        except (OSError, ChannelError) as e:
+            log.warning("ending all tasks: %s", e)
+        finally:
+            for pid in self._children:
+                _kill_group(pid)
+
+    def _install_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.set_blocking(self._wakeup_w, False)
+        signal.set_wakeup_fd(self._wakeup_w, warn_on_full_buffer=False)
+        # A handler must exist for the wakeup descriptor to be written; reaping happens in the loop.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _serve(self) -> bool:
+        """Handle what the worker sent; False when it closed the control socket."""
+        data, fds, _, _ = socket.recv_fds(self._control, _RECEIVE_BYTES, 64)
+        self._fds += fds
+        if not data:
+            return False
+        for message in self._decoder.feed(data):
+            match message["method"]:
+                case "fork":
+                    self._fork(message)
+                case "kill":
+                    self._kill(message["id"])
+        return True
+
+    def _fork(self, message: Message) -> None:
+        # Descriptors arrive with or before their message, in order.
+        control_fd, output_fd = self._fds[:_FDS_PER_FORK]
+        del self._fds[:_FDS_PER_FORK]
+        try:
+            pid = os.fork()
+        except OSError as e:
+            self._exited(message["id"], code=None, number=None, error=f"Cannot fork: {e.strerror}")
+        else:
+            if pid == 0:
+                self._become_child(control_fd, output_fd)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.setpgid(pid, pid)  # the child does it too: whoever is first
+            self._children[pid] = message["id"]
+            self._control.sendall(encode({"event": "forked", "id": message["id"], "pid": pid}))
+        os.close(control_fd)
+        os.close(output_fd)
+
+    def _become_child(self, control_fd: int, output_fd: int) -> None:
+        """In the child: never returns."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            self._control.close()
+            self._lease.close()
+            for fd in (self._wakeup_r, self._wakeup_w, *self._fds):
+                os.close(fd)
+            from klamm.connect.child import main  # preloaded
+
+            code = main.run(control_fd, output_fd, parent=self._pid)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _kill(self, child_id: int) -> None:
+        for pid, known in self._children.items():
+            if known == child_id:
+                _kill_group(pid)
+
+    def _reap(self) -> None:
+        while self._children:
+            # First look, then kill the rest of its process group while its pid is still taken, then reap.
+            status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if status is None:
+                return
+            pid = status.si_pid
+            _kill_group(pid)
+            os.waitpid(pid, 0)
+            by_signal = status.si_code != os.CLD_EXITED
+            code, number = (None, status.si_status) if by_signal else (status.si_status, None)
+            self._exited(self._children.pop(pid), code=code, number=number)
+
+    def _exited(
+        self, child_id: int, *, code: int | None, number: int | None, error: str | None = None
+    ) -> None:
+        notice = {"event": "exited", "id": child_id, "code": code, "signal": number, "error": error}
+        self._control.sendall(encode(notice))
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)  # in case it has not become a group yet
+
+
+def main(argv: list[str]) -> None:
+    control, lease = (socket.socket(fileno=int(fd)) for fd in argv)
+    for sock in (control, lease):
+        sock.set_inheritable(False)
+    for name in PRELOAD:
+        importlib.import_module(name)
+    # Frozen objects are never traversed by the collector, so their pages stay shared after a fork.
+    gc.collect()
+    gc.freeze()
+    ForkServer(control, lease).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

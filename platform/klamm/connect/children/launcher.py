@@ -1,0 +1,383 @@
+"""The worker's handle on the fork server: starts it, asks it for children, starts a new one when it dies.
+
+Lives in the event loop. Invariant: every `Child` that was handed out gets its `exited` result, whatever
+happens to the fork server, and only when its process is gone, with what plugins started beside it in its session.
+Decides nothing about restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.connect.children.channel import AsyncChannel, Decoder, Message, encode
+from klamm.connect.children.lease import LeaseKeeper
+from klamm.connect.children.orphans import kill_session
+from klamm.connect.children.output import OutputLog
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+# A fork takes milliseconds; a fork server that is silent this long is hung, and is replaced.
+FORK_TIMEOUT_S: Final = 10.0
+START_TIMEOUT_S: Final = 30.0
+_LINGER_S: Final = 2.0
+_DUMP_STEP_S: Final = 0.1
+_RECEIVE_BYTES: Final = 64 << 10
+
+
+class LaunchError(KlammError):
+    """The fork server does not start, or is being replaced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a child ended: exit code, or signal, or `lost` with its fork server; `error` when it never began."""
+
+    code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    lost: bool = False
+
+    def __str__(self) -> str:
+        if self.lost:
+            return "the process was ended with its fork server"
+        if self.error:
+            return self.error
+        if self.signal is None:
+            return f"the process exited with code {self.code}"
+        name = signal.Signals(self.signal).name
+        hint = " (by hand, or by the kernel when memory ran out)" if self.signal == signal.SIGKILL else ""
+        return f"the process was killed by {name}{hint}"
+
+
+class Child:
+    """One child process. `exited` is done when its process is gone."""
+
+    def __init__(self, id: int, label: str, kill: Callable[[int], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.id = id
+        self.label = label
+        self.pid: int | None = None
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+        self.forked: asyncio.Future[int] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.channel: AsyncChannel | None = None
+        self.output: OutputLog | None = None
+        self._kill = kill
+
+    def send(self, message: Message) -> None:
+        """A message to the child; dropped when it is gone."""
+        if self.channel is not None:
+            self.channel.send(message)
+
+    def kill(self) -> None:
+        """SIGKILL for its whole process group, now."""
+        self._kill(self.id)
+
+    async def stacks(self, within_s: float) -> str:
+        """Where its threads are now, as `faulthandler` writes it; empty when it does not say in time."""
+        if self.pid is None or self.output is None or self.exited.done():
+            return ""
+        self.output.keep()
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGQUIT)
+        until = asyncio.get_running_loop().time() + within_s
+        said = -1
+        # It is all there when nothing more comes; the lines are written one by one.
+        while said < len(self.output.kept or ()) or not said:
+            said = len(self.output.kept or ())
+            if asyncio.get_running_loop().time() > until:
+                break
+            await asyncio.sleep(_DUMP_STEP_S)
+        return self.last_words()
+
+    def last_words(self) -> str:
+        """The stack dump that it wrote, asked for or in a crash."""
+        return "\n".join(self.output.kept or ()) if self.output is not None else ""
+
+    def on_closed(self, reason: Exception | None) -> None:
+        """The control channel ended: a child without one is of no use."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+        if isinstance(reason, OSError):
+            # The process is gone, and did not read all that it was sent: whoever killed it knows, `exited` tells the rest.
+            log.debug("[%s] its channel ended: %s", self.label, reason)
+            self.kill()
+        elif reason is not None:
+            log.error("[%s] bad control message, ending it: %s", self.label, reason)
+            self.kill()
+        # One that has closed its channel and goes on (a plugin closed every descriptor) is beyond control.
+        asyncio.get_running_loop().call_later(_LINGER_S, self._end)
+
+    def _end(self) -> None:
+        if not self.exited.done():
+            self.kill()
+
+
+class Launcher:
+    """See the module. `site`: the folder of the environment that is laid over the worker's packages in all children."""
+
+    def __init__(self, site: str | None = None) -> None:
+        self._site = site
+        self._server: _Server | None = None
+        self._starting: asyncio.Task[_Server] | None = None
+        self._next_id = 0
+        self._stopped = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has children, or is being started for one."""
+        return self._starting is not None or (self._server is not None and self._server.busy)
+
+    @property
+    def pid(self) -> int | None:
+        """The fork server's pid."""
+        return self._server.process.pid if self._server else None
+
+    async def start(self) -> None:
+        """Start the fork server; raises LaunchError when it does not come up."""
+        await self._ready()
+
+    async def stop(self) -> None:
+        """End the fork server, and with it every child that is left."""
+        self._stopped = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+
+    async def spawn(self, label: str, on_message: Callable[[Message], None]) -> Child:
+        """Fork a child; its first message tells it what to be. Raises LaunchError."""
+        server = await self._ready()
+        self._next_id += 1
+        child = Child(self._next_id, label, server.kill)
+        try:
+            await server.fork(child, on_message)
+        except TimeoutError:
+            log.warning("the fork server (pid %d) does not answer, replacing it", server.process.pid)
+            server.end()
+            raise LaunchError(f"The fork server did not answer within {FORK_TIMEOUT_S:g} s") from None
+        except OSError as e:
+            raise LaunchError(f"Cannot start a process: {e}") from e
+        return child
+
+    async def _ready(self) -> _Server:
+        if self._stopped:
+            raise LaunchError("The worker is stopping")
+        if self._server is not None and not self._server.lost:
+            return self._server
+        if self._starting is None:
+            self._starting = asyncio.create_task(_Server.start(self._site))
+            self._starting.add_done_callback(self._started)
+        return await asyncio.shield(self._starting)
+
+    def _started(self, task: asyncio.Task[_Server]) -> None:
+        self._starting = None
+        if not task.cancelled() and task.exception() is None:
+            self._server = task.result()
+
+
+class _Server:
+    """One fork server process and its children."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, keeper: LeaseKeeper) -> None:
+        self.process = process
+        self.lost = False
+        self._stopping = False
+        self._control = control
+        self._keeper = keeper
+        self._decoder = Decoder()
+        self._children: dict[int, Child] = {}
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._loop.add_reader(control, self._readable)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._children)
+
+    @classmethod
+    async def start(cls, site: str | None) -> _Server:
+        control, control_peer = socket.socketpair()
+        lease, lease_peer = socket.socketpair()
+        fds = (control_peer.fileno(), lease_peer.fileno())
+        try:
+            # Takes milliseconds, and happens once.
+            process = subprocess.Popen(  # noqa: ASYNC220
+                [*_command(site), *map(str, fds)],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # the worker's standard output is for its `ready` line
+                start_new_session=True,
+            )
+        except OSError as e:
+            control.close()
+            lease.close()
+            raise LaunchError(f"Cannot start the fork server: {e}") from e
+        finally:
+            control_peer.close()
+            lease_peer.close()
+        control.setblocking(False)
+        keeper = LeaseKeeper(lease)
+        keeper.start()
+        server = cls(process, control, keeper)
+        try:
+            await asyncio.wait_for(asyncio.shield(server._ready), START_TIMEOUT_S)
+        except BaseException as e:
+            await server.stop()
+            if isinstance(e, TimeoutError):
+                raise LaunchError(f"The fork server did not start within {START_TIMEOUT_S:g} s") from e
+            raise
+        return server
+
+    async def fork(self, child: Child, on_message: Callable[[Message], None]) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            child.channel = await AsyncChannel.open(ours, on_message, child.on_closed)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        output_r, output_w = os.pipe()
+        output = child.output = OutputLog(child.label, output_r)
+        child.exited.add_done_callback(lambda _: output.finish())
+        self._children[child.id] = child
+        try:
+            request = encode({"method": "fork", "id": child.id})
+            await self._send(request, [theirs.fileno(), output_w])
+            theirs.close()
+            os.close(output_w)
+            output_w = -1
+            await asyncio.wait_for(asyncio.shield(child.forked), FORK_TIMEOUT_S)
+        except BaseException:
+            theirs.close()
+            if output_w >= 0:
+                os.close(output_w)
+            child.channel.close()
+            self._settle(child.id, Exit(lost=True))
+            raise
+
+    def kill(self, child_id: int) -> None:
+        if self.lost or child_id not in self._children:
+            return
+        try:
+            self._control.send(encode({"method": "kill", "id": child_id}))
+        except OSError as e:
+            # Full or broken: it is hung or dead, and its end ends the children.
+            log.warning("the fork server (pid %d) takes no requests (%s), replacing it", self.process.pid, e)
+            self.end()
+
+    def end(self) -> None:
+        """SIGKILL. Popen's own `kill` might reap it, and its pid must stay taken until `_bury` is done with it."""
+        if self.process.returncode is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        # Without its lease the fork server kills what is left and leaves.
+        self._keeper.close()
+        try:
+            await asyncio.wait_for(self._ended.wait(), 2)
+        except TimeoutError:
+            self.end()
+            await self._ended.wait()
+
+    async def _send(self, data: bytes, fds: list[int]) -> None:
+        deadline = self._loop.time() + FORK_TIMEOUT_S
+        while not self.lost:
+            try:
+                # A message of some 50 bytes on a local stream goes whole or not at all.
+                socket.send_fds(self._control, [data], fds)
+            except BlockingIOError:
+                if self._loop.time() > deadline:
+                    raise TimeoutError from None
+                await asyncio.sleep(0.02)
+            else:
+                return
+        raise ConnectionResetError("its control socket is closed")
+
+    def _readable(self) -> None:
+        try:
+            data = self._control.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._on_lost()
+            return
+        for message in self._decoder.feed(data):
+            self._on_message(message)
+
+    def _on_message(self, message: Message) -> None:
+        match message["event"]:
+            case "ready":
+                self._ready.set_result(None)
+            case "forked":
+                child = self._children.get(message["id"])
+                if child is not None and not child.forked.done():
+                    child.pid = message["pid"]
+                    child.forked.set_result(message["pid"])
+            case "exited":
+                how = Exit(code=message["code"], signal=message["signal"], error=message["error"])
+                self._settle(message["id"], how)
+
+    def _settle(self, child_id: int, how: Exit) -> None:
+        child = self._children.pop(child_id, None)
+        if child is None:
+            return
+        if not child.forked.done():
+            child.forked.set_result(-1)
+        if not child.exited.done():
+            child.exited.set_result(how)
+
+    def _on_lost(self) -> None:
+        self.lost = True
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        self._lost_task = self._loop.create_task(self._bury())
+
+    async def _bury(self) -> None:
+        """Kill what is left of its session, reap it, then settle its children once their sockets say that they are
+        gone. The kernel ends the children with it, but not what those have started.
+        """
+        if self._children:
+            level = logging.DEBUG if self._stopping else logging.WARNING
+            log.log(
+                level, "the fork server (pid %d) ended with %d tasks", self.process.pid, len(self._children)
+            )
+        pids = [child.pid for child in self._children.values() if child.pid is not None]
+        await asyncio.to_thread(kill_session, self.process.pid, pids)
+        await asyncio.to_thread(self.process.wait)
+        await asyncio.to_thread(self._keeper.close)
+        waiting = [c.closed for c in self._children.values() if c.channel is not None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=5)
+        for child_id in list(self._children):
+            self._settle(child_id, Exit(lost=True))
+        if not self._ready.done():
+            code = self.process.returncode
+            self._ready.set_exception(LaunchError(f"The fork server ended at its start (exit {code})"))
+        with contextlib.suppress(OSError):
+            self._control.close()
+        self._ended.set()
+
+
+def _command(site: str | None) -> list[str]:
+    module = "klamm.connect.children.forkserver"
+    if site is None:
+        return [sys.executable, "-m", module]
+    return [sys.executable, "-m", "klamm.environments.overlay", site, module]

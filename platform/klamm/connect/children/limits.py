@@ -1,0 +1,70 @@
+"""What a child may do before it is killed or given up, and the keys that say so, of a worker and of a connector. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.connect.children.restart_policy import POLICY_CONFIG, RestartPolicy
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+
+HEARTBEAT: Final = "task.heartbeat.timeout.ms"
+MEMORY: Final = "task.memory.max.bytes"
+_POLL_INTERVAL: Final = "max.poll.interval.ms"
+
+LIMITS_CONFIG: Final = (
+    ConfigDef()
+    .define(
+        HEARTBEAT,
+        Type.LONG,
+        300_000,
+        validator=between(1_000),
+        importance=Importance.LOW,
+        documentation="A connector or task whose main loop does not come round for this long (its plugin hangs in "
+        "poll or put) is killed and restarted; its status then shows where its threads were. May be set in a worker's "
+        "and in a connector's configuration; where it is in neither, a sink whose consumer's max.poll.interval.ms is "
+        "longer may take that long.",
+    )
+    .define(
+        MEMORY,
+        Type.LONG,
+        0,
+        validator=between(0),
+        importance=Importance.LOW,
+        documentation="A connector or task whose process has more than this in memory (its resident set) is killed and "
+        "restarted. 0 sets no limit. May be set in a worker's and in a connector's configuration.",
+    )
+)
+
+
+CONNECTOR_KEYS: Final = LIMITS_CONFIG.merged(POLICY_CONFIG)
+"""Keys that are not Kafka's and may stand in a connector's configuration: answers show them only where they are given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Be silent for so long, have so much in memory (0: no limit), fail so often (None: as the worker says)."""
+
+    heartbeat_ms: int
+    memory_bytes: int = 0
+    policy: RestartPolicy | None = None
+
+    @classmethod
+    def of(cls, worker: Mapping[str, str], connector: Mapping[str, str]) -> Limits:
+        """The connector's word counts before the worker's. Raises ConfigError."""
+        values = LIMITS_CONFIG.parse({**worker, **connector})
+        own = any(key in connector for key in POLICY_CONFIG.names)
+        return cls(
+            heartbeat_ms=_heartbeat_ms(values[HEARTBEAT], worker, connector),
+            memory_bytes=values[MEMORY],
+            policy=RestartPolicy.from_props({**worker, **connector}) if own else None,
+        )
+
+
+def _heartbeat_ms(value: int, worker: Mapping[str, str], connector: Mapping[str, str]) -> int:
+    """Who gave a sink's `put` more time in Kafka's words need not say it twice."""
+    if HEARTBEAT in worker or HEARTBEAT in connector:
+        return value
+    text = connector.get(f"consumer.override.{_POLL_INTERVAL}", worker.get(f"consumer.{_POLL_INTERVAL}", ""))
+    return max(value, int(text)) if text.strip().isdecimal() else value

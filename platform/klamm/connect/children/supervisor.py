@@ -1,0 +1,398 @@
+"""Starts, watches, restarts and stops the children that run plugin code. Runs none itself.
+
+Lives in the worker's event loop; every method is called there. A `unit` is one connector or task with its
+processes; what to do after a failure is decided by `restart_policy`; processes come from the fork server
+(`launcher`). State events tell what a child does now; the herder decides what should run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from klamm.connect.children.channel import Message
+from klamm.connect.children.fork_servers import ForkServers
+from klamm.connect.children.launcher import LaunchError
+from klamm.connect.children.limits import Limits
+from klamm.connect.children.restart_policy import ErrorClass, RestartPolicy
+from klamm.connect.children.supervised import PluginCallError, Surroundings, Unit
+from klamm.connect.children.usage import Usage
+from klamm.connect.model import (
+    ConnectorSpec,
+    Kind,
+    Progress,
+    RestartNote,
+    State,
+    StateEvent,
+    TaskId,
+    TaskSpec,
+)
+from klamm.connect.plugins.requirements import Placement
+from klamm.connect.secrets import Secrets, conceal
+from klamm.connect.validation.override_policy import warn_of_overrides
+from klamm_base.errors import ConfigError, KlammError
+from klamm_plugins.metrics import MetricTable
+
+__all__ = ["OffsetReader", "PluginCallError", "Supervisor"]
+
+log = logging.getLogger(__name__)
+
+OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, Any] | None]]]
+"""(connector, source partitions) -> the stored offset of each, None where there is none."""
+
+Answer = Callable[[dict[str, Any]], Awaitable[Any]]
+"""What answers a child's request; raises KlammError with a sentence for the task."""
+
+
+class Place(Protocol):
+    """Says in which environment a connector's processes run. Raises KlammError, ConfigError for a bad configuration;
+    not `strict`: plugin versions that are not there are no error.
+    """
+
+    async def __call__(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+    ) -> Placement: ...
+
+
+async def beside_the_worker(
+    config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+) -> Placement:
+    """Every plugin is one of the worker's own packages."""
+    return Placement()
+
+
+GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
+_WATCH_INTERVAL_S: Final = 0.5
+# A watch that comes round later than this was not watching.
+_ASLEEP_MS: Final = 2_000
+# One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
+# hangs takes only its own few places.
+_CALLS_MAX: Final = 12
+_CALLS_PER_PLUGIN_MAX: Final = 3
+
+
+class Supervisor:
+    """See the module. `clock` gives monotonic milliseconds.
+
+    `on_event` and `on_progress` are called in the event loop and must not block. `read_offsets` reads the
+    offset topic to its end first; `requests` answer what else children ask. `on_task_configs_changed` gets the name of the connector that asked. A child that
+    is stopped and does not end within `graceful_s` is killed. `place` says in which environment a connector's
+    processes run; it may take its time to build that. `secrets` puts values in place of references, and hides them.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_event: Callable[[StateEvent], None],
+        on_progress: Callable[[TaskId, Progress], None],
+        on_task_configs_changed: Callable[[str], None],
+        read_offsets: OffsetReader,
+        policy: RestartPolicy,
+        clock: Callable[[], int],
+        graceful_s: float = GRACEFUL_S,
+        requests: Mapping[str, Answer] | None = None,
+        place: Place = beside_the_worker,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self._graceful_s = graceful_s
+        self._requests = dict(requests or {})
+        self._place = place
+        self._read_offsets = read_offsets
+        self._clock = clock
+        self._servers = ForkServers()
+        self._units: dict[TaskId | str, Unit] = {}
+        # An entry lives as long as somebody holds or awaits the lock.
+        self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._stopping = False
+        self._call_slots = asyncio.Semaphore(_CALLS_MAX)
+        self._plugin_slots: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
+            weakref.WeakValueDictionary()
+        )
+        self._watching: asyncio.Task[None] | None = None
+        self._looked_ms = 0
+        self._secrets = secrets if secrets is not None else Secrets()
+        self._tell = on_event
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._around = Surroundings(
+            servers=self._servers,
+            policy=policy,
+            clock=clock,
+            ask=self._ask,
+            on_event=self._on_event,
+            on_progress=on_progress,
+            on_task_configs_changed=on_task_configs_changed,
+            secrets=self._secrets,
+            on_expired=self._on_expired,
+        )
+
+    @property
+    def fork_server_pid(self) -> int | None:
+        return self._servers.pid
+
+    def pid(self, target: TaskId | str) -> int | None:
+        """The pid of a task or, by name, a connector; None while it has no process."""
+        unit = self._units.get(target)
+        return unit.pid if unit else None
+
+    async def start(self) -> None:
+        """Start the fork server. Raises LaunchError."""
+        await self._servers.start()
+        self._watching = asyncio.create_task(self._watch(), name="supervisor")
+
+    async def stop(self) -> None:
+        """Stop every child gracefully (in parallel), then the fork server. Nothing is started afterwards."""
+        self._stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.gather(*(self._stop(key, self._graceful_s) for key in list(self._units)))
+        await self._servers.stop()
+
+    async def kill_all(self) -> None:
+        """Kill every child at once, without a last word: others may run the same already. Returns when they are gone."""
+        for reload in self._reloads:  # one that is between two processes would start another
+            reload.cancel()
+        await asyncio.gather(*self._reloads, return_exceptions=True)
+        for reload in list(self._reloads):
+            reload.cancel()  # it may be between the old process and the new one
+        await asyncio.gather(*self._reloads, return_exceptions=True)
+        units = list(self._units.values())
+        for unit in units:
+            unit.kill()
+        await asyncio.gather(*(self._stop(unit.key, 0) for unit in units))
+
+    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
+        """Run one plugin call in a child of its own. Raises PluginCallError; never hangs.
+
+        - "list_plugins" {} -> {"plugins": [[class, type, version, names, entry point], ...] (PluginInfo), "broken":
+          [[entry point, error, trace], ...], "files": sources}: those beside the worker; {"entry_points": [[name,
+          module], ...]}: of these alone
+        - "plugin_config" {"plugin": name, "version": range (may be absent)} -> list of config key dicts (Kafka's names: name, type, required,
+          default_value, importance, documentation, group, order_in_group, width, display_name, dependents)
+        - "validate" {"config": {...}, "worker": {...}} -> {"name": class, "kind", "version", "groups": [...],
+          "values": [{"definition": {...}, "value": {name, value, recommended_values, errors, visible}}]}
+        - "alter_offsets" {"config": {...}, "offsets": [[partition, offset | None], ...]} -> bool
+        """
+        plugin = params.get("plugin") or params.get("config", {}).get("connector.class", method)
+        own_slots = self._plugin_slots.setdefault(plugin, asyncio.Semaphore(_CALLS_PER_PLUGIN_MAX))
+        try:
+            async with asyncio.timeout(timeout_s), own_slots, self._call_slots:
+                return await self._call(method, params)
+        except TimeoutError:
+            raise PluginCallError(
+                f"The plugin did not answer {method} within {timeout_s:g} s", kind="timeout"
+            ) from None
+
+    async def start_connector(self, spec: ConnectorSpec) -> None:
+        """Start a connector's child; a running one of that name is stopped first. States come as events."""
+        warn_of_overrides(spec.name, spec.config, spec.worker)
+        order = {"run": "connector", "label": spec.name, "spec": spec.to_json()}
+        await self._start(spec.name, order, spec.config, spec.worker)
+
+    async def stop_connector(self, name: str) -> None:
+        """Stop it; returns when its process is gone. Nothing happens when there is none."""
+        await self._stop(name, self._graceful_s)
+
+    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
+        """Ask the connector for its tasks' configs; waits until it runs. Raises PluginCallError."""
+        unit = self._units.get(name)
+        if unit is None:
+            raise PluginCallError(f"Connector {name} is not running here", kind="exit")
+        configs: list[dict[str, str]] = await unit.request(
+            "task_configs", {"max_tasks": max_tasks}, timeout_s=60
+        )
+        return unit.references(configs)
+
+    async def start_task(self, spec: TaskSpec) -> None:
+        """Start a task's child; a running one of that id is stopped first. States come as events."""
+        if spec.kind is Kind.CONNECTOR:
+            raise ValueError("a connector is not a task")
+        order = {"run": spec.kind.value, "label": str(spec.id), "spec": spec.to_json()}
+        await self._start(spec.id, order, spec.connector_config, spec.worker)
+
+    async def stop_task(self, task: TaskId) -> None:
+        """Stop it gracefully (offsets committed), after a while by force; returns when it is gone."""
+        await self._stop(task, self._graceful_s)
+
+    async def set_paused(self, target: TaskId | str, paused: bool) -> None:
+        """Pause or resume a task, or (by name) a connector; PAUSED or RUNNING comes as an event."""
+        if (unit := self._units.get(target)) is not None:
+            unit.set_paused(paused)
+
+    async def restart(self, target: TaskId | str) -> None:
+        """Stop and start a task, or (by name) a connector, in the environment that its packages have now; its restart
+        budget is full again.
+        """
+        async with self._lock(target):
+            if (unit := self._units.get(target)) is None:
+                return
+            await self._end(unit, self._graceful_s)
+            raw: Mapping[str, str] = unit.spec.get("connector_config") or unit.spec["config"]
+            try:
+                config = (await self._secrets.resolve_soon(raw)).config
+                self._begin(await self._placed(target, unit.order, unit.limits, config, unit.spec["worker"]))
+            except KlammError as e:
+                self._not_started(target, e)
+
+    def progress(self, task: TaskId) -> Progress | None:
+        """The last word of a task about its progress, None when there is none."""
+        unit = self._units.get(task)
+        return unit.progress if unit else None
+
+    def metrics(self, task: TaskId) -> list[MetricTable]:
+        """The tables that a driver task keeps for /metrics."""
+        unit = self._units.get(task)
+        return unit.metrics if unit else []
+
+    def restarts(self, target: TaskId | str) -> RestartNote | None:
+        """The restart policy's word on the last failure of a task or, by name, a connector; None without one."""
+        unit = self._units.get(target)
+        return unit.restart if unit else None
+
+    def usage(self, target: TaskId | str) -> Usage | None:
+        """CPU seconds and memory of its process, half a second old at most; None while it has none."""
+        unit = self._units.get(target)
+        return unit.usage if unit else None
+
+    async def _start(
+        self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
+    ) -> None:
+        try:
+            config = (await self._secrets.resolve_soon(config)).config
+            limits = Limits.of(worker, config)
+            async with self._lock(key):
+                if (running := self._units.get(key)) is not None:
+                    await self._end(running, self._graceful_s)
+                self._begin(await self._placed(key, order, limits, config, worker))
+        except KlammError as e:
+            self._not_started(key, e)
+
+    def _not_started(self, key: TaskId | str, error: KlammError) -> None:
+        name, number = key if isinstance(key, TaskId) else (key, None)
+        trace = f"{type(error).__name__}: {error}"
+        self._around.on_event(StateEvent(connector=name, task=number, state=State.FAILED, trace=trace))
+
+    async def _placed(
+        self,
+        key: TaskId | str,
+        order: Message,
+        limits: Limits,
+        config: Mapping[str, str],
+        worker: Mapping[str, str],
+    ) -> Unit:
+        """A unit in the environment of its packages. A connector's process imports the connector alone."""
+        placement = await self._place(config, worker)
+        wanted = placement.entry_points if isinstance(key, TaskId) else placement.entry_points[:1]
+        return Unit(key, order | {"entry_points": wanted}, self._around, limits, site=placement.site)
+
+    def _lock(self, key: TaskId | str) -> asyncio.Lock:
+        """Starts and stops of one target follow each other: two processes of one task would write twice."""
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    def _begin(self, unit: Unit) -> None:
+        if self._stopping:
+            log.info("[%s] is not started: the worker is stopping", unit.key)
+            return
+        self._units[unit.key] = unit
+        unit.start()
+
+    async def _stop(self, key: TaskId | str, timeout_s: float) -> None:
+        async with self._lock(key):
+            if (unit := self._units.get(key)) is not None:
+                await self._end(unit, timeout_s)
+
+    async def _end(self, unit: Unit, timeout_s: float) -> None:
+        await unit.stop(timeout_s)
+        del self._units[unit.key]
+
+    def _on_event(self, event: StateEvent) -> None:
+        if event.trace is not None:
+            event = replace(event, trace=self._secrets.redact(event.trace))
+        self._tell(event)
+
+    def _on_expired(self, target: TaskId | str) -> None:
+        """`config.action.reload`: a new process gets the new values."""
+        log.info("[%s] starts again: the life of a value from its config provider is over", target)
+        task = asyncio.create_task(self.restart(target), name=f"reload {target}")
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _watch(self) -> None:
+        self._looked_ms = self._clock()
+        while True:
+            await asyncio.sleep(_WATCH_INTERVAL_S)
+            self._look()
+
+    def _look(self) -> None:
+        """See after every unit. A worker that was stopped itself (SIGSTOP, a frozen container, a paused machine) takes
+        nobody's silence of that time for a hang.
+        """
+        now_ms = self._clock()
+        slept_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        for unit in list(self._units.values()):
+            if slept_ms > _ASLEEP_MS:
+                unit.excuse(slept_ms, now_ms)
+            unit.watch(now_ms)
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        """A child's request."""
+        if method == "read_offsets":
+            return await self._read_offsets(params["connector"], params["partitions"])
+        answer = self._requests.get(method)
+        if answer is None:
+            raise KlammError(f"The worker does not answer {method}")
+        return await answer(params)
+
+    async def _call(self, method: str, params: dict[str, Any]) -> Any:
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def on_message(message: Message) -> None:
+            if message["event"] == "secrets":
+                self._secrets.redactor.add(message["values"])
+            elif message["event"] in {"result", "failed"} and not answer.done():
+                answer.set_result(message)
+
+        label = f"call {method}"
+        placement = await self._placement_of_call(method, params)
+        order: Message = {"run": "call", "label": label, "method": method, "params": params}
+        try:
+            order, resolved = await self._secrets.order(order)
+        except ConfigError as e:
+            raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
+        try:
+            child = await self._servers.spawn(placement.site, label, on_message)
+        except LaunchError as e:
+            raise PluginCallError(str(e), kind="exit") from e
+        try:
+            child.send(order | {"entry_points": placement.entry_points})
+            # The channel ends after the last word, if there was one, and with the process in any case.
+            ends: set[asyncio.Future[Any]] = {answer, child.closed}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                how = await child.exited
+                raise PluginCallError(f"The plugin did not answer {method}: {how}", kind="exit")
+        finally:
+            child.kill()
+        message = answer.result()
+        if message["event"] == "failed":
+            raise PluginCallError.from_notice(message)
+        result = message["result"]
+        if method == "validate":
+            conceal(result["values"], resolved, self._secrets)
+        return self._secrets.redacted(result) if method == "dry_run" else result
+
+    async def _placement_of_call(self, method: str, params: dict[str, Any]) -> Placement:
+        """Where the plugins are that a call is about."""
+        if method == "list_plugins":
+            return Placement()
+        try:
+            config = params.get("config", params)
+            return await self._place(config, params.get("worker", {}), strict=method != "validate")
+        except ConfigError as e:
+            raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
+        except KlammError as e:
+            raise PluginCallError(str(e), kind="exit") from e

@@ -1,0 +1,374 @@
+"""What a worker does with the other workers of its group: who leads, what the leader is sent, what others tell.
+
+The leader alone writes configs (it also keeps the session key fresh); the worker that runs a connector sends it the task
+configs, signed. A worker that is alone has no group here and may do everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from klamm.connect.errors import Conflict, NotAssigned, NotTheLeader
+from klamm.connect.herding.addresses import WHAT_TO_SET, shared
+from klamm.connect.herding.assignment import everything
+from klamm.connect.herding.group_adapter import SoleMember
+from klamm.connect.model import TaskId
+from klamm.connect.session_keys import SessionKeys
+from klamm.connect.topics.config_topic import session_key_record
+from klamm.connect.topics.kafka_log import LogError
+from klamm_base.errors import KlammError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from klamm.connect.herding.group_adapter import Group
+    from klamm.connect.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+SEND_S: Final = 30.0
+TELL_S: Final = 1.0  # of a worker that does not answer by then no progress is shown
+TOLD_FRESH_S: Final = 0.5
+KEY_RETRY_S: Final = 1.0
+SIGNED_FROM: Final = (
+    2  # the version of the group's protocol from which internal requests are signed (sessioned)
+)
+
+
+Answer = tuple[int, Any]
+"""HTTP status and JSON of another worker; status 0: it did not answer in time."""
+
+
+class LeaderBusy(KlammError):
+    """The leader could not take something just now; the sentence says why. To be sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What other workers tell of what they run: by task (`name-0`) `progress` and `restart`, by connector `restart`; keys
+    without a value are left out.
+    """
+
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    connectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class Cluster:
+    """See the module. `group` is set by the worker once it has a membership."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.group: Group | None = None
+        self.keys = SessionKeys(runtime.config.values)
+        self._news = asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+        self._key_task: asyncio.Task[None] | None = None
+        self._told = Elsewhere()
+        self._told_at = 0.0
+        self._shares_url = False
+        self._telling = asyncio.Lock()
+
+    # Who leads
+
+    @property
+    def is_leader(self) -> bool:
+        return self.group is None or self.group.is_leader
+
+    @property
+    def leader_url(self) -> str:
+        return self.group.leader_url if self.group is not None else ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether nobody can have taken over what runs here."""
+        return self.group is None or self.group.alive
+
+    def check_alive(self) -> None:
+        """Raises Conflict when others may have taken over by now and this worker does not know yet."""
+        if not self.alive:
+            raise Conflict("This worker has lost contact with its group; try again, or ask another worker")
+
+    async def require_leader(self) -> None:
+        """Wait for a rebalance to end. Raises NotTheLeader (with the leader's url) when another one leads."""
+        await self._known()
+        if not self.is_leader:
+            if self.leader_url == self._runtime.url:
+                raise Conflict(
+                    f"The leader of group {self._runtime.config['group.id']} is another worker, but says that it is reached at "
+                    f"{self.leader_url}, as this one does, so that nothing can be forwarded to it: {WHAT_TO_SET}"
+                )
+            raise NotTheLeader(
+                "Only the leader of the group can do this", self._other(self.leader_url or None)
+            )
+        await self._runtime.config_writer.prepare()
+
+    async def require_owner(self, item: str | TaskId) -> None:
+        """Raises NotAssigned, or NotTheLeader when only the leader knows who runs it."""
+        assigned = self._runtime.herder.assigned
+        if item in (assigned.tasks if isinstance(item, TaskId) else assigned.connectors):
+            return
+        await self.require_leader()
+        url = self.group.owner_url(item) if self.group is not None else None
+        raise NotAssigned(f"{item} does not run on this worker", self._other(url))
+
+    async def tasks_gone(self, connector: str, timeout_s: float) -> bool:
+        """By the leader: wait until no worker runs a task of a connector that has none any more; whether that was in time.
+
+        Its tasks have stopped where they ran, with their last commit, when the group has met without them.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.group is not None and (not self.is_leader or self.group.has_tasks_of(connector)):
+            if time.monotonic() > deadline:
+                return False
+            await self._next_news(0.1)
+        return True
+
+    def orphans(self) -> list[str | TaskId]:
+        """By the leader: connectors and tasks that nobody runs, as they wait for their worker to come back."""
+        group = self.group
+        if group is None or isinstance(group, SoleMember):
+            return []
+        there = everything(self._runtime.configs)
+        items: list[str | TaskId] = [*there.connectors, *there.tasks]
+        return [item for item in items if group.owner_url(item) is None]
+
+    def _other(self, url: str | None) -> str | None:
+        return None if url == self._runtime.url else url
+
+    async def _known(self) -> None:
+        group, wait_s = self.group, self._runtime.config["rebalance.timeout.ms"] / 1000
+        deadline = time.monotonic() + wait_s
+        while group is not None and not (group.is_leader or group.leader_url):
+            if time.monotonic() > deadline:
+                raise Conflict(
+                    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was "
+                    "underway."
+                )
+            await self._next_news(0.5)
+
+    async def _next_news(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def leader_changed(self, url: str, timeout_s: float) -> bool:
+        """Wait for a leader that is not at `url`; whether there is one in time."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            await self._next_news(0.1)
+            if self.is_leader or self.leader_url not in {"", url}:
+                return True
+        return False
+
+    def request_rejoin(self, reason: str) -> None:
+        if self.group is not None:
+            self.group.request_rejoin(reason)
+
+    def assigned(self) -> None:
+        """The group has met."""
+        self._news.set()
+        self._news = asyncio.Event()
+        self._runtime.job(self._look_at_addresses())
+        if self.is_leader and self._signs and (self._key_task is None or self._key_task.done()):
+            self._key_task = asyncio.create_task(self._keep_key(), name="session key")
+
+    async def close(self) -> None:
+        if self._key_task is not None:
+            self._key_task.cancel()
+            await asyncio.gather(self._key_task, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    # The session key
+
+    async def _keep_key(self) -> None:
+        """The leader's: a key is there, and no older than it may be."""
+        while self.is_leader:
+            wait_ms = self.keys.renewal_ms(self._runtime.configs.session_key, _epoch_ms())
+            if wait_ms is None:
+                return
+            if wait_ms > 0:
+                await asyncio.sleep(wait_ms / 1000)
+                continue
+            try:
+                async with self._runtime.config_lock:
+                    if self.is_leader:
+                        record = session_key_record(self.keys.new(_epoch_ms()))
+                        await self._runtime.write_config([record])
+            except KlammError as e:
+                log.warning("a new session key could not be written: %s", e)
+                await asyncio.sleep(KEY_RETRY_S)
+
+    @property
+    def _signs(self) -> bool:
+        """Whether requests are signed: a group with older workers, or told to speak an older protocol, does without."""
+        group = self.group
+        return (
+            group is not None and not isinstance(group, SoleMember) and group.protocol_version >= SIGNED_FROM
+        )
+
+    def signed(self, body: bytes) -> dict[str, str]:
+        """The headers of an internal request. Raises LeaderBusy while there is no key."""
+        if not self._signs:
+            return {}
+        key = self._runtime.configs.session_key
+        if key is None:
+            raise LeaderBusy("there is no session key in the config topic yet")
+        return self.keys.sign(key, body)
+
+    async def verify(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Whether an internal request is one. Raises RequestErrors.
+
+        A signature with a key that this worker has not read yet is no forgery: it reads on first.
+        """
+        if self.group is not None and self.group.protocol_version < SIGNED_FROM:
+            return
+        configs = self._runtime.configs
+        try:
+            self.keys.verify(configs.session_key, headers, body)
+        except KlammError:
+            before = configs.session_key
+            try:
+                await self._runtime.config_log.read_to_end(SEND_S)
+            except LogError as e:
+                log.warning("the newest session key is not known: %s", e)
+            if configs.session_key == before:
+                raise
+            self.keys.verify(configs.session_key, headers, body)
+
+    # What is sent
+
+    async def send_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """To the leader, which commits them. Raises LeaderBusy when it makes sense to try again."""
+        await self._internal("POST", f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(list(configs)))
+        await self._runtime.config_log.read_to_end(SEND_S)
+
+    async def _internal(self, method: str, path: str, body: bytes) -> None:
+        import aiohttp
+
+        await self._known()
+        url = self.leader_url
+        if not url or self.is_leader:
+            raise LeaderBusy("the leader has changed")
+        headers = {"Content-Type": "application/json", **self.signed(body)}
+        try:
+            session = self.http()
+            async with session.request(
+                method, url.rstrip("/") + path, data=body, headers=headers, timeout=_timeout(SEND_S)
+            ) as answer:
+                text = await answer.text()
+                if answer.status in {403, 404, 409, 500, 502, 503}:
+                    raise LeaderBusy(f"{url} says {answer.status}: {text[:300]}")
+                if answer.status >= 400:
+                    raise KlammError(f"the leader at {url} refused {path} ({answer.status}): {text[:300]}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as e:
+            raise LeaderBusy(f"the leader at {url} does not answer: {e or type(e).__name__}") from None
+
+    async def fence(self, name: str) -> None:
+        """The leader fences the producers of a connector's former tasks (KIP-618). Raises LeaderBusy, RequestError."""
+        await self._known()
+        if self.is_leader:
+            await self._runtime.task_requests.fence(name)
+            return
+        await self._internal("PUT", f"/connectors/{quote(name, safe='')}/fence", b"")
+
+    def http(self) -> aiohttp.ClientSession:
+        """The client for other workers' REST."""
+        import aiohttp
+
+        from klamm.connect.rest.server import client_context
+
+        if self._session is None:
+            tls = client_context(self._runtime.config)
+            connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        return self._session
+
+    # What others tell
+
+    async def _look_at_addresses(self) -> None:
+        """Say so when another member has this worker's url; once, until it is over."""
+        if self.group is None or isinstance(self.group, SoleMember):
+            return
+        try:
+            members = await self.group.members()
+        except KlammError as e:
+            log.debug("the group's members are not known: %s", e)
+            return
+        why = shared(self._runtime.url, self._runtime.config["group.id"], members)
+        if why is not None and not self._shares_url:
+            log.error("%s", why)
+        self._shares_url = why is not None
+
+    async def elsewhere(self) -> Elsewhere:
+        """How what runs on the group's other workers is, as far as they answer in time."""
+        if self.group is None or isinstance(self.group, SoleMember):
+            return Elsewhere()
+        if self._signs and self._runtime.configs.session_key is None:
+            return Elsewhere()
+        async with self._telling:
+            if time.monotonic() - self._told_at > TOLD_FRESH_S:
+                answers = await asyncio.gather(*(self._ask(url) for url in await self._urls() or ()))
+                self._told = Elsewhere(
+                    tasks={k: v for each in answers for k, v in each.tasks.items()},
+                    connectors={k: v for each in answers for k, v in each.connectors.items()},
+                )
+                self._told_at = time.monotonic()
+        return self._told
+
+    async def ask_others(self, path: str) -> dict[str, Answer] | None:
+        """GET of an internal path at all other workers of the group, by their urls; None: who they are is not known now."""
+        if self.group is None or isinstance(self.group, SoleMember):
+            return {}
+        urls = await self._urls()
+        if urls is None:
+            return None
+        return dict(zip(urls, await asyncio.gather(*(self._get(url, path) for url in urls)), strict=True))
+
+    async def _urls(self) -> set[str] | None:
+        """Of the group's other workers; None: they are not known."""
+        assert self.group is not None, "looked"
+        try:
+            async with asyncio.timeout(TELL_S):
+                members = (await self.group.members()).values()
+        except (KlammError, TimeoutError) as e:
+            log.debug("the group's members are not known: %s", e)
+            return None
+        return {url for url in members if url.startswith("http") and url != self._runtime.url}
+
+    async def _ask(self, url: str) -> Elsewhere:
+        status, told = await self._get(url, "/internal/tasks")
+        found = told if status == 200 and isinstance(told, dict) else {}
+        return Elsewhere(tasks=found.get("tasks", {}), connectors=found.get("connectors", {}))
+
+    async def _get(self, url: str, path: str) -> Answer:
+        import aiohttp
+
+        try:
+            async with self.http().get(
+                url.rstrip("/") + path, headers=self.signed(b""), timeout=_timeout(TELL_S)
+            ) as answer:
+                return answer.status, orjson.loads(await answer.read()) if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KlammError) as e:
+            log.debug("%s does not answer GET %s: %s", url, path, e)
+            return 0, None
+
+
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=seconds)
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000

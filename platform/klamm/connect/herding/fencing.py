@@ -1,0 +1,162 @@
+"""Fencing the tasks of a source connector's former configurations (KIP-618): the leader's part of exactly once.
+
+A task writes with a transactional producer whose id follows from group, connector and task number, so a task fences
+the one before it of the same number by itself. Numbers that the new set of tasks does not have any more are
+fenced here, before any task of the new set starts. The task count record in the config topic says how many
+there may be: written after a fencing, read by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
+from klamm.connect.model import TaskId
+from klamm.connect.topics.config_topic import ConfigState, fencing_record
+from klamm_base.clientconfig import translate
+from klamm_base.errors import KlammError
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+# Kafka's time limit of requests between workers.
+TIMEOUT_S: Final = 90.0
+_STEP_S: Final = 5.0
+_AT_A_TIME: Final = 8
+
+
+class Plan(Enum):
+    """What is to be done before tasks of the newest configuration may start."""
+
+    NOTHING = "nothing"
+    RECORD = "record"
+    FENCE = "fence"
+
+
+def plan(configs: ConfigState, name: str) -> Plan:
+    """Kafka's rule. Without a record there were no transactional producers; one task fences one task by itself."""
+    if not configs.pending_fencing(name):
+        return Plan.NOTHING
+    count = configs.fenced_count(name)
+    if count is None or (count == 1 and len(configs.tasks(name)) == 1):
+        return Plan.RECORD
+    return Plan.FENCE
+
+
+def transactional_id(group_id: str, task: TaskId) -> str:
+    """The id of a task's producer (Kafka: Worker.taskTransactionalId)."""
+    return f"{group_id}-{task.connector}-{task.task}"
+
+
+def fence(client: Mapping[str, str], ids: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Take over every transactional id, which ends what its producer has open and refuses all that it still sends.
+
+    `client` are Java's client properties. Blocks. Raises KlammError.
+    """
+    if not ids:
+        return
+    config = translate(client, "producer", lenient=True).config
+    deadline = time.monotonic() + timeout_s
+    with ThreadPoolExecutor(min(len(ids), _AT_A_TIME), "fence") as pool:
+        for _ in pool.map(lambda each: _take_over(config, each, deadline), ids):
+            pass
+
+
+def _take_over(config: Mapping[str, Any], id: str, deadline: float) -> None:
+    producer = Producer({**config, "transactional.id": id, "client.id": f"fence-{id}", "log_level": 2})
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            producer.init_transactions(max(0.1, min(left_s, _STEP_S)))
+        except KafkaException as e:
+            error: KafkaError = e.args[0]
+            if error.retriable() and left_s > 0:
+                continue
+            raise KlammError(
+                f"the producer of {id} cannot be fenced: {error.str()} ({error.name()})"
+            ) from None
+        else:
+            return
+
+
+class ZombieFencing:
+    """What the leader does for `PUT /connectors/{c}/fence`: one round at a time for each connector."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._rounds: dict[str, asyncio.Task[None]] = {}
+
+    async def fence(self, name: str, *, locked: bool = False) -> None:
+        """Return when tasks of the newest configuration may start. Raises RequestError, LogError, KlammError.
+
+        `locked`: the caller has the runtime's `config_lock`, and so cannot wait for a round that somebody else began.
+        """
+        if locked:
+            await self._fence(name, contextlib.nullcontext())
+            return
+        running = self._rounds.get(name)
+        if running is None:
+            running = self._rounds[name] = asyncio.create_task(
+                self._fence(name, self._runtime.config_lock), name=f"fence {name}"
+            )
+            running.add_done_callback(lambda _: self._rounds.pop(name, None))
+        await asyncio.shield(running)
+
+    async def _fence(self, name: str, lock: AbstractAsyncContextManager[None]) -> None:
+        runtime = self._runtime
+        await runtime.config_log.read_to_end()
+        configs = runtime.configs
+        config = configs.config(name)
+        if config is None:
+            raise NotFound(f"Connector {name} not found")
+        plugin = runtime.plugins.connector(config.get("connector.class", ""))
+        if plugin is not None and plugin.type != "source":
+            raise BadRequest(f"Connector {name} is not a source connector")
+        what, count = plan(configs, name), len(configs.tasks(name))
+        if what is Plan.NOTHING:
+            return
+        generation = configs.generation(name)
+        if what is Plan.FENCE:
+            resolved = await runtime.config.secrets.resolve_soon(config)
+            await self._end_former(name, resolved.config, configs.fenced_count(name) or 0)
+        async with lock:
+            await runtime.config_log.read_to_end()
+            if configs.generation(name) != generation:
+                raise Conflict(
+                    "Fencing failed because new task configurations were generated for the connector"
+                )
+            await runtime.write_config([fencing_record(name, count)])
+
+    async def _end_former(self, name: str, config: Mapping[str, str], count: int) -> None:
+        group = self._runtime.config["group.id"]
+        log.info("connector %s: fencing the producers of its %d former tasks", name, count)
+        ids = [transactional_id(group, TaskId(name, i)) for i in range(count)]
+        try:
+            await asyncio.to_thread(fence, self._client(config), ids)
+        except KlammError as e:
+            raise RequestError(f"Failed to perform zombie fencing: {e}") from None
+
+    def _client(self, config: Mapping[str, str]) -> dict[str, str]:
+        """The connector's admin client's properties, as Kafka fences with."""
+        worker = self._runtime.config
+        return {
+            **worker.client,
+            **_below("admin.", worker.raw),
+            **_below("admin.override.", config),
+        }
+
+
+def _below(prefix: str, props: Mapping[str, str]) -> dict[str, str]:
+    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}

@@ -1,0 +1,106 @@
+"""What this worker says of what it runs, in the status topic, and what it reads of others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klamm.connect.herding.actions import PutStatus, SeeTopic, Target
+from klamm.connect.model import State
+from klamm.connect.topics.status_state import ActiveTopic, Status, status_target
+from klamm.connect.topics.status_writer import StatusWriter
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+
+class StatusBoard:
+    """See the module. Changes are seen at once and written soon."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._statuses = runtime.statuses
+        self.writer = StatusWriter(
+            runtime.producer, lambda: runtime.status_log.topic, lambda: runtime.cluster.alive
+        )
+
+    def read(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
+        """The next record of the topic."""
+        foreign = self._statuses.apply(key, value)
+        target = status_target(key)
+        if target is None:
+            return
+        if foreign is not None:
+            self._heal(target, foreign)
+        elif self._statuses.get(target) is None:
+            self._restore(target)
+        self._runtime.announcer.status(target)
+
+    def _heal(self, target: Target, foreign: Status) -> None:
+        """Another worker has spoken about what runs here: one that does not know yet that it is not its any more."""
+        runtime = self._runtime
+        mine = runtime.herder.shown(target)
+        if mine is None or foreign.generation > runtime.generation or not runtime.cluster.alive:
+            return
+        log.info(
+            "%s runs here; %s of generation %d said %s: corrected",
+            target, foreign.worker_id, foreign.generation, foreign.state,
+        )  # fmt: skip
+        self.put(mine)
+
+    def _restore(self, target: Target) -> None:
+        """Another worker has taken a status away that is of something that runs here: it meant what was there before."""
+        mine = self._runtime.herder.shown(target)
+        if mine is not None and self._runtime.cluster.alive:
+            log.info("%s runs here; its status was taken away: corrected", target)
+            self.put(mine)
+
+    def unassign(self, targets: Iterable[Target]) -> None:
+        """By the leader: nobody runs these, whatever their last worker said."""
+        for target in targets:
+            found = self._statuses.get(target)
+            if found is not None and found.state in {State.RUNNING, State.PAUSED, State.RESTARTING}:
+                self.put(PutStatus(target, State.UNASSIGNED, None, found.version))
+
+    def put(self, said: PutStatus) -> None:
+        """Show a state, unless a later owner has spoken, or may have: a worker that slept does not know yet."""
+        if not self._runtime.cluster.alive:
+            log.info("%s is not shown as %s: contact with the group is lost", said.target, said.state)
+            return
+        status = Status(
+            state=said.state,
+            trace=said.trace,
+            worker_id=self._runtime.worker_id,
+            generation=self._runtime.generation,
+            version=said.version,
+        )
+        record = self._statuses.put(said.target, status)
+        if record is None:
+            log.info("%s is not shown as %s: a later owner has spoken", said.target, said.state)
+            return
+        self.writer.write(record)
+        self._runtime.announcer.status(said.target)
+
+    def drop(self, target: Target) -> None:
+        self.writer.write(self._statuses.drop(target))
+
+    def see_topic(self, seen: SeeTopic) -> None:
+        if not self._runtime.config["topic.tracking.enable"]:
+            return
+        topic = ActiveTopic(
+            topic=seen.topic,
+            connector=seen.task.connector,
+            task=seen.task.task,
+            discovered_ms=time.time_ns() // 1_000_000,
+        )
+        record = self._statuses.see_topic(topic)
+        if record is not None:
+            self.writer.write(record)
+
+    def drop_topics(self, name: str) -> None:
+        for record in self._statuses.drop_topics(name):
+            self.writer.write(record)

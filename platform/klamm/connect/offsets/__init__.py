@@ -1,0 +1,1 @@
+"""Reads, alters and resets the offsets of connectors (KIP-875)."""

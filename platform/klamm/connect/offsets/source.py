@@ -1,0 +1,136 @@
+"""A source connector's offsets as REST reads and changes them (KIP-875), wherever they are.
+
+They are in the workers' topic, or in one of the connector's own (then the workers' topic has a copy, which is read where the
+own one says nothing). With exactly-once sources they are written in a transaction of the connector's first task, after
+its former tasks were fenced: none of them can write after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from klamm.connect.child import clients
+from klamm.connect.child.source_offsets import open_topic, place_of
+from klamm.connect.errors import RequestError
+from klamm.connect.model import Kind, TaskId, TaskSpec
+from klamm.connect.topics.offset_state import OffsetState
+from klamm.connect.topics.records import Record
+from klamm_plugins.errors import ConnectError
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
+
+# Kafka's time limit for such a request.
+_TIMEOUT_S: Final = 90.0
+
+
+class SourceOffsets:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def read(self, name: str) -> list[Offset]:
+        """All (partition, offset) pairs of a connector."""
+        await self._runtime.offset_log.read_to_end()
+        workers = self._runtime.offsets.of_connector(name)
+        spec = await self._spec(name)
+        if not place_of(spec, exactly_once=self._exactly_once).own:
+            return workers
+        own = (await asyncio.to_thread(self._read_own, spec)).of_connector(name)
+        known = [partition for partition, _ in own]
+        return [*own, *((p, o) for p, o in workers if p not in known)]
+
+    async def write(self, name: str, offsets: Sequence[Offset]) -> None:
+        """Set offsets; None removes one. Raises RequestError, LogError."""
+        # Resets first, as Kafka does, so that a partition named twice keeps its new offset.
+        ordered = sorted(offsets, key=lambda o: o[1] is not None)
+        spec = await self._spec(name)
+        place = place_of(spec, exactly_once=self._exactly_once)
+        if self._exactly_once:
+            await self._runtime.task_requests.fence(name, locked=True)
+        if not place.own and not self._exactly_once:
+            await self._write_workers(name, ordered)
+            return
+        if not place.own:
+            await self._runtime.offset_log.read_to_end()
+            await self._in_thread(spec, place.topic, self._changes(self._runtime.offsets, name, ordered))
+            await self._runtime.offset_log.read_to_end()
+            return
+        state = await asyncio.to_thread(self._read_own, spec)
+        # What is removed is removed from the copy first, or it would be read there once it is gone from its own topic.
+        await self._write_workers(name, [o for o in ordered if o[1] is None])
+        await self._in_thread(spec, place.topic, self._changes(state, name, ordered))
+        await self._write_workers(name, [o for o in ordered if o[1] is not None])
+
+    @property
+    def _exactly_once(self) -> bool:
+        return self._runtime.config.exactly_once
+
+    async def _spec(self, name: str) -> TaskSpec:
+        """As the connector's first task has it: its clients' settings are the same."""
+        runtime = self._runtime
+        resolved = await runtime.config.secrets.resolve_soon(runtime.configs.config(name) or {})
+        return TaskSpec(
+            id=TaskId(name, 0),
+            kind=Kind.SOURCE,
+            connector_config=dict(resolved.config),
+            task_config={},
+            worker=runtime.config.for_tasks(),
+        )
+
+    def _read_own(self, spec: TaskSpec) -> OffsetState:
+        topic = open_topic(spec, place_of(spec, exactly_once=self._exactly_once).topic, lambda: None)
+        try:
+            topic.ensure()
+            return topic.read_to_end(_TIMEOUT_S)
+        except ConnectError as e:
+            raise RequestError(str(e)) from None
+
+    @staticmethod
+    def _changes(state: OffsetState, name: str, offsets: Sequence[Offset]) -> list[Record]:
+        return [record for p, o in offsets for record in state.change(name, p, o)]
+
+    async def _write_workers(self, name: str, offsets: Sequence[Offset]) -> None:
+        runtime = self._runtime
+        for record in self._changes(runtime.offsets, name, offsets):
+            await runtime.producer.send(runtime.offset_log.topic, *record)
+        await runtime.offset_log.read_to_end()
+
+    async def _in_thread(self, spec: TaskSpec, topic: str, records: Sequence[Record]) -> None:
+        if records:
+            await asyncio.to_thread(_write, spec, topic, records, transactional=self._exactly_once)
+
+
+def _write(spec: TaskSpec, topic: str, records: Sequence[Record], *, transactional: bool) -> None:
+    """Blocks. All or nothing where it is transactional."""
+    config = clients.transactional_config(spec) if transactional else clients.producer_config(spec)
+    producer: Producer = clients.make_producer(config)
+    failed: list[str] = []
+
+    def delivered(error: Any, _: object) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    try:
+        if transactional:
+            producer.init_transactions(_TIMEOUT_S)
+            producer.begin_transaction()
+        for key, value in records:
+            producer.produce(topic, key=key.encode(), value=value, on_delivery=delivered)
+        if transactional:
+            producer.commit_transaction(_TIMEOUT_S)
+        elif producer.flush(_TIMEOUT_S):
+            failed.append("the broker did not acknowledge them in time")
+    except KafkaException as e:
+        failed.append(e.args[0].str())
+    if failed:
+        raise RequestError(
+            f"Failed to write offsets of connector {spec.id.connector} to topic {topic}: {failed[0]}"
+        )

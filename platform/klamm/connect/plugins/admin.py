@@ -1,0 +1,340 @@
+"""The plugins of a worker: installed, listed, removed, chosen for a connector; the same packages on the whole group.
+
+What is there: plugins beside the worker (a child lists them) and those of installed packages, which were inspected when
+their environment was built. Nothing of it needs a restart: the plugin directory is looked at again whenever somebody asks.
+Packages that are installed through a worker are locked, written to the config topic, and built by every worker of the
+group. Lives in the event loop; installing happens in a thread, which starts processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.connect.errors import BadRequest, Conflict, NotFound
+from klamm.connect.model import PluginInfo
+from klamm.connect.plugins.beside import List, PluginsBeside
+from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
+from klamm.connect.plugins.group import GroupPackages
+from klamm.connect.plugins.records import LogRecord, decoded_wheel
+from klamm.connect.plugins.requirements import Needs, Placement, needs
+from klamm.connect.plugins.waiting import WaitingConnectors
+from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
+from klamm.environments.names import wheel_name
+from klamm.environments.shown import InstalledPlugin, same_versions
+from klamm.environments.store import Environment, Record, Stamp, Store
+from klamm_base.errors import ConfigError, KlammError
+
+log = logging.getLogger(__name__)
+
+_FIELDS: Final = ("package", "file", "wheel")
+LOOK_S: Final = 5.0  # while a connector waits for a plugin, which may be installed on this machine by hand
+
+Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
+"""Writes records to the config topic, in order, and reads them back."""
+
+
+class PluginAdmin:
+    """See the module. `list_beside` asks a child for plugins beside the worker (the call `list_plugins`);
+    `group` is the worker group for which packages are installed; None: for this machine alone (a standalone worker).
+    `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable,
+    `on_found` with connectors that were started without a plugin which is there now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        group: str | None,
+        list_beside: List,
+        configs: Callable[[], Iterable[tuple[str, Mapping[str, str]]]],
+        worker: Mapping[str, str],
+        publish: Publish,
+        on_built: Callable[[], None] = lambda: None,
+        on_found: Callable[[Sequence[str]], None] = lambda names: None,
+    ) -> None:
+        self.registry = PluginRegistry()
+        self._store = store
+        self._beside = PluginsBeside(list_beside)
+        self._configs = configs
+        self._worker = worker
+        self._publish = publish
+        self._on_built = on_built
+        self._on_found = on_found
+        self._waiting = WaitingConnectors()
+        self._installed: dict[str, tuple[Record, Environment | None]] = {}
+        self._stamp: Stamp | None = None
+        self._group = GroupPackages(store, group)
+        self._changing = asyncio.Lock()
+        self._joining = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+
+    # What is there
+
+    async def refresh(self, timeout_s: float = 30) -> None:
+        """List what is beside the worker and what is installed, each only if that has changed. Raises KlammError when
+        no child could say.
+        """
+        if await self._beside.refresh(timeout_s):
+            self._stamp = None
+        await self.look()
+
+    async def look(self) -> None:
+        """Take in what was installed or removed meanwhile; a glance when nothing was."""
+        await self._take_in()
+        if self._waiting and (found := self._waiting.found(self.registry, [c for c, _ in self._configs()])):
+            self._on_found(found)
+
+    async def _take_in(self) -> None:
+        stamp = self._store.stamp()
+        if stamp == self._stamp:
+            return
+        self._installed = await asyncio.to_thread(self._read_store)
+        self._stamp = stamp
+        self._group.check(self._installed)
+        rows = list(self._beside.plugins)
+        for record, environment in self._installed.values():
+            if environment is not None:
+                rows += _infos(record, environment)
+        learned = self.registry
+        self.registry = PluginRegistry(rows)
+        self.registry.inherit(learned)
+
+    def _read_store(self) -> dict[str, tuple[Record, Environment | None]]:
+        return {r.root: (r, self._store.environment(r.lock)) for r in self._store.records()}
+
+    async def installed(self) -> list[InstalledPlugin]:
+        """Installed packages by name and version, then what is broken beside the worker."""
+        await self.look()
+        shown = [self._shown(record, environment) for record, environment in self._installed.values()]
+        known = {f"{p.name}=={p.version}" for p in shown}
+        of_group = self._group.records.packages.values()
+        shown += [self._shown(package, None) for package in of_group if package.root not in known]
+        shown.sort(key=lambda p: (p.name, p.version))
+        beside = [
+            InstalledPlugin(name=b.name, version="", request="", state="broken", broken=(b,))
+            for b in self._beside.broken
+        ]
+        return shown + beside
+
+    def _shown(self, record: Record, environment: Environment | None) -> InstalledPlugin:
+        error = self._group.errors.get(record.root)
+        return InstalledPlugin.of(record, environment, platform=self._store.platform, error=error)
+
+    # Where a connector runs
+
+    async def place(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+    ) -> Placement:
+        """The environment of a connector's processes, built when it is not there yet; `strict` as in `needs`.
+
+        Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
+        environment cannot be built here.
+        """
+        wanted = await self._noted_needs(config, worker or self._worker, strict=strict)
+        if not wanted.packages:
+            return Placement(entry_points=wanted.entry_points)
+        environment = None
+        if len(wanted.packages) == 1:
+            environment = self._installed[wanted.packages[0]][1]
+        if environment is None or not environment.site.is_dir():
+            async with self._joining:  # others wait here, and not in threads that everybody needs
+                environment = await asyncio.to_thread(self._joint, wanted.packages)
+        return Placement(site=str(environment.site), entry_points=wanted.entry_points)
+
+    async def _noted_needs(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool
+    ) -> Needs:
+        """As `_needs`; what is missing for a start is waited for afterwards."""
+        try:
+            wanted = await self._needs(config, worker, strict=strict)
+        except PluginVersionNotFound:
+            self._waiting.missing(self.registry, config, worker)
+            raise
+        if strict and wanted.unknown:
+            self._waiting.missing(self.registry, config, worker)
+        elif strict:
+            self._waiting.placed(config)
+        return wanted
+
+    async def _needs(self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool) -> Needs:
+        """What is not known may be in a package of the group that is being built here: a start waits for that."""
+        await self.look()
+        if strict and not self._group.caught_up.is_set():
+            with contextlib.suppress(ConfigError):
+                if not needs(self.registry, config, worker).unknown:
+                    return needs(self.registry, config, worker)
+            await self._group.caught_up.wait()
+            await self.look()
+        return needs(self.registry, config, worker, strict=strict)
+
+    def _joint(self, packages: Sequence[str]) -> Environment:
+        try:
+            lock = self._store.lock_of(packages)
+        except EnvironmentFailure as e:
+            raise ConfigError(
+                f"The packages {', '.join(packages)}, whose plugins the configuration names, cannot be used together: {e}"
+            ) from e
+        return self._store.ensure(lock)
+
+    # Changes
+
+    async def install(self, spec: Mapping[str, Any] | str) -> InstalledPlugin:
+        """Install a package for the whole group: `{"package": requirement or path}`, or `{"file", "wheel"}` with a wheel
+        in base64. Raises BadRequest for what cannot be installed.
+        """
+        request, wheel = _read_spec(spec)
+        async with self._changing:
+            try:
+                record, environment = await asyncio.to_thread(self._install, request, wheel)
+            except KlammError as e:
+                raise BadRequest(f"{request}: {e}") from e
+            if record.group is not None:
+                try:
+                    await self._publish(await asyncio.to_thread(self._group.installation, record))
+                except BaseException:
+                    # What the others do not know of is not installed here either; what they know of comes back.
+                    await asyncio.to_thread(self._group.take_back, record)
+                    self._group.changed.set()
+                    raise
+            await self.look()
+        log.info("plugin package %s is installed in the environment %s", record.root, environment.id)
+        warnings = same_versions(record, environment, self._installed.values())
+        for warning in warnings:
+            log.warning("%s", warning)
+        return replace(self._shown(record, environment), warnings=warnings)
+
+    def _install(self, request: str, wheel: bytes | None) -> tuple[Record, Environment]:
+        path = None
+        if wheel is not None:
+            try:
+                path = self._store.wheels.directory / self._store.wheels.keep(request, wheel) / request
+            except OSError as e:
+                raise ToolFailure(f"it cannot be kept in {self._store.directory}: {e}") from e
+        return self._store.install(request, path=path, group=self._group.owner)
+
+    async def remove(self, name: str, version: str | None = None) -> InstalledPlugin:
+        """Remove a package from the whole group. Raises NotFound, Conflict while a connector uses it."""
+        async with self._changing:
+            await self.look()
+            try:
+                record = await asyncio.to_thread(self._store.record, name, version)
+            except NotInstalled as e:
+                raise NotFound(str(e)) from None
+            except EnvironmentFailure as e:
+                raise BadRequest(str(e)) from None
+            users = [c for c, config in self._configs() if record.root in self._packages_of(config)]
+            if users:
+                raise Conflict(f"Plugin package {record.root} is used by {', '.join(sorted(users))}")
+            shown = self._shown(*self._installed.get(record.root, (record, None)))
+            of_group = record.root in {p.root for p in self._group.records.packages.values()}
+            mine = record.group in {None, self._group.owner}
+            if not of_group and not mine:
+                raise Conflict(f"Plugin package {record.root} was installed for the group {record.group}")
+            if of_group or (record.group is not None and self._group.id is not None):
+                await self._publish(self._group.removal(record))
+            if mine:
+                await asyncio.to_thread(self._group.take_back, record)
+            await self.look()
+        log.info("plugin package %s is removed", record.root)
+        return shown
+
+    def _packages_of(self, config: Mapping[str, str]) -> tuple[str, ...]:
+        try:
+            return needs(self.registry, config, self._worker).packages
+        except ConfigError:
+            return ()
+
+    # The group
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        """A record of the config topic under `plugin_records.PLUGINS`."""
+        self._group.apply(key, value)
+
+    def belongs_to(self, cluster_id: str, config_topic: str) -> None:
+        """Where the group is, before it installs or removes anything: others may be called like it."""
+        if self._group.id is not None:
+            self._group.owner = f"{self._group.id} of {cluster_id}/{config_topic}"
+
+    async def start(self) -> None:
+        """Once the config topic is read: have what the group has, now and from now on."""
+        self._following = asyncio.create_task(self._follow(), name="plugin packages")
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        group = self._group
+        while True:
+            group.changed.clear()
+            async with self._changing:
+                try:
+                    await self.look()
+                    built = await group.catch_up(dict(self._installed))
+                    await self.look()
+                except Exception:
+                    log.exception("the plugin packages of the group")
+                    built = False
+            if built:
+                self._on_built()
+            if not group.changed.is_set():
+                group.caught_up.set()
+            await self._pause(group.wait_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """So long, or until the group has changed; what connectors wait for is looked for meanwhile."""
+        end = time.monotonic() + seconds
+        changed = self._group.changed
+        while not changed.is_set() and (left := end - time.monotonic()) > 0:
+            # Not wait_for: before Python 3.12 that swallows a cancellation which comes with the change.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK_S)):
+                    await changed.wait()
+            try:
+                if self._waiting:
+                    await self.look()
+            except Exception:
+                log.exception("the plugins that connectors wait for")
+
+
+def _infos(record: Record, environment: Environment) -> list[PluginInfo]:
+    return [PluginInfo(*row, package=record.root) for row in environment.contents.plugins]
+
+
+def _read_spec(spec: Mapping[str, Any] | str) -> tuple[str, bytes | None]:
+    """What is to be installed, or the name and bytes of a wheel. Raises BadRequest naming the field."""
+    if isinstance(spec, str):
+        spec = {"package": spec}
+    unknown = [f for f in spec if f not in _FIELDS]
+    if unknown:
+        raise BadRequest(f"Unknown field {unknown[0]}; there are package, or file and wheel")
+    for name, value in spec.items():
+        if not isinstance(value, str) or not value.strip():
+            raise BadRequest(f"{name} must be a text that is not empty, not {value!r}")
+    if "package" in spec:
+        if len(spec) > 1:
+            raise BadRequest("Give either package, or file and wheel")
+        return spec["package"].strip(), None
+    if set(spec) != {"file", "wheel"}:
+        raise BadRequest("Give package (a requirement, a wheel or a folder), or file and wheel (in base64)")
+    file = spec["file"]
+    if Path(file).name != file or not file.endswith(".whl"):
+        raise BadRequest(
+            f"file must be a wheel's name, such as acme_klamm-1.0-py3-none-any.whl, not {file!r}"
+        )
+    try:
+        wheel_name(Path(file))
+    except BadRequirement as e:
+        raise BadRequest(f"file: {e}") from None
+    try:
+        return file, decoded_wheel(spec["wheel"])
+    except ValueError as e:
+        raise BadRequest(f"wheel: {e}") from None

@@ -1,0 +1,152 @@
+"""What the worker knows of the installed plugins: names, kinds and versions, never the classes. No I/O.
+
+The list comes from child processes (`plugin_admin`), because importing a plugin runs its code. A plugin may be there in
+several versions (KIP-891): where none is asked for, the newest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from klamm.connect.model import PluginInfo
+from klamm.connect.validation.definitions import CONVERTERS
+from klamm.environments.versions import BadVersion, sort_key, version_range
+from klamm_base.configdef import invalid
+from klamm_base.errors import ConfigError
+
+if TYPE_CHECKING:  # every child imports this module, and none the worker's configuration
+    from klamm.connect.config import WorkerConfig
+
+CONNECTOR_TYPES: Final = ("source", "sink")
+CONVERTER: Final = "converter"
+HEADER_CONVERTER: Final = "header_converter"
+TRANSFORMATION: Final = "transformation"
+PREDICATE: Final = "predicate"
+_AVAILABLE: Final = "available connectors are: "
+
+
+class PluginVersionNotFound(ConfigError):
+    """A plugin is there, but in no version that the configuration allows."""
+
+
+class PluginRegistry:
+    """Finds plugins by full name, by simple name, and by simple name without "Connector" (Kafka's aliases)."""
+
+    def __init__(self, plugins: Iterable[PluginInfo] = ()) -> None:
+        self._plugins = list(plugins)
+        self._learned: dict[str, PluginInfo] = {}
+
+    @property
+    def all(self) -> list[PluginInfo]:
+        return list(self._plugins)
+
+    @property
+    def connectors(self) -> list[PluginInfo]:
+        return [p for p in self._plugins if p.type in CONNECTOR_TYPES]
+
+    def of_type(self, type: str) -> list[PluginInfo]:
+        return [p for p in self._plugins if p.type == type]
+
+    def learn(self, name: str, plugin: PluginInfo) -> None:
+        """Note what a child found under a name that the list does not have (a Python path)."""
+        if self.connector(name) is None:
+            self._learned[name] = plugin
+
+    def inherit(self, other: PluginRegistry) -> None:
+        """Keep what another registry has learned."""
+        for name, plugin in other._learned.items():
+            self.learn(name, plugin)
+
+    def connector(self, name: str, version: str | None = None) -> PluginInfo | None:
+        """The connector that `connector.class` means; None when there is none or several, or none of that version."""
+        return _newest(self._allowed(name, CONNECTOR_TYPES, version)) or self._learned.get(name)
+
+    def plugin(self, name: str, type: str, version: str | None = None) -> PluginInfo | None:
+        """The plugin of a kind that this name means; None when there is none or several, or none of that version."""
+        return _newest(self._allowed(name, (type,), version))
+
+    def versions(self, name: str, *types: str) -> list[str]:
+        """The versions of a plugin that are there, the newest last."""
+        return sorted({p.version for p in self._called(name, types)}, key=sort_key)
+
+    def choose(
+        self,
+        name: str,
+        types: tuple[str, ...],
+        *,
+        version: str | None,
+        key: str | None = None,
+        prefer: str | None = None,
+    ) -> PluginInfo | None:
+        """The plugin to use: of the package `prefer` if that has it and no version is asked for, else the newest.
+
+        None when there is none or several. Raises PluginVersionNotFound (Kafka's words), BadVersion.
+        """
+        fitting = self._allowed(name, types, version)
+        if not fitting and (why := self.version_error(name, types, version)):
+            raise PluginVersionNotFound(why, key=key)
+        if version is None and prefer is not None:
+            fitting = [p for p in fitting if p.package == prefer] or fitting
+        return _newest(fitting)
+
+    def version_error(self, name: str, types: tuple[str, ...], version: str | None) -> str | None:
+        """Kafka's words for a plugin that is there, but not in this version; None otherwise. Raises BadVersion."""
+        found = self._called(name, types)
+        if not found or self._allowed(name, types, version):
+            return None
+        versions = ", ".join(self.versions(name, *types))
+        return (
+            f"Plugin {found[0].plugin_class} not found that matches the version range {version_range(version)}, "
+            f"available versions: [{versions}]"
+        )
+
+    def with_installed(self, message: str) -> str:
+        """Kafka's words for a connector that nobody knows, said by a child that has no installed packages: with theirs."""
+        known = message.find(_AVAILABLE)
+        more = [
+            f"PluginDesc{{klass=class {p.plugin_class}, name='{p.plugin_class}', version='{p.version}', "
+            f"encodedVersion={p.version}, type={p.type}, typeName='{p.type}', location='{p.package}'}}"
+            for p in self.connectors
+            if p.package and f"name='{p.plugin_class}', version='{p.version}'" not in message
+        ]
+        if known < 0 or not more:
+            return message
+        listed, broken, hint = message[known + len(_AVAILABLE) :].partition("; these plugin packages")
+        every = ", ".join([*([listed] if listed else []), *more])
+        return f"{message[:known]}{_AVAILABLE}{every}{broken}{hint}"
+
+    def _allowed(self, name: str, types: tuple[str, ...], version: str | None) -> list[PluginInfo]:
+        asked = version_range(version)
+        return [p for p in self._called(name, types) if asked is None or p.version in asked]
+
+    def _called(self, name: str, types: tuple[str, ...]) -> list[PluginInfo]:
+        """Every version of the plugin of this full name, else of the only one of this short name."""
+        known = [p for p in self._plugins if not types or p.type in types]
+        found = [p for p in known if p.plugin_class == name] or [p for p in known if name in p.names]
+        return found if len({p.plugin_class for p in found}) == 1 else []
+
+
+def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
+    """Raise ConfigError for a converter of the worker that is not installed: its connectors could not run."""
+    for key in CONVERTERS:
+        kind = HEADER_CONVERTER if key == "header.converter" else CONVERTER
+        name, version_key = config[key], f"{key}.plugin.version"
+        try:
+            found = plugins.choose(name, (kind,), version=config.raw.get(version_key))
+        except (PluginVersionNotFound, BadVersion) as e:
+            raise ConfigError(str(e), key=version_key, source=config.source(version_key)) from None
+        if found is None:
+            known = ", ".join(dict.fromkeys(p.plugin_class for p in plugins.of_type(kind)))
+            why = f"Class {name} could not be found. Available are: {known}"
+            raise ConfigError(str(invalid(key, name, why)), key=key, source=config.source(key))
+
+
+def _newest(found: list[PluginInfo]) -> PluginInfo | None:
+    """Of equal versions the one in the newest installed package: it can be removed, what is beside the worker cannot."""
+    return max(found, key=lambda p: (sort_key(p.version), *_package_key(p)), default=None)
+
+
+def _package_key(plugin: PluginInfo) -> tuple[object, ...]:
+    name, _, version = plugin.package.partition("==")
+    return bool(name), sort_key(version), name

@@ -1,0 +1,121 @@
+"""Which packages a connector's configuration needs, and which entry points its processes import. Pure.
+
+A configuration names a connector, converters, transforms and predicates, each perhaps in a version (KIP-891). Those of
+installed packages make the set whose environment the connector's processes run in; those beside the worker are in every
+environment. A converter, transform or predicate for which no version is asked comes from the connector's own package if
+that has it, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from klamm.connect.plugins.catalog import (
+    CONNECTOR_TYPES,
+    CONVERTER,
+    HEADER_CONVERTER,
+    PREDICATE,
+    TRANSFORMATION,
+    PluginRegistry,
+    PluginVersionNotFound,
+)
+from klamm.connect.validation.definitions import CONNECTOR_CLASS, CONVERTERS
+from klamm.environments.versions import BadVersion
+from klamm_base.errors import ConfigError
+
+VERSION: Final = "plugin.version"
+CONNECTOR_VERSION: Final = f"connector.{VERSION}"
+_DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """`site`: the folder of the environment, None for the worker's own packages. `entry_points`: those that are known
+    to be needed, as (name, module); a name that they do not have is looked for in all.
+    """
+
+    site: str | None = None
+    entry_points: tuple[tuple[str, str], ...] = ()
+
+
+class Needs(NamedTuple):
+    """Installed packages (`name==version`, sorted) and entry points that a configuration needs. `unknown`: there is
+    something among its plugins that the worker does not know.
+    """
+
+    packages: tuple[str, ...]
+    entry_points: tuple[tuple[str, str], ...]
+    unknown: bool = False
+
+
+class Reference(NamedTuple):
+    """A plugin that a configuration names: the key of its version, its name, kinds, and the version asked for."""
+
+    key: str
+    name: str
+    types: tuple[str, ...]
+    version: str | None
+
+
+def needs(
+    registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
+) -> Needs:
+    """What a connector needs. Raises PluginVersionNotFound, and ConfigError for a version that cannot be read.
+
+    Not `strict`: versions that are not there are passed over, because validation reports them beside their keys.
+    """
+    packages: set[str] = set()
+    entry_points: dict[tuple[str, str], None] = {}
+    home: str | None = None
+    unknown = False
+    for reference in references(config, worker):
+        try:
+            plugin = registry.choose(
+                reference.name, reference.types, version=reference.version, key=reference.key, prefer=home
+            )
+        except (PluginVersionNotFound, BadVersion) as e:
+            if not strict:
+                continue
+            if isinstance(e, PluginVersionNotFound):
+                raise
+            raise ConfigError(
+                f"Invalid value {reference.version} for configuration {reference.key}: {e}", key=reference.key
+            ) from None
+        if plugin is None:
+            unknown = True  # a Python path, or an error that the child reports with what there is
+            continue
+        if reference.types == CONNECTOR_TYPES:
+            home = plugin.package
+        if plugin.package:
+            packages.add(plugin.package)
+        if plugin.entry_point:
+            name, module = plugin.entry_point
+            entry_points[name, module] = None
+    return Needs(tuple(sorted(packages)), tuple(entry_points), unknown)
+
+
+def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Reference]:
+    """Every plugin that a connector's configuration names, the connector first; or `plugin` in `version`, when one is
+    asked what it takes.
+    """
+    if "plugin" in config and CONNECTOR_CLASS not in config:
+        yield Reference("version", config["plugin"], (), config.get("version"))
+        return
+    if config.get(CONNECTOR_CLASS):
+        version = config.get(CONNECTOR_VERSION)
+        yield Reference(CONNECTOR_VERSION, config[CONNECTOR_CLASS], CONNECTOR_TYPES, version)
+    for key in CONVERTERS:
+        kind = HEADER_CONVERTER if key == "header.converter" else CONVERTER
+        level = config if config.get(key) else worker
+        name = level.get(key) or (_DEFAULT_HEADER_CONVERTER if kind == HEADER_CONVERTER else None)
+        if name:
+            yield Reference(f"{key}.{VERSION}", name, (kind,), level.get(f"{key}.{VERSION}"))
+    for listed, kind in (("transforms", TRANSFORMATION), ("predicates", PREDICATE)):
+        for alias in (a.strip() for a in config.get(listed, "").split(",")):
+            below = f"{listed}.{alias}"
+            if alias and config.get(f"{below}.type"):
+                yield Reference(
+                    f"{below}.{VERSION}", config[f"{below}.type"], (kind,), config.get(f"{below}.{VERSION}")
+                )

@@ -1,0 +1,75 @@
+"""Connectors that no package lists: `connector.class` may be a Python path, which only a child can look into.
+
+The worker that validates a configuration finds such a class by that. The others of its group read of it in the config topic,
+and look for themselves, once and again when they are asked after a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from klamm.connect.model import PluginInfo
+from klamm.connect.validation.definitions import CONNECTOR_CLASS
+from klamm_base.errors import KlammError
+
+if TYPE_CHECKING:
+    from klamm.connect.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 5.0  # what was not there may have been installed since
+
+
+class PluginSearch:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._sought: set[str] = set()
+        self._asked: dict[str, float] = {}
+
+    def find(self, connector_class: str) -> PluginInfo | None:
+        """What is known by now. What is not is looked for, and the runtime reconciles then."""
+        found = self._runtime.plugins.connector(connector_class)
+        if found is None and self._is_due(connector_class):
+            self._sought.add(connector_class)
+            self._runtime.job(self._seek(connector_class))
+        return found
+
+    def seeks(self, connector_class: str) -> bool:
+        """Whether it is being looked for."""
+        return connector_class in self._sought
+
+    async def learn_all(self) -> None:
+        """Look for the classes of all connectors that there are."""
+        configs = self._runtime.configs
+        for name in configs.connectors:
+            await self._learn((configs.config(name) or {}).get(CONNECTOR_CLASS, ""))
+
+    def _is_due(self, connector_class: str) -> bool:
+        if not connector_class or connector_class in self._sought or not self._runtime.herding:
+            return False
+        asked = self._asked.get(connector_class)
+        return asked is None or time.monotonic() - asked > AGAIN_S
+
+    async def _seek(self, connector_class: str) -> None:
+        try:
+            await self._learn(connector_class)
+        finally:
+            self._sought.discard(connector_class)
+        self._runtime.reconcile()
+
+    async def _learn(self, connector_class: str) -> None:
+        plugins = self._runtime.plugins
+        if plugins.connector(connector_class) is not None:
+            return
+        try:
+            answer = await self._runtime.validate({CONNECTOR_CLASS: connector_class})
+        except KlammError as e:
+            log.warning("connector.class %s: %s", connector_class, e)
+        else:
+            found = PluginInfo(answer["name"], answer["kind"], answer["version"])
+            self._runtime.plugins.learn(connector_class, found)
+        self._asked[connector_class] = time.monotonic()

@@ -1,0 +1,258 @@
+"""What REST can ask of a worker's plugins: lists, settings, validation, dry runs, packages; answers are Kafka's JSON.
+
+`ConnectService` builds on it. Plugin code runs in children only; references to secrets are resolved right before they get
+a configuration, and never shown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Set
+from typing import Any, Final
+
+from klamm.connect.children.restart_policy import ErrorClass
+from klamm.connect.children.supervisor import PluginCallError
+from klamm.connect.config_redaction import Redaction
+from klamm.connect.errors import BadRequest, NotFound, RequestError
+from klamm.connect.events import EventBus
+from klamm.connect.model import PluginInfo
+from klamm.connect.plugins.catalog import CONNECTOR_TYPES, PluginRegistry
+from klamm.connect.plugins.requirements import CONNECTOR_VERSION
+from klamm.connect.plugins.spread import spread
+from klamm.connect.runtime import Runtime
+from klamm.connect.secrets import conceal
+from klamm.connect.validation.connector import (
+    PluginAnswer,
+    config_infos,
+    errors_of,
+    no_such_version,
+    plugin_keys,
+)
+from klamm.connect.validation.definitions import CONNECTOR_CLASS, CONVERTERS, NAME
+from klamm.connect.validation.stages import unknown_keys
+from klamm.environments.versions import BadVersion
+from klamm_base.errors import ConfigError
+from klamm_base.properties import suggestion
+from klamm_base.redaction import HIDDEN
+
+log = logging.getLogger(__name__)
+
+_SEE_VALIDATE: Final = (
+    "You can also find the above list of errors at the endpoint "
+    "`/connector-plugins/{connectorType}/config/validate`"
+)
+
+Config = dict[str, str]
+ConfigWithNulls = Mapping[str, str | None]
+
+
+class PluginService:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.redaction = Redaction(runtime, enabled=runtime.config["rest.hide.secrets"])
+        self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+        self._keys_from: PluginRegistry | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """What it asks, for those who read figures."""
+        return self._runtime
+
+    @property
+    def events(self) -> EventBus:
+        return self._runtime.events
+
+    @property
+    def _plugins(self) -> PluginRegistry:
+        return self._runtime.plugins
+
+    def _type(self, config: Mapping[str, str]) -> str:
+        plugin = self._plugins.connector(config.get(CONNECTOR_CLASS, ""))
+        return plugin.type if plugin else "unknown"
+
+    async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
+        """Rows of GET /connector-plugins, with packages that were installed since the worker started."""
+        await self._runtime.refresh_plugins()
+        found = self._plugins.connectors if connectors_only else self._plugins.all
+        return [
+            {"class": p.plugin_class, "type": p.type, "version": p.version}
+            | ({"package": p.package} if p.package else {})
+            for p in found
+        ]
+
+    async def plugin_config(self, name: str, version: str | None = None) -> list[dict[str, Any]]:
+        """Every key that a plugin takes, in the newest version or one of these (KIP-891)."""
+        await self._runtime.plugin_admin.look()
+        try:
+            why = self._plugins.version_error(name, (), version)
+        except BadVersion as e:
+            raise BadRequest(f"version: {e}") from None
+        if why is not None:
+            raise BadRequest(why)
+        try:
+            own = await self._runtime.children.call("plugin_config", {"plugin": name, "version": version})
+        except PluginCallError as e:
+            if e.kind == ErrorClass.CONFIG:
+                raise NotFound(f"Unknown plugin {name}.") from None
+            raise RequestError(f"Plugin {name} did not say what it takes: {e}") from None
+        return plugin_keys(own, self._plugins.connector(name, version), self._plugins)
+
+    async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Install a package on the workers of the group; what is installed now, and which of them have it."""
+        await self._runtime.cluster.require_leader()
+        done = await self._runtime.plugin_admin.install(spec)
+        self.events.publish("plugin.installed", {"name": done.name, "version": done.version})
+        workers = [each.to_json() for each in await spread(self._runtime, done)]
+        return done.to_json() | {"warnings": list(done.warnings), "workers": workers}
+
+    async def remove_plugin(self, name: str, version: str | None) -> dict[str, Any]:
+        """Remove a package; what it was."""
+        await self._runtime.cluster.require_leader()
+        gone = (await self._runtime.plugin_admin.remove(name, version)).to_json()
+        self.events.publish("plugin.removed", {"name": gone["name"], "version": gone["version"]})
+        return gone
+
+    async def dry_run(self, name: str, config: Config, records: list[dict[str, Any]]) -> dict[str, Any]:
+        """Sample records through the converters and transforms of a config, in a child."""
+        self._connector_plugin(config, None)
+        secrets = self._runtime.config.secrets
+        try:
+            resolved = (await secrets.resolve_soon({NAME: name, **config})).config
+        except ConfigError as e:
+            raise BadRequest(str(e)) from None
+        params = {"config": resolved, "worker": self._runtime.config.for_tasks(), "records": records}
+        try:
+            results = await self._runtime.children.call("dry_run", params)
+        except PluginCallError as e:
+            refused = e.kind in {ErrorClass.CONFIG, ErrorClass.DATA}
+            raise (BadRequest if refused else RequestError)(str(e)) from None
+        results = _without_secrets(results, secrets.redact)
+        return {"connector": name, "type": self._type(config), "results": results}
+
+    async def validate(self, config: ConfigWithNulls, *, plugin: str | None = None) -> dict[str, Any]:
+        """Kafka's validate answer; `plugin` is the one that the URL names. References are checked by their values
+        and shown as references.
+        """
+        secrets = self._runtime.config.secrets
+        try:
+            resolved = await secrets.resolve_soon({k: v for k, v in config.items() if v is not None})
+        except ConfigError as e:
+            raise BadRequest(str(e)) from None
+        given = resolved.config
+        config = {**config, **given}
+        await self._runtime.plugin_admin.look()
+        found = self._connector_plugin(config, plugin)
+        worker = self._runtime.config.for_tasks()
+        try:
+            why = self._plugins.version_error(
+                given[CONNECTOR_CLASS], CONNECTOR_TYPES, given.get(CONNECTOR_VERSION)
+            )
+        except BadVersion as e:
+            raise BadRequest(f"{CONNECTOR_VERSION}: {e}") from None
+        if why is not None and found is not None:
+            infos = no_such_version(why, config=config, plugin=found, worker=worker, registry=self._plugins)
+            conceal(infos["configs"], resolved, secrets)
+            return infos
+        try:
+            answer = PluginAnswer.from_json(await self._runtime.validate(given))
+        except PluginCallError as e:
+            if e.kind == ErrorClass.CONFIG:
+                raise BadRequest(secrets.redact(self._plugins.with_installed(str(e)))) from None
+            raise RequestError(f"Plugin {config[CONNECTOR_CLASS]} did not validate its config: {e}") from None
+        if found is None:
+            self._plugins.learn(given[CONNECTOR_CLASS], answer.plugin)
+        infos = config_infos(
+            config=config,
+            answer=answer,
+            worker=worker,
+            registry=self._plugins,
+            converter_keys={
+                name: await self._keys_of(given[name], given.get(f"{name}.plugin.version"))
+                for name in CONVERTERS
+                if given.get(name)
+            },
+        )
+        conceal(infos["configs"], resolved, secrets)
+        return infos
+
+    def _connector_plugin(self, config: ConfigWithNulls, plugin: str | None) -> PluginInfo | None:
+        """The config's plugin, None for one that at most a child can find. BadRequest if the config has none."""
+        wanted = config.get(CONNECTOR_CLASS)
+        if not wanted:
+            # The values stay out: without its class nobody knows which of them are secrets.
+            raise BadRequest(f"Connector config {{{', '.join(config)}}} contains no connector type")
+        found = self._plugins.connector(wanted)
+        if plugin is not None and plugin != wanted and self._plugins.connector(plugin) != found:
+            raise BadRequest(f"Included connector type {wanted} does not match request type {plugin}")
+        return found
+
+    async def _keys_of(self, converter: str, version: str | None) -> list[dict[str, Any]]:
+        """What a converter takes; asked once, until plugins come or go."""
+        if self._keys_from is not self._plugins:
+            self._converter_keys.clear()
+            self._keys_from = self._plugins
+        asked = (converter, version)
+        if asked not in self._converter_keys:
+            try:
+                found = await self._runtime.children.call(
+                    "plugin_config", {"plugin": converter, "version": version}
+                )
+            except PluginCallError as e:
+                # A class or version that is not there is an error of the key itself, which validation reports.
+                if e.kind != ErrorClass.CONFIG:
+                    raise RequestError(f"Converter {converter} did not say what it takes: {e}") from None
+                return []
+            self._converter_keys[asked] = found
+        return self._converter_keys[asked]
+
+    async def checked(self, name: str, config: ConfigWithNulls) -> Config:
+        """A config with its name, valid; BadRequest with every error otherwise."""
+        named = dict(config)
+        if named.setdefault(NAME, name) != name:
+            raise BadRequest(
+                f"Connector name configuration ({named[NAME]}) doesn't match connector name in the URL ({name})"
+            )
+        answer = await self.validate(named)
+        self.redaction.learn({k: v for k, v in named.items() if v is not None}, answer["configs"])
+        _warn_of_typos(name, named, {row["value"]["name"] for row in answer["configs"]})
+        errors = errors_of(answer)
+        if errors:
+            raise BadRequest(
+                "\n".join(
+                    [
+                        f"Connector configuration is invalid and contains the following {len(errors)} error(s):",
+                        *errors,
+                        _SEE_VALIDATE,
+                    ]
+                )
+            )
+        return {k: v for k, v in named.items() if v is not None}
+
+
+def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
+    """JSON with every text in it redacted, and numbers that a secret became."""
+    match value:
+        case str():
+            return redact(value)
+        case int() | float() if not isinstance(value, bool):
+            return value if redact(str(value)) == str(value) else HIDDEN
+        case list():
+            return [_without_secrets(item, redact) for item in value]
+        case dict():
+            return {redact(key): _without_secrets(item, redact) for key, item in value.items()}
+    return value
+
+
+def _warn_of_typos(name: str, config: ConfigWithNulls, known: Set[str]) -> None:
+    """As in Kafka a key that nobody knows is no error; one that looks like a known one is worth a word, and so is any that
+    is below a transform or predicate, where nobody else looks for keys.
+    """
+    of_stages = dict(unknown_keys(config, known))
+    for sentence in of_stages.values():
+        log.warning("connector %s: %s", name, sentence)
+    for key in config.keys() - of_stages.keys():
+        hint = "" if key in known else suggestion(key, known - set(config))
+        if hint:
+            log.warning("connector %s: %s is not a setting of its plugin%s", name, key, hint)

@@ -1,0 +1,80 @@
+"""How far the workers of a group are with a package that was installed through one of them.
+
+Each is asked by GET /internal/plugins, until all have it or cannot have it, or it has taken too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm.environments.shown import InstalledPlugin
+
+if TYPE_CHECKING:
+    from klamm.connect.herding.cluster import Answer
+    from klamm.connect.runtime import Runtime
+
+WAIT_S: Final = 60.0
+SILENT_S: Final = 10.0  # one that does not answer at all is not waited for longer
+ASK_S: Final = 0.3
+PATH: Final = "/internal/plugins"
+
+NOBODY: Final = "the others of the group"
+
+BUILDING: Final = "building"
+UNKNOWN: Final = "unknown"  # it does not tell: an older worker, or Kafka's
+
+
+class WorkerHas(NamedTuple):
+    """One worker: `state` is that of the package there, or `unknown`."""
+
+    worker: str
+    state: str
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+def told(packages: list[InstalledPlugin]) -> dict[str, Any]:
+    """What a worker answers: by `name==version`."""
+    return {
+        f"{p.name}=={p.version}": {"state": p.state, "error": p.error, "lock": p.lock}
+        for p in packages
+        if p.version
+    }
+
+
+async def spread(
+    runtime: Runtime, package: InstalledPlugin, *, wait_s: float = WAIT_S, silent_s: float = SILENT_S
+) -> list[WorkerHas]:
+    """Wait until every worker has the package or cannot have it; what each of them has, this one first."""
+    began = time.monotonic()
+    here = WorkerHas(runtime.url, package.state, package.error)
+    while True:
+        answers = await runtime.cluster.ask_others(PATH)
+        if answers is None:  # for the moment: asked again like one that is silent
+            answers = {NOBODY: (0, None)}
+        found = [read(url, answer, package) for url, answer in sorted(answers.items())]
+        passed = time.monotonic() - began
+        silent = {url for url, (status, _) in answers.items() if status not in {200, 404}}
+        waits = [
+            each
+            for each in found
+            if each.state == BUILDING or (each.worker in silent and passed < min(silent_s, wait_s))
+        ]
+        if not waits or passed >= wait_s:
+            return [here, *found]
+        await asyncio.sleep(ASK_S)
+
+
+def read(url: str, answer: Answer, package: InstalledPlugin) -> WorkerHas:
+    """What a worker's answer says of a package. One with another lock is about to be replaced."""
+    status, packages = answer
+    if status != 200 or not isinstance(packages, dict):
+        return WorkerHas(url, UNKNOWN, f"it answers {status}" if status else "it does not answer")
+    has = packages.get(f"{package.name}=={package.version}")
+    if has is None or has.get("lock") != package.lock:
+        return WorkerHas(url, BUILDING)
+    return WorkerHas(url, str(has["state"]), has.get("error"))

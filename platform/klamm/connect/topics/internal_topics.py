@@ -1,0 +1,24 @@
+"""The three topics that a group of workers keeps its state in: made at the first start."""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import AdminClient
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.topics.kafka_log import TopicSettings, ensure_compacted_topic
+
+
+def ensure_topics(admin: AdminClient, config: WorkerConfig) -> None:
+    """Create what is missing. Blocks. Raises LogError, ConfigError."""
+    for prefix in ("config", "offset", "status"):
+        name, partitions, replication_factor = config.storage(prefix)
+        ensure_compacted_topic(
+            admin,
+            TopicSettings(
+                name=name,
+                key=f"{prefix}.storage.topic",
+                partitions=partitions,
+                replication_factor=replication_factor,
+                config=config.storage_settings(prefix),
+            ),
+        )
