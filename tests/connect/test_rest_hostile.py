@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
-from klamm.cli import rest_client
+from klamm.cli.rest_client import Worker
 from klamm.connect.config_redaction import Redaction
 from klamm.connect.rest import authentication, forwarding, watching
 from klamm.connect.rest.authentication import UsersFile
@@ -294,7 +294,7 @@ def test_packages_may_be_large_however_their_path_is_written(path: str) -> None:
     assert forwarding._installs(cast("web.Request", request))
 
 
-def test_the_command_line_sends_credentials_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_sends_credentials_to_nobody_else() -> None:
     """A worker, or what stands before it, that sends its clients on does not send their passwords on."""
     seen: list[str | None] = []
 
@@ -312,9 +312,9 @@ def test_the_command_line_sends_credentials_to_nobody_else(monkeypatch: pytest.M
 
         def log_message(self, format: str, *args: Any) -> None: ...
 
-    monkeypatch.setattr(rest_client._given, "token", "a-token")
     with http.server.HTTPServer(("127.0.0.1", 0), Sends) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert rest_client.call(f"http://127.0.0.1:{server.server_address[1]}", "GET", "/connectors") == []
+        worker = Worker(url=f"http://127.0.0.1:{server.server_address[1]}", token="a-token")
+        assert worker.call("GET", "/connectors") == []
         server.shutdown()
     assert seen == ["Bearer a-token", None]

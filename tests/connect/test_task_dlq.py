@@ -13,6 +13,7 @@ from support.runtime_broker import fill, read_all
 from typer.testing import CliRunner
 
 from klamm.cli.main import app
+from klamm.cli.rest_client import Worker
 from klamm.dlq.letters import PREFIX, REPLAYED, CannotReplay, Letter, Wanted
 from klamm.dlq.replay import Replay
 
@@ -166,8 +167,8 @@ def test_the_topics_are_those_of_a_workers_connectors(broker, topics, monkeypatc
     dead, origin = topics
     bury(broker, dead, origin, 2)
 
-    def answer(url, method, path):
-        assert (url, method, path) == ("http://w:1", "GET", "/connectors?expand=info")
+    def answer(worker, method, path):
+        assert (worker.url, method, path) == ("http://w:1", "GET", "/connectors?expand=info")
         configs = {
             "a": {"errors.deadletterqueue.topic.name": dead},
             "b": {},
@@ -175,7 +176,7 @@ def test_the_topics_are_those_of_a_workers_connectors(broker, topics, monkeypatc
         }
         return {name: {"info": {"config": config}} for name, config in configs.items()}
 
-    monkeypatch.setattr("klamm.cli.dlq.call", answer)
+    monkeypatch.setattr(Worker, "call", answer)
     said = [line.split() for line in dlq(broker, "list", "--url", "http://w:1").splitlines()]
     assert said == [
         ["TOPIC", "CONNECTORS", "RECORDS", "NOT", "REPLAYED"],

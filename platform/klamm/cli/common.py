@@ -9,12 +9,10 @@ import errno
 import json
 import logging
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -23,9 +21,6 @@ from klamm_base.errors import ConfigError, KlammError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-DEFAULT_REST: Final = "http://127.0.0.1:8083"
-ANSWER_S: Final = 5.0  # for a first sign of life from a broker
 REQUEST_S: Final = 30.0
 _WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -38,34 +33,6 @@ class Output(StrEnum):
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: table or json.")]
 
 
-def _bootstrap(value: str) -> str:
-    """An address that cannot be one is a usage error, in every command and before anything is done."""
-    from klamm_base.addresses import parse_addresses
-
-    try:
-        parse_addresses(value)
-    except ConfigError as e:
-        raise typer.BadParameter(str(e)) from None
-    return value
-
-
-BootstrapOption = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar="KLAMM_BOOTSTRAP_SERVER",
-        callback=_bootstrap,
-        help="HOST:PORT of a broker, several by commas.",
-    ),
-]
-CommandConfigOption = Annotated[
-    Path | None,
-    typer.Option("--command-config", help="A .properties file with client settings (Java's names)."),
-]
-RestOption = Annotated[
-    str, typer.Option("--url", envvar="KLAMM_REST_URL", help="Address of a Connect worker's REST.")
-]
 OverrideOption = Annotated[
     list[str] | None,
     typer.Option("--override", metavar="KEY=VALUE", help="Set one property; may be given several times."),
@@ -179,51 +146,6 @@ def _cell(value: Any) -> str:
             return str(value)
 
 
-def client_config(bootstrap: str, command_config: Path | None, kind: str) -> dict[str, Any]:
-    """Librdkafka's settings for a command, from `--bootstrap-server` and `--command-config`."""
-    from klamm_base.clientconfig import translate
-    from klamm_base.properties import load_properties
-
-    props = dict(load_properties(command_config)) if command_config else {}
-    translated = translate(props, kind)  # type: ignore[arg-type]
-    for name, why in translated.ignored:
-        typer.echo(f"klamm: {command_config}: {name} has no effect: {why}", err=True)
-    # librdkafka prints connection errors by itself; the command says them once, in its own words
-    return (
-        {"log_level": 2, "socket.timeout.ms": 10_000} | translated.config | {"bootstrap.servers": bootstrap}
-    )
-
-
-def open_client(
-    client: Callable[[dict[str, Any]], Any], config: dict[str, Any], command_config: Path | None
-) -> Any:
-    """A librdkafka client. A setting that it refuses is a ConfigError, which names the file that holds it."""
-    from confluent_kafka import KafkaException
-
-    from klamm_base.properties import load_properties
-
-    try:
-        return client(config)
-    except KafkaException as e:
-        said = str(kafka_error(e, "client settings"))
-        names = load_properties(command_config) if command_config else {}
-        theirs = any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", said) for name in names)
-        raise ConfigError(f"{command_config}: {said}" if theirs else said) from None
-
-
-def metadata(client: Any, bootstrap: str) -> Any:
-    """The cluster's metadata, which is also how a command learns soon that nobody answers.
-
-    No topic is named in the question: a broker would create it.
-    """
-    from confluent_kafka import KafkaException
-
-    try:
-        return client.list_topics(timeout=ANSWER_S)
-    except KafkaException as e:
-        raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
-
-
 def counted(number: int, noun: str) -> str:
     """`1 record`, `2 records`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -238,10 +160,3 @@ def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{word!r} is not key=value", param_hint=option)
         result[key] = value
     return result
-
-
-def kafka_error(error: Any, doing: str) -> KlammError:
-    """Librdkafka's error in a sentence that says what was being done."""
-    inner = error.args[0] if getattr(error, "args", None) else error
-    text = inner.str() if hasattr(inner, "str") else str(inner)
-    return KlammError(f"{doing}: {text}")

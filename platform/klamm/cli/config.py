@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.admin import TIMEOUT_S, TimeoutOption, with_admin
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    reported,
-)
+from klamm.cli.cluster import AdminCluster
+from klamm.cli.common import reported
+from klamm.cli.context import with_contexts
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
 
@@ -69,16 +65,15 @@ def _entity(types: Sequence[str], names: Sequence[str] | None, *, default: bool)
 
 
 @app.command()
+@with_contexts
 def describe(
+    cluster: AdminCluster,
     entity_type: EntityType,
     entity_name: EntityName = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     entity_default: EntityDefault = False,
     everything: Annotated[
         bool, typer.Option("--all", help="All settings, also those from files and defaults.")
     ] = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Print settings that differ from the defaults, or --all; without --entity-name those of every one."""
@@ -89,16 +84,13 @@ def describe(
         from klamm.admin.config_entities import RESOURCES
 
         if entity_type[0] in RESOURCES:
-            rows = with_admin(
-                bootstrap,
-                command_config,
-                timeout,
+            rows = cluster.ask(
                 lambda a: _settings(a, entity_type[0], names, everything=everything),
             )
             columns = ["entity_type", "entity_name", "name", "value", "source"]
             print_rows(rows, columns, output, wide=["read_only", "sensitive", "synonyms"])
         else:
-            rows = with_admin(bootstrap, command_config, timeout, lambda a: _quotas(a, entity_type, names))
+            rows = cluster.ask(lambda a: _quotas(a, entity_type, names))
             print_rows(rows, ["user", "client_id", "ip", "name", "value"], output)
 
 
@@ -153,10 +145,11 @@ async def _quotas(admin: Admin, types: Sequence[str], names: Sequence[str]) -> l
 
 
 @app.command()
+@with_contexts
 def alter(
+    cluster: AdminCluster,
     entity_type: EntityType,
     entity_name: EntityName = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     entity_default: EntityDefault = False,
     add_config: Annotated[
         list[str] | None,
@@ -168,8 +161,6 @@ def alter(
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", metavar="K,...", help="Go back to the default.")
     ] = None,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Set and delete settings, quotas or SCRAM credentials of one thing."""
     names = _entity(entity_type, entity_name, default=entity_default)
@@ -203,7 +194,7 @@ def alter(
             await apply_change(admin, entity_type, names, change)
             return absent
 
-        absent = with_admin(bootstrap, command_config, timeout, act)
+        absent = cluster.ask(act)
         shown = ", ".join(
             f"{t} {n}" if n else f"the default of {t}" for t, n in zip(entity_type, names, strict=True)
         )

@@ -11,17 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from klamm.cli.common import (
-    DEFAULT_REST,
-    Output,
-    OutputOption,
-    RestOption,
-    pairs,
-    print_record,
-    print_rows,
-    reported,
-)
-from klamm.cli.rest_client import CacertOption, TokenOption, UserOption, call, events
+from klamm.cli.common import Output, OutputOption, pairs, print_record, print_rows, reported
+from klamm.cli.context import with_contexts
+from klamm.cli.rest_client import Worker
 from klamm_base.errors import ConfigError, KlammError
 
 app = typer.Typer(help="Make, watch and delete connectors.", no_args_is_help=True)
@@ -37,16 +29,11 @@ def _path(name: str, rest: str = "") -> str:
 
 
 @app.command("list")
-def list_connectors(
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_contexts
+def list_connectors(worker: Worker, output: OutputOption = Output.TABLE) -> None:
     """List connectors with their state and that of their tasks."""
     with reported():
-        answer = call(url, "GET", "/connectors?expand=status&expand=info")
+        answer = worker.call("GET", "/connectors?expand=status&expand=info")
         rows = [
             {
                 "name": name,
@@ -68,7 +55,9 @@ def _counts(states: list[str]) -> list[str]:
 
 
 @app.command()
+@with_contexts
 def create(
+    worker: Worker,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Name, when the file or --config does not hold it.")
     ] = None,
@@ -81,10 +70,6 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting.")
     ] = None,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
 ) -> None:
     """Make a connector from JSON written for Kafka Connect, or from -c settings."""
     with reported():
@@ -93,7 +78,7 @@ def create(
         name = _named(name, found or settings.get("name"))
         if not settings:
             raise typer.BadParameter("give --file or --config", param_hint="--file")
-        call(url, "POST", "/connectors", {"name": name, "config": settings})
+        worker.call("POST", "/connectors", {"name": name, "config": settings})
         typer.echo(f"created {name}")
 
 
@@ -126,17 +111,11 @@ def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
 
 
 @app.command()
-def status(
-    name: Name,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_contexts
+def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> None:
     """Show a connector's state, its tasks', their progress, and what went wrong."""
     with reported():
-        answer = call(url, "GET", _path(name, "/status"))
+        answer = worker.call("GET", _path(name, "/status"))
         if output is Output.JSON:
             print_record(answer, output)
             return
@@ -208,7 +187,9 @@ def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
 
 
 @app.command()
+@with_contexts
 def progress(
+    worker: Worker,
     name: Name,
     watch: Annotated[
         float | None,
@@ -216,17 +197,13 @@ def progress(
             "--watch", "-w", metavar="SECONDS", min=0.1, help="Again after so many seconds, with rates."
         ),
     ] = None,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show how far a connector is: records, bytes, lag, last acknowledgement, what each task waits for."""
     with reported():
         before: dict[str, Any] | None = None
         while True:
-            answer = call(url, "GET", _path(name, "/progress"))
+            answer = worker.call("GET", _path(name, "/progress"))
             if output is Output.JSON:
                 print_record(answer, output)
             else:
@@ -254,16 +231,14 @@ def _progress_row(task: dict[str, Any], before: dict[str, Any] | None, at_ms: in
 
 
 @app.command("events")
+@with_contexts
 def show_events(
+    worker: Worker,
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only these kinds: task.state, …")] = None,
     connector: Annotated[
         list[str] | None, typer.Option("--connector", help="Only of connectors that match: orders-*")
     ] = None,
     after: Annotated[int | None, typer.Option("--after", help="Begin after the event of this id.")] = None,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Follow what happens on a worker: states, configurations, rebalances. Ends with Ctrl-C or the worker."""
@@ -271,7 +246,7 @@ def show_events(
 
     with reported():
         query = urlencode([("kind", k) for k in kind or ()] + [("connector", c) for c in connector or ()])
-        for event in events(url, f"/events?{query}", after):
+        for event in worker.events(f"/events?{query}", after):
             if output is Output.JSON:
                 typer.echo(json.dumps(event, ensure_ascii=False))
             else:
@@ -287,7 +262,9 @@ def _event_line(event: dict[str, Any]) -> str:
 
 
 @app.command("dry-run")
+@with_contexts
 def dry_run(
+    worker: Worker,
     name: Name,
     records: Annotated[
         Path, typer.Option("--records", "-r", help='JSON: a list of {"value": …, "key": …}; - reads stdin.')
@@ -295,10 +272,6 @@ def dry_run(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Try this configuration (as for create) instead.")
     ] = None,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Send sample records through a connector's converters and transforms, each step shown; exit code 1 when one fails."""
@@ -306,7 +279,7 @@ def dry_run(
         body: dict[str, Any] = {"records": _read_json(records)}
         if file is not None:
             body["config"] = _read(file)[1]
-        answer = call(url, "POST", _path(name, "/dry-run"), body)
+        answer = worker.call("POST", _path(name, "/dry-run"), body)
         if output is Output.JSON:
             print_record(answer, output)
         else:
@@ -333,110 +306,76 @@ def _step_words(step: dict[str, Any]) -> str:
 
 
 @app.command()
-def config(
-    name: Name,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-) -> None:
+@with_contexts
+def config(worker: Worker, name: Name) -> None:
     """Print a connector's configuration as JSON."""
     with reported():
-        print_record(call(url, "GET", _path(name, "/config")), Output.JSON)
+        print_record(worker.call("GET", _path(name, "/config")), Output.JSON)
 
 
 @app.command()
-def delete(
-    name: Name,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-) -> None:
+@with_contexts
+def delete(worker: Worker, name: Name) -> None:
     """Delete a connector; its offsets stay."""
-    _do("DELETE", name, "", url, "deleted")
+    _do(worker, "DELETE", name, "", "deleted")
 
 
 @app.command()
-def pause(
-    name: Name,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-) -> None:
+@with_contexts
+def pause(worker: Worker, name: Name) -> None:
     """Pause a connector: its tasks stay and do nothing."""
-    _do("PUT", name, "/pause", url, "pausing")
+    _do(worker, "PUT", name, "/pause", "pausing")
 
 
 @app.command()
-def resume(
-    name: Name,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-) -> None:
+@with_contexts
+def resume(worker: Worker, name: Name) -> None:
     """Resume a paused or stopped connector."""
-    _do("PUT", name, "/resume", url, "resuming")
+    _do(worker, "PUT", name, "/resume", "resuming")
 
 
 @app.command()
-def stop(
-    name: Name,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-) -> None:
+@with_contexts
+def stop(worker: Worker, name: Name) -> None:
     """Stop a connector: its tasks end, its configuration stays."""
-    _do("PUT", name, "/stop", url, "stopping")
+    _do(worker, "PUT", name, "/stop", "stopping")
 
 
 @app.command()
+@with_contexts
 def restart(
+    worker: Worker,
     name: Name,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Only what is FAILED.")] = False,
     include_tasks: Annotated[bool, typer.Option("--include-tasks/--no-tasks", help="Its tasks too.")] = True,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
 ) -> None:
     """Restart a connector and its tasks."""
     query = f"/restart?includeTasks={str(include_tasks).lower()}&onlyFailed={str(only_failed).lower()}"
-    _do("POST", name, query, url, "restarting")
+    _do(worker, "POST", name, query, "restarting")
 
 
-def _do(method: str, name: str, path: str, url: str, said: str) -> None:
+def _do(worker: Worker, method: str, name: str, path: str, said: str) -> None:
     with reported():
-        call(url, method, _path(name, path))
+        worker.call(method, _path(name, path))
         typer.echo(f"{said} {name}")
 
 
 @app.command()
-def plugins(
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_contexts
+def plugins(worker: Worker, output: OutputOption = Output.TABLE) -> None:
     """List the connector plugins that the worker has."""
     with reported():
-        print_rows(call(url, "GET", "/connector-plugins"), ["class", "type", "version", "package"], output)
+        print_rows(worker.call("GET", "/connector-plugins"), ["class", "type", "version", "package"], output)
 
 
 @app.command()
+@with_contexts
 def validate(
+    worker: Worker,
     file: Annotated[Path, typer.Option("--file", "-f", help="JSON as for create; - reads stdin.")],
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Name, when the file does not hold it.")
     ] = None,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a configuration without making a connector; exit code 1 when it has errors."""
@@ -450,7 +389,7 @@ def validate(
         plugin = settings.get("connector.class")
         if not plugin:
             raise KlammError(f"{file}: no connector.class")
-        answer = call(url, "PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", settings)
+        answer = worker.call("PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", settings)
         rows = [
             {"key": c["value"]["name"], "value": c["value"]["value"], "error": error}
             for c in answer["configs"]

@@ -7,22 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    Output,
-    client_config,
-    kafka_error,
-    metadata,
-    open_client,
-    reported,
-)
+from klamm.cli.cluster import Cluster
+from klamm.cli.common import Output, reported
+from klamm.cli.context import with_contexts
 from klamm_base.errors import KlammError
 
 DEFAULT_FORMAT: Final = "%v\\n"
@@ -44,9 +35,10 @@ _PLACES: Final[dict[str, Piece]] = {
 }
 
 
+@with_contexts
 def consume(
+    cluster: Cluster,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")],
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the first record.")
     ] = False,
@@ -83,7 +75,6 @@ def consume(
     output: Annotated[
         Output | None, typer.Option("--output", "-o", help="json: a JSON object a line.")
     ] = None,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Print records until Ctrl-C, or until -n, -e or --timeout-ms says so."""
     if from_beginning and offset:
@@ -93,16 +84,16 @@ def consume(
     show = _as_json if output is Output.JSON else formatter(format_)
     start = "start" if from_beginning else offset or "end"
     with reported():
-        config = client_config(bootstrap, command_config, "consumer") | {
+        config = cluster.config("consumer") | {
             "isolation.level": isolation_level,
             "group.id": group or "klamm-consume",
             "enable.auto.commit": group is not None,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest" if from_beginning else "latest",
         }
-        consumer = _open(config, command_config)
+        consumer = _open(cluster, config)
         try:
-            _choose(consumer, topics, group, start, partition, bootstrap)
+            _choose(cluster, consumer, topics, group, start, partition)
             _print_all(consumer, show, max_messages, timeout_ms, exit_at_end=exit_at_end)
         except KeyboardInterrupt:
             pass  # the usual way to end it
@@ -157,32 +148,32 @@ def _as_json(m: Any) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
-def _open(config: dict[str, Any], command_config: Path | None) -> Any:
+def _open(cluster: Cluster, config: dict[str, Any]) -> Any:
     from confluent_kafka import Consumer
 
-    return open_client(Consumer, config, command_config)
+    return cluster.open(Consumer, config)
 
 
 def _choose(
-    consumer: Any, topics: list[str], group: str | None, start: str, partition: int | None, bootstrap: str
+    cluster: Cluster, consumer: Any, topics: list[str], group: str | None, start: str, partition: int | None
 ) -> None:
     """Join the group, or take the partitions that were asked for."""
     from confluent_kafka import KafkaException
 
-    found = metadata(consumer, bootstrap).topics
+    found = cluster.metadata(consumer).topics
     if group is not None:
         consumer.subscribe(topics)
         return
     absent = [t for t in topics if t not in found]
     if absent:
-        raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
+        raise KlammError(f"no topic {', '.join(absent)} at {cluster.bootstrap}")
     ids = [(t, p) for t in topics for p in sorted(found[t].partitions) if partition in (None, p)]
     if not ids:
         raise KlammError(f"no partition {partition} in {', '.join(topics)}")
     try:
         consumer.assign([_position(consumer, t, p, start) for t, p in ids])
     except KafkaException as e:
-        raise kafka_error(e, f"no answer from a broker at {bootstrap}") from None
+        raise cluster.no_answer(e) from None
 
 
 def _position(consumer: Any, topic: str, partition: int, start: str) -> Any:

@@ -5,28 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_REST,
-    BootstrapOption,
-    CommandConfigOption,
-    Output,
-    OutputOption,
-    RestOption,
-    client_config,
-    counted,
-    kafka_error,
-    metadata,
-    open_client,
-    print_rows,
-    reported,
-)
-from klamm.cli.rest_client import CacertOption, TokenOption, UserOption, call
+from klamm.cli.cluster import Cluster, kafka_error
+from klamm.cli.common import Output, OutputOption, counted, print_rows, reported
+from klamm.cli.context import with_contexts
+from klamm.cli.rest_client import Worker
 
 if TYPE_CHECKING:
     from klamm.dlq.letters import Letter
@@ -55,36 +41,32 @@ ErrorOption = Annotated[
 
 
 @app.command("list")
+@with_contexts
 def list_topics(
+    cluster: Cluster,
+    worker: Worker,
     topics: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[TOPIC]…", help="Dead letter topics; default: those of a worker's connectors."
         ),
     ] = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    url: RestOption = DEFAULT_REST,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: OutputOption = Output.TABLE,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """List dead letter topics: whose they are, how many records they hold, how many were not sent again yet."""
     with reported():
-        users = _users(url) if not topics else {topic: [] for topic in topics}
+        users = _users(worker) if not topics else {topic: [] for topic in topics}
         rows = []
         for topic, connectors in sorted(users.items()):
-            rows.append(
-                {"topic": topic, "connectors": connectors, **_counts(topic, bootstrap, command_config)}
-            )
+            rows.append({"topic": topic, "connectors": connectors, **_counts(cluster, topic)})
         print_rows(rows, ["topic", "connectors", "records", "not_replayed"], output)
 
 
 @app.command()
+@with_contexts
 def show(
+    cluster: Cluster,
     topic: TopicArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     most: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="The last so many of them.")
     ] = None,
@@ -98,7 +80,6 @@ def show(
     values: Annotated[bool, typer.Option("--values", help="Show keys, values and headers.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Show the errors' stack traces.")] = False,
     output: OutputOption = Output.TABLE,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Show dead letters: where each came from, which task could not use it, and why."""
     from collections import deque
@@ -110,7 +91,7 @@ def show(
         raise typer.BadParameter(f"{by!r} is not one of {', '.join(_GROUPED)}", param_hint="--by")
     wanted = Wanted(connector=connector, topic=of_topic, stage=stage, error=error)
     with reported():
-        consumer = _consumer(topic, bootstrap, command_config)
+        consumer = _consumer(cluster, topic)
         try:
             found = ranges(consumer, topic)
             starts, ends = ({p: edge[i] for p, edge in found.items()} for i in (0, 1))
@@ -125,9 +106,10 @@ def show(
 
 
 @app.command()
+@with_contexts
 def replay(
+    cluster: Cluster,
     topic: TopicArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     to: Annotated[
         str | None, typer.Option("--to", help="Send all to this topic instead of where each came from.")
     ] = None,
@@ -145,7 +127,6 @@ def replay(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be sent where; send nothing.")
     ] = False,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Send dead letters to the topics they came from, as they were, each once: a later replay goes on where this one
     ended. Those that are chosen (--connector, --topic, --stage, --error) are not remembered.
@@ -156,9 +137,9 @@ def replay(
     wanted = Wanted(connector=connector, topic=of_topic, stage=stage, error=error)
     run = Replay(topic=topic, wanted=wanted, to=to, again=again, skip=skip, most=most, dry_run=dry_run)
     with reported():
-        consumer = _consumer(topic, bootstrap, command_config)
+        consumer = _consumer(cluster, topic)
         try:
-            run.run(consumer, _producer(topic, bootstrap, command_config))
+            run.run(consumer, _producer(cluster, topic))
         finally:
             _tell(run)
             consumer.close()
@@ -178,23 +159,23 @@ def _tell(run: Replay) -> None:
         typer.echo("chosen records are not remembered: the same command sends them once more")
 
 
-def _users(url: str) -> dict[str, list[str]]:
+def _users(worker: Worker) -> dict[str, list[str]]:
     """Dead letter topics of a worker's connectors."""
     users: dict[str, list[str]] = {}
-    for name, item in call(url, "GET", "/connectors?expand=info").items():
+    for name, item in worker.call("GET", "/connectors?expand=info").items():
         topic = (item["info"]["config"].get(_TOPIC_KEY) or "").strip()
         if topic:
             users.setdefault(topic, []).append(name)
     return users
 
 
-def _counts(topic: str, bootstrap: str, command_config: Path | None) -> dict[str, Any]:
+def _counts(cluster: Cluster, topic: str) -> dict[str, Any]:
     """Records by offsets: markers of transactions, and what compaction took, are counted as well."""
     from klamm.dlq.reading import committed, ranges
 
-    consumer = _consumer(topic, bootstrap, command_config)
+    consumer = _consumer(cluster, topic)
     try:
-        if topic not in metadata(consumer, bootstrap).topics:
+        if topic not in cluster.metadata(consumer).topics:
             return {"records": None, "not_replayed": None}
         found = ranges(consumer, topic)
         ends = sum(high for _, high in found.values())
@@ -206,12 +187,12 @@ def _counts(topic: str, bootstrap: str, command_config: Path | None) -> dict[str
         consumer.close()
 
 
-def _consumer(topic: str, bootstrap: str, command_config: Path | None) -> Any:
+def _consumer(cluster: Cluster, topic: str) -> Any:
     from confluent_kafka import Consumer
 
     from klamm.dlq.replay import group_of
 
-    config = client_config(bootstrap, command_config, "consumer") | {
+    config = cluster.config("consumer") | {
         "group.id": group_of(topic),
         "enable.auto.commit": False,
         "enable.partition.eof": True,
@@ -219,24 +200,24 @@ def _consumer(topic: str, bootstrap: str, command_config: Path | None) -> Any:
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
     }
-    consumer = open_client(Consumer, config, command_config)
-    metadata(consumer, bootstrap)
+    consumer = cluster.open(Consumer, config)
+    cluster.metadata(consumer)
     return consumer
 
 
-def _producer(topic: str, bootstrap: str, command_config: Path | None) -> Any:
+def _producer(cluster: Cluster, topic: str) -> Any:
     from confluent_kafka import KafkaException, Producer
 
     from klamm.dlq.replay import group_of
 
-    config = client_config(bootstrap, command_config, "producer") | {
+    config = cluster.config("producer") | {
         "transactional.id": group_of(topic),
         "partitioner": "murmur2_random",
     }
     try:
-        return open_client(Producer, config, command_config)
+        return cluster.open(Producer, config)
     except KafkaException as e:
-        raise kafka_error(e, f"no producer for {bootstrap}") from None
+        raise kafka_error(e, f"no producer for {cluster.bootstrap}") from None
 
 
 def _print_counts(by: str, counts: Counter[str | None], output: Output) -> None:

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.admin import TIMEOUT_S, TimeoutOption, with_admin
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    fail,
-    reported,
-)
+from klamm.cli.cluster import AdminCluster
+from klamm.cli.common import fail, reported
+from klamm.cli.context import with_contexts
 from klamm.cli.group_scope import AllGroups, Groups, check_scope, group_names
 from klamm.cli.output import Format, FormatOption, print_rows
 
@@ -26,8 +21,9 @@ app = typer.Typer(help="Watch consumer groups, set and delete their offsets.", n
 
 
 @app.command("list")
+@with_contexts
 def list_groups(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    cluster: AdminCluster,
     state: Annotated[
         list[str] | None, typer.Option("--state", help="Only groups in this state, such as Stable or Empty.")
     ] = None,
@@ -37,8 +33,6 @@ def list_groups(
     every: Annotated[
         bool, typer.Option("--all", help="Groups of other protocols too, such as Connect's.")
     ] = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List groups with their type and state."""
@@ -47,10 +41,7 @@ def list_groups(
     with reported():
         types = _chosen(type_, api.TYPES, "--type")
         states = _chosen(state, api.STATES, "--state")
-        found = with_admin(
-            bootstrap,
-            command_config,
-            timeout,
+        found = cluster.ask(
             lambda a: api.list_groups(a, types=types, states=states, consumers_only=not every),
         )
         rows = [
@@ -77,16 +68,15 @@ def _chosen(words: Sequence[str] | None, valid: Sequence[str], option: str) -> l
 
 
 @app.command()
+@with_contexts
 def describe(
+    cluster: AdminCluster,
     groups: Groups = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     all_groups: AllGroups = False,
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag (the default).")] = False,
     members: Annotated[bool, typer.Option("--members", help="Who is in the group and reads what.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, assignor and coordinator.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As -o wide: more columns.")] = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Describe groups: offsets and lag, members, or state."""
@@ -97,9 +87,7 @@ def describe(
         output = Format.WIDE
     with reported():
         what = "members" if members else "state" if state else "offsets"
-        rows, problems = with_admin(
-            bootstrap, command_config, timeout, lambda a: _described(a, groups, what=what)
-        )
+        rows, problems = cluster.ask(lambda a: _described(a, groups, what=what))
         columns, wide = _COLUMNS[what]
         if rows or not problems:
             print_rows(rows, columns, output, wide=wide)
@@ -214,17 +202,12 @@ def _state_row(group: Group) -> dict[str, Any]:
 
 
 @app.command()
-def delete(
-    groups: Groups = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    all_groups: AllGroups = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
-) -> None:
+@with_contexts
+def delete(cluster: AdminCluster, groups: Groups = None, all_groups: AllGroups = False) -> None:
     """Delete groups without members, with their offsets."""
     check_scope(groups, all_groups=all_groups)
     with reported():
-        done, problems = with_admin(bootstrap, command_config, timeout, lambda a: _deleted(a, groups))
+        done, problems = cluster.ask(lambda a: _deleted(a, groups))
         for name in done:
             typer.echo(f"deleted {name}")
         if problems:

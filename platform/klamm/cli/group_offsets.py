@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.admin import TIMEOUT_S, ExecuteOption, TimeoutOption, exactly_one, with_admin
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    EXIT_FAILED,
-    BootstrapOption,
-    CommandConfigOption,
-    counted,
-    fail,
-    reported,
-)
+from klamm.cli.admin import ExecuteOption, exactly_one
+from klamm.cli.cluster import AdminCluster
+from klamm.cli.common import EXIT_FAILED, counted, fail, reported
+from klamm.cli.context import with_contexts
 from klamm.cli.group_scope import AllGroups, Groups, Topics, check_scope, group_names
 from klamm.cli.offset_places import (
     ByDurationOption,
@@ -35,9 +29,10 @@ if TYPE_CHECKING:
     from klamm.admin.reset import Plan, Reset
 
 
+@with_contexts
 def reset(
+    cluster: AdminCluster,
     groups: Groups = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     all_groups: AllGroups = False,
     topics: Topics = None,
     all_topics: Annotated[
@@ -57,8 +52,6 @@ def reset(
     export: Annotated[
         bool, typer.Option("--export", help="Print the new offsets as CSV, which --from-file reads.")
     ] = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Set the offsets of groups without members. Shows what would be set unless --execute is given."""
@@ -83,7 +76,7 @@ def reset(
         wanted = reset_of(how, values.get(how), groups or [])
         _carry_out(
             groups, wanted, topics, all_topics=all_topics, execute=execute, export=export,
-            at=(bootstrap, command_config, timeout), output=output,
+            cluster=cluster, output=output,
         )  # fmt: skip
 
 
@@ -139,13 +132,13 @@ def _carry_out(
     all_topics: bool,
     execute: bool,
     export: bool,
-    at: tuple[str, Path | None, float],
+    cluster: AdminCluster,
     output: Format,
 ) -> None:
     from klamm.admin.reset import write_csv
 
-    plans, problems = with_admin(
-        *at, lambda a: _planned(a, groups, wanted, topics, all_topics=all_topics, execute=execute)
+    plans, problems = cluster.ask(
+        lambda a: _planned(a, groups, wanted, topics, all_topics=all_topics, execute=execute)
     )
     for planned in plans.values():
         for text in (*planned.clipped, *planned.fallbacks):
@@ -201,19 +194,14 @@ async def _planned(
     return plans, problems
 
 
-def export(
-    groups: Groups = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    all_groups: AllGroups = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
-) -> None:
+@with_contexts
+def export(cluster: AdminCluster, groups: Groups = None, all_groups: AllGroups = False) -> None:
     """Print committed offsets as CSV: topic,partition,offset for one group, the group in front for several."""
     check_scope(groups, all_groups=all_groups)
     with reported():
         from klamm.admin.reset import write_csv
 
-        found, problems = with_admin(bootstrap, command_config, timeout, lambda a: _committed(a, groups))
+        found, problems = cluster.ask(lambda a: _committed(a, groups))
         sys.stdout.write(write_csv(found, with_group=len(groups or ()) != 1))
         if problems:
             fail("; ".join(problems))
@@ -233,17 +221,16 @@ async def _committed(admin: Admin, groups: Sequence[str] | None) -> tuple[dict[s
     return result, problems
 
 
+@with_contexts
 def import_(
+    cluster: AdminCluster,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="CSV of klamm group export; - reads standard input.")
     ],
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="The group, for lines that name none.")
     ] = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     execute: ExecuteOption = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Set the offsets of a CSV file, for every group in it. Shows what would be set unless --execute is given."""
@@ -254,23 +241,22 @@ def import_(
             fail(f"{file} holds no offsets")
         _carry_out(
             named, wanted, None, all_topics=False, execute=execute, export=False,
-            at=(bootstrap, command_config, timeout), output=output,
+            cluster=cluster, output=output,
         )  # fmt: skip
 
 
+@with_contexts
 def delete_offsets(
+    cluster: AdminCluster,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
     topics: Topics = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Forget a group's offsets of topics that it does not read at the moment."""
     if not topics:
         raise typer.BadParameter("name at least one", param_hint="--topic")
     with reported():
         _check_topics(topics)
-        found = with_admin(bootstrap, command_config, timeout, lambda a: _forgotten(a, group, topics))
+        found = cluster.ask(lambda a: _forgotten(a, group, topics))
         for tp in sorted(tp for tp, error in found.items() if error is None):
             typer.echo(f"deleted the offset of {tp}")
         problems = [str(error) for _, error in sorted(found.items()) if error is not None]

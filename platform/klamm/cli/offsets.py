@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from klamm.cli.admin import TIMEOUT_S, TimeoutOption, with_admin
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    fail,
-    reported,
-)
+from klamm.cli.cluster import AdminCluster
+from klamm.cli.common import fail, reported
+from klamm.cli.context import with_contexts
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -21,11 +16,12 @@ if TYPE_CHECKING:
     from klamm.admin.model import TopicPartition
 
 
+@with_contexts
 def offsets(
+    cluster: AdminCluster,
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", help="Only topics that match this regular expression.")
     ] = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     topic_option: Annotated[str | None, typer.Option("--topic", help="The same as TOPIC.")] = None,
     partitions: Annotated[
         str | None, typer.Option("--partitions", help="Only these partitions: 0,1,2.")
@@ -45,8 +41,6 @@ def offsets(
     exclude_internal: Annotated[
         bool, typer.Option("--exclude-internal-topics", help="Without __consumer_offsets and its kind.")
     ] = False,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Print the offset of each partition at a time: its end, its start, or the first record of a timestamp."""
@@ -75,9 +69,9 @@ def offsets(
             chosen = await partitions_where(admin, wanted, exclude_internal=exclude_internal)
             return await list_offsets(admin, chosen, timestamp)
 
-        found = with_admin(bootstrap, command_config, timeout, ask)
+        found = cluster.ask(ask)
         if not found:
-            fail(f"no partition at {bootstrap} matches")
+            fail(f"no partition at {cluster.bootstrap} matches")
         rows = [
             {"topic": tp.topic, "partition": tp.partition, "offset": None if offset == NONE else offset}
             for tp, offset in sorted(found.items())

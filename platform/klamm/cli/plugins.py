@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from klamm.cli.common import reported
+from klamm.cli.context import with_contexts
 from klamm.cli.output import Format, FormatOption, print_rows
-from klamm.cli.rest_client import CacertOption, TokenOption, UserOption
+from klamm.cli.rest_client import Login, Worker
 from klamm_base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The package's name.")
 
 
 @app.command()
+@with_contexts
 def install(
+    login: Login,
     package: Annotated[
         str | None,
         typer.Argument(
@@ -74,9 +77,6 @@ def install(
     find_links: LinksOption = None,
     offline: OfflineOption = False,
     url: UrlOption = None,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Install a plugin package, usable at once: with --url on all workers of the group. Exit code 1 when one of its plugins
@@ -90,7 +90,7 @@ def install(
                 raise ConfigError(
                     "with --url give a PACKAGE alone: the worker has its own index and directory"
                 )
-            found = [_ask(url, "POST", "/connector-plugins", _spec(package))]
+            found = [_ask(login.at(url), "POST", "/connector-plugins", _spec(package))]
         else:
             sources = _sources(index_url, find_links, offline=offline)
             found = _install_here(_store(directory), package, lock, sources)
@@ -103,32 +103,30 @@ def install(
 
 
 @app.command("list")
+@with_contexts
 def list_packages(
+    login: Login,
     directory: DirectoryOption = None,
     url: UrlOption = None,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the installed packages with their plugins; JSON has tracebacks of what is broken."""
     with reported():
         if url is not None:
-            rows = _ask(url, "GET", "/connector-plugins/packages", None)
+            rows = _ask(login.at(url), "GET", "/connector-plugins/packages", None)
         else:
             rows = _rows(_store(directory))
         _show(rows, output)
 
 
 @app.command()
+@with_contexts
 def remove(
+    login: Login,
     name: Name,
     version: VersionOption = None,
     directory: DirectoryOption = None,
     url: UrlOption = None,
-    user: UserOption = None,
-    token: TokenOption = None,
-    cacert: CacertOption = None,
 ) -> None:
     """Remove a package. Its environment goes when no process uses it any more."""
     with reported():
@@ -136,7 +134,7 @@ def remove(
             from urllib.parse import quote
 
             query = f"?version={quote(version, safe='')}" if version else ""
-            gone = _ask(url, "DELETE", f"/connector-plugins/{quote(name, safe='')}{query}", None)
+            gone = _ask(login.at(url), "DELETE", f"/connector-plugins/{quote(name, safe='')}{query}", None)
             pin = f"{gone['name']}=={gone['version']}"
         else:
             pin = _store(directory).remove(name, version).root
@@ -229,10 +227,8 @@ def _wheel(path: Path) -> dict[str, str]:
     return {"file": path.name, "wheel": base64.b64encode(path.read_bytes()).decode()}
 
 
-def _ask(url: str, method: str, path: str, body: Any) -> Any:
-    from klamm.cli.rest_client import call
-
-    return call(url, method, path, body, timeout_s=_INSTALL_S)
+def _ask(worker: Worker, method: str, path: str, body: Any) -> Any:
+    return worker.call(method, path, body, timeout_s=_INSTALL_S)
 
 
 def _store(directory: Path | None) -> Store:

@@ -5,23 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    client_config,
-    counted,
-    kafka_error,
-    metadata,
-    open_client,
-    pairs,
-    reported,
-)
+from klamm.cli.cluster import Cluster, kafka_error
+from klamm.cli.common import counted, pairs, reported
+from klamm.cli.context import with_contexts
 from klamm_base.errors import KlammError
 
 Pair = tuple[bytes | None, bytes | None]
@@ -30,13 +20,14 @@ FLUSH_S: Final = 60.0
 PROPERTIES: Final = ("parse.key", "key.separator", "null.marker")
 
 
+@with_contexts
 def produce(
+    cluster: Cluster,
     topic: Annotated[str, typer.Argument(help="Topic to write to.")],
     values: Annotated[
         list[str] | None,
         typer.Argument(metavar="[VALUE]", help="Values; default: the lines of standard input."),
     ] = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record.")
@@ -59,7 +50,6 @@ def produce(
             help="parse.key=true, key.separator=TEXT (a tab), null.marker=TEXT.",
         ),
     ] = None,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Write records; ends when all of them are acknowledged, with exit code 1 if one was not."""
     if tombstone and (key is None or values):
@@ -75,15 +65,15 @@ def produce(
     records = iter([(fixed, None)]) if tombstone else _records(values, fixed, separator, properties)
     headers: list[tuple[str, str | bytes | None]] = list(pairs(header, "--header").items())
     with reported():
-        config = client_config(bootstrap, command_config, "producer")
+        config = cluster.config("producer")
         config |= {
             "acks": acks,
             "compression.type": compression,
             "linger.ms": 5,
             "message.timeout.ms": 30_000,
         }
-        producer = _open(config, command_config)
-        metadata(producer, bootstrap)  # before anything is read: nobody waits for a time-out without a reason
+        producer = _open(cluster, config)
+        cluster.metadata(producer)  # before anything is read: nobody waits for a time-out without a reason
         sent = _send(producer, topic, records, headers, partition)
         typer.echo(f"{counted(sent, 'record')} acknowledged", err=True)
 
@@ -116,10 +106,10 @@ def _separator(text: str) -> bytes:
     return text.replace("\\t", "\t").encode()
 
 
-def _open(config: dict[str, Any], command_config: Path | None) -> Any:
+def _open(cluster: Cluster, config: dict[str, Any]) -> Any:
     from confluent_kafka import Producer
 
-    return open_client(Producer, config, command_config)
+    return cluster.open(Producer, config)
 
 
 def _send(

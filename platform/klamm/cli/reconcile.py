@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    EXIT_FAILED,
-    BootstrapOption,
-    CommandConfigOption,
-    Output,
-    OutputOption,
-    client_config,
-    reported,
-)
+from klamm.cli.cluster import Cluster
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
+from klamm.cli.context import with_contexts
 
 if TYPE_CHECKING:
     import re
@@ -115,7 +108,9 @@ IgnoreLinesOption = Annotated[
 ]
 
 
+@with_contexts
 def reconcile(
+    cluster: Cluster,
     source: SourceOption,
     id_field: IdFieldOption,
     exclude: ExcludeOption = None,
@@ -125,8 +120,6 @@ def reconcile(
     sql: SqlOption = None,
     table: TableOption = None,
     topic: TopicOption = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
     parquet: ParquetOption = None,
     id_regex: IdRegexOption = None,
     raw_field: RawFieldOption = None,
@@ -153,7 +146,7 @@ def reconcile(
     with reported():
         pattern = files.identifier(id_regex or files.json_field(id_field))
         wanted = times.between(time_regex, since, until)
-        kafka = partial(client_config, bootstrap, command_config, "consumer") if topic else None
+        kafka = partial(cluster.config, "consumer") if topic else None
         where = _Targets(_Ids(id_field, raw_field, pattern), elasticsearch, index, sqlite, sql, table or [])
         readers = [*where.readers(), *where.folders(parquet or []), *where.topics(topic or [], kafka)]
         if not readers:

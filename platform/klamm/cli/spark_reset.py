@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.admin import TIMEOUT_S, ExecuteOption, TimeoutOption, exactly_one, with_admin
-from klamm.cli.common import EXIT_USAGE, CommandConfigOption, counted, fail, reported
+from klamm.cli.admin import ExecuteOption, exactly_one
+from klamm.cli.cluster import TIMEOUT_S, AdminCluster, CommandConfigOption, TimeoutOption
+from klamm.cli.common import EXIT_USAGE, counted, fail, reported
 from klamm.cli.group_offsets import reset_of
 from klamm.cli.offset_places import (
     ByDurationOption,
@@ -96,9 +97,19 @@ def reset(
     with reported():
         job = _job(pipeline, application_id, checkpoint)
         wanted = reset_of(how, values.get(how), [job.name])
-        at = (bootstrap or job.source.bootstrap_servers, command_config, timeout)
+        cluster = AdminCluster(
+            bootstrap=bootstrap or job.source.bootstrap_servers,
+            command_config=command_config,
+            timeout=timeout,
+        )
         _reset(
-            job, wanted, _words(input_topics), _words(internal_topics), at=at, execute=execute, output=output
+            job,
+            wanted,
+            _words(input_topics),
+            _words(internal_topics),
+            cluster=cluster,
+            execute=execute,
+            output=output,
         )
 
 
@@ -122,13 +133,13 @@ def _words(text: str | None) -> list[str]:
 
 def _reset(
     job: Job, wanted: Reset, topics: list[str], internal: list[str], *,
-    at: tuple[str, Path | None, float], execute: bool, output: Format,
+    cluster: AdminCluster, execute: bool, output: Format,
 ) -> None:  # fmt: skip
     from klamm_spark import reset as resets
     from klamm_spark.lock import in_use
 
     standings = resets.standings(resets.place(job))
-    found = with_admin(*at, lambda admin: _look(admin, job, wanted, topics, internal, standings))
+    found = cluster.ask(lambda admin: _look(admin, job, wanted, topics, internal, standings))
     for text in (*found.planned.clipped, *found.planned.fallbacks):
         typer.echo(f"klamm: {text}", err=True)
     start = {(tp.topic, tp.partition): o for tp, o in found.start.items()}
@@ -137,7 +148,7 @@ def _reset(
     done = "" if execute else "would be "
     if execute:
         resets.carry_out(planned)
-        with_admin(*at, lambda admin: _remove(admin, found))
+        cluster.ask(lambda admin: _remove(admin, found))
     for path in planned.remove:
         typer.echo(f"{done}removed: {path}", err=True)
     for name in (*found.groups, *found.topics):

@@ -8,21 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    REQUEST_S,
-    BootstrapOption,
-    CommandConfigOption,
-    Output,
-    OutputOption,
-    client_config,
-    kafka_error,
-    metadata,
-    open_client,
-    pairs,
-    print_rows,
-    reported,
-)
+from klamm.cli.cluster import Cluster, kafka_error
+from klamm.cli.common import REQUEST_S, Output, OutputOption, pairs, print_rows, reported
+from klamm.cli.context import with_contexts
 from klamm_base.errors import KlammError
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
@@ -30,10 +18,10 @@ app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_h
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 
 
-def _admin(bootstrap: str, config: Any) -> Any:
+def _admin(cluster: Cluster) -> Any:
     from confluent_kafka.admin import AdminClient
 
-    return open_client(AdminClient, client_config(bootstrap, config, "admin"), config)
+    return cluster.open(AdminClient, cluster.config("admin"))
 
 
 def _settle(futures: dict[Any, Any], doing: str) -> dict[Any, Any]:
@@ -52,20 +40,20 @@ def _settle(futures: dict[Any, Any], doing: str) -> dict[Any, Any]:
 
 
 @app.command("list")
+@with_contexts
 def list_topics(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    cluster: Cluster,
     pattern: Annotated[
         str | None, typer.Option("--topic", help="Only topics that match this pattern (*, ?).")
     ] = None,
     exclude_internal: Annotated[
         bool, typer.Option("--exclude-internal", help="Without __consumer_offsets.")
     ] = False,
-    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List topics with their partitions and replicas."""
     with reported():
-        topics = metadata(_admin(bootstrap, command_config), bootstrap).topics
+        topics = cluster.metadata(_admin(cluster)).topics
         rows = [
             {
                 "topic": name,
@@ -80,9 +68,10 @@ def list_topics(
 
 
 @app.command()
+@with_contexts
 def create(
+    cluster: Cluster,
     names: Names,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", help="-1: the broker's num.partitions.")
     ] = -1,
@@ -95,15 +84,14 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Leave what exists as it is.")
     ] = False,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Create topics."""
     from confluent_kafka.admin import NewTopic
 
     settings = pairs(config, "--config")
     with reported():
-        admin = _admin(bootstrap, command_config)
-        existing = metadata(admin, bootstrap).topics
+        admin = _admin(cluster)
+        existing = cluster.metadata(admin).topics
         todo = [n for n in names if not (if_not_exists and n in existing)]
         for name in set(names) - set(todo):
             typer.echo(f"{name} exists")
@@ -115,19 +103,19 @@ def create(
 
 
 @app.command()
+@with_contexts
 def describe(
+    cluster: Cluster,
     names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]", help="Default: all topics.")] = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show partitions, leaders, offsets and the settings that differ from the default."""
     with reported():
-        admin = _admin(bootstrap, command_config)
-        topics = metadata(admin, bootstrap).topics
+        admin = _admin(cluster)
+        topics = cluster.metadata(admin).topics
         absent = [n for n in names or [] if n not in topics]
         if absent:
-            raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
+            raise KlammError(f"no topic {', '.join(absent)} at {cluster.bootstrap}")
         chosen = sorted(names or topics)
         offsets = _offsets(admin, {n: list(topics[n].partitions) for n in chosen})
         rows = [
@@ -192,21 +180,21 @@ def _overrides(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 
 @app.command()
+@with_contexts
 def delete(
+    cluster: Cluster,
     names: Names,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     regex: Annotated[
         bool, typer.Option("--regex", help="Names are regular expressions for whole names.")
     ] = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Pass over topics that do not exist.")
     ] = False,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Delete topics and their records."""
     with reported():
-        admin = _admin(bootstrap, command_config)
-        existing = metadata(admin, bootstrap).topics
+        admin = _admin(cluster)
+        existing = cluster.metadata(admin).topics
         chosen = _matching(names, existing) if regex else list(dict.fromkeys(names))
         todo = [n for n in chosen if n in existing]
         if todo:
@@ -215,7 +203,7 @@ def delete(
             typer.echo(f"deleted {name}")
         absent = [n for n in chosen if n not in existing]
         if absent and not if_exists:
-            raise KlammError(f"no topic {', '.join(absent)} at {bootstrap}")
+            raise KlammError(f"no topic {', '.join(absent)} at {cluster.bootstrap}")
 
 
 def _matching(patterns: list[str], existing: Any) -> list[str]:

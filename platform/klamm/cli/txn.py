@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.admin import TIMEOUT_S, TimeoutOption, with_admin
-from klamm.cli.common import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    fail,
-    reported,
-)
+from klamm.cli.cluster import AdminCluster
+from klamm.cli.common import fail, reported
+from klamm.cli.context import with_contexts
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
 
@@ -30,8 +25,9 @@ Partition = Annotated[int, typer.Option("--partition", "-p", min=0, help="The pa
 
 
 @app.command("list")
+@with_contexts
 def list_transactions(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    cluster: AdminCluster,
     duration_filter: Annotated[
         int | None, typer.Option("--duration-filter", help="Only those that run longer than so many ms.")
     ] = None,
@@ -39,17 +35,13 @@ def list_transactions(
         str | None,
         typer.Option("--transactional-id-pattern", help="Only ids that match this regular expression (RE2)."),
     ] = None,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List transactional ids with their coordinator and state."""
     with reported():
         from klamm.admin.transactions import list_transactions as ask
 
-        found = with_admin(
-            bootstrap, command_config, timeout, lambda a: ask(a, duration_ms=duration_filter, pattern=pattern)
-        )
+        found = cluster.ask(lambda a: ask(a, duration_ms=duration_filter, pattern=pattern))
         rows = [
             {
                 "transactional_id": t.transactional_id,
@@ -63,16 +55,11 @@ def list_transactions(
 
 
 @app.command()
-def describe(
-    transactional_id: Id,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_contexts
+def describe(cluster: AdminCluster, transactional_id: Id, output: FormatOption = Format.TABLE) -> None:
     """Describe the transaction of a transactional id."""
     with reported():
-        t = with_admin(bootstrap, command_config, timeout, lambda a: _known(a, transactional_id))
+        t = cluster.ask(lambda a: _known(a, transactional_id))
         row = {
             "transactional_id": t.transactional_id,
             "coordinator": t.coordinator,
@@ -102,22 +89,19 @@ async def _known(admin: Admin, transactional_id: str) -> Transaction:
 
 
 @app.command("describe-producers")
+@with_contexts
 def describe_producers(
+    cluster: AdminCluster,
     topic: Topic,
     partition: Partition,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     broker_id: Annotated[
         int | None, typer.Option("--broker-id", help="Ask this replica instead of the leader.")
     ] = None,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Describe the producers that a partition remembers."""
     with reported():
-        found = with_admin(
-            bootstrap, command_config, timeout, lambda a: _producers(a, topic, partition, broker_id)
-        )
+        found = cluster.ask(lambda a: _producers(a, topic, partition, broker_id))
         rows = [_producer_row(p) for p in found]
         columns = [
             "producer_id",
@@ -154,8 +138,9 @@ def _producer_row(p: ProducerState) -> dict[str, Any]:
 
 
 @app.command("find-hanging")
+@with_contexts
 def find_hanging(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    cluster: AdminCluster,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", help="Only this partition of --topic.")
@@ -166,8 +151,6 @@ def find_hanging(
     max_timeout: Annotated[
         int, typer.Option("--max-transaction-timeout", min=0, help="Only those older than so many minutes.")
     ] = 15,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Find transactions that block readers and that no coordinator will end; klamm txn abort ends them."""
@@ -175,10 +158,7 @@ def find_hanging(
         raise typer.BadParameter("needs --topic", param_hint="--partition")
     with reported():
         now_ms = int(time.time() * 1000)
-        found = with_admin(
-            bootstrap,
-            command_config,
-            timeout,
+        found = cluster.ask(
             lambda a: _hanging(
                 a, topic, partition, broker_id, older_than_ms=max_timeout * 60_000, now_ms=now_ms
             ),
@@ -214,21 +194,18 @@ async def _hanging(
 
 
 @app.command()
+@with_contexts
 def abort(
+    cluster: AdminCluster,
     topic: Topic,
     partition: Partition,
     start_offset: Annotated[
         int, typer.Option("--start-offset", min=0, help="Where the transaction starts (txn_start).")
     ],
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
 ) -> None:
     """Abort a hanging transaction on one partition. Never abort one that its producer still works on."""
     with reported():
-        if with_admin(
-            bootstrap, command_config, timeout, lambda a: _abort(a, topic, partition, start_offset)
-        ):
+        if cluster.ask(lambda a: _abort(a, topic, partition, start_offset)):
             typer.echo(f"aborted the transaction at offset {start_offset} of {topic}-{partition}")
         else:
             fail(f"no open transaction starts at offset {start_offset} of {topic}-{partition}")
@@ -253,15 +230,11 @@ async def _abort(admin: Admin, topic: str, partition: int, start_offset: int) ->
 
 
 @app.command()
-def terminate(
-    transactional_id: Id,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    timeout: TimeoutOption = TIMEOUT_S,
-    command_config: CommandConfigOption = None,
-) -> None:
+@with_contexts
+def terminate(cluster: AdminCluster, transactional_id: Id) -> None:
     """Abort the ongoing transaction of a transactional id; its producer is fenced."""
     with reported():
-        with_admin(bootstrap, command_config, timeout, lambda a: _terminate(a, transactional_id))
+        cluster.ask(lambda a: _terminate(a, transactional_id))
         typer.echo(f"terminated {transactional_id}")
 
 
