@@ -1,7 +1,7 @@
 """The agent's state directory: registry of acknowledged positions, ledger of gaps, status, and the lock.
 
-`registry.json` and `status.json` are replaced as a whole (written beside, fsync for the registry, renamed), so a reader
-or a crash sees the old or the new one. `gaps.jsonl` only grows.
+`registry.json` and `status.json` are replaced as a whole, the registry with an fsync, so a reader or a crash sees the
+old or the new file. `gaps.jsonl` only grows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from klamm_agent.tracker import Checkpoint, Gap, Print
 from klamm_base.errors import KlammError
+from klamm_base.files import make_private_folder, write_atomically
 
 REGISTRY: Final = "registry.json"
 STATUS: Final = "status.json"
@@ -35,7 +36,7 @@ class StateDir:
         self.streams: dict[str, Any] = {}
         self.policy: list[dict[str, Any]] = []
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as e:
             raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e
@@ -114,20 +115,8 @@ class StateDir:
 
     def _replace(self, name: str, text: str, *, durable: bool) -> None:
         path = self._path / name
-        beside = self._path / f".{name}.new"
         try:
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            beside.replace(path)
-            if durable:
-                directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    os.fsync(directory)
-                finally:
-                    os.close(directory)
+            write_atomically(path, text.encode(), sync=durable)
         except OSError as e:
             raise StateError(f"{path} cannot be written: {e.strerror}") from e
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+from klamm_base.files import make_private_folder, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,8 @@ class LocalFiles:
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         target = self.directory / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f".{target.name}.{os.getpid()}")
-        with fresh.open("wb") as out:
-            out.write(data)
-            out.flush()
-            if durable:
-                os.fsync(out.fileno())
-        fresh.replace(target)
+        make_private_folder(target.parent)
+        write_atomically(target, data, sync=durable, shared=True)
 
     def names(self, folder: str) -> list[str]:
         try:

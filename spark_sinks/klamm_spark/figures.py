@@ -21,6 +21,8 @@ from typing import Any, Final
 
 import orjson
 
+from klamm_base.files import write_atomically
+
 OPTION: Final = "klamm.figures"
 """The writer's option: path of the files, without `-BATCH.json`."""
 
@@ -63,10 +65,7 @@ def leave(place: str | None, batch: int, figures: Any) -> None:
     """`figures`: a dataclass. A directory that is not there is one of another machine: nothing to tell."""
     if place is None or not Path(place).parent.is_dir():
         return
-    path = Path(f"{place}-{batch}.json")
-    part = path.with_suffix(".part")
-    part.write_bytes(orjson.dumps(dataclasses.asdict(figures)))
-    part.replace(path)
+    write_atomically(Path(f"{place}-{batch}.json"), orjson.dumps(dataclasses.asdict(figures)), sync=False)
 
 
 def base(place: str | None) -> str | None:
@@ -85,9 +84,7 @@ def wait(place: str | None, why: str | None) -> None:
     if why is None:
         path.unlink(missing_ok=True)
         return
-    part = Path(f"{place}.{os.getpid()}.part")
-    part.write_text(why)
-    part.replace(path)
+    write_atomically(path, why.encode(), sync=False, shared=True)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.files import PRIVATE_FILE, make_private_folder
 
 WAIT_S: Final = 30.0
 """How long a process that was just killed may take to be gone, its Java included."""
@@ -26,8 +27,8 @@ def locked(checkpoint: Path, stop: threading.Event, wait_s: float = WAIT_S) -> I
     ConfigError when another one still holds it after `wait_s`, or when the directory cannot be made.
     """
     try:
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        held = os.open(checkpoint / _NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        make_private_folder(checkpoint)
+        held = os.open(checkpoint / _NAME, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     except OSError as e:
         raise ConfigError(
             f"the checkpoint {checkpoint} cannot be used: {e.strerror}", key="checkpoint"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.files import write_atomically
 from klamm_spark.beside import PLAN, POSITION, STATUS, local_place
 from klamm_spark.datasource.offsets import Partition, flat, nested
 from klamm_spark.datasource.option_values import EARLIEST
@@ -125,7 +126,7 @@ def plan(job: Job, found: tuple[Standing, ...], start: Mapping[Partition, int]) 
 def carry_out(planned: Plan) -> None:
     """Write the start, then remove. Raises ConfigError while a process runs the job."""
     with locked(planned.checkpoint, threading.Event(), wait_s=0):
-        _write(planned.checkpoint / START, json.dumps(nested(planned.start)))
+        write_atomically(planned.checkpoint / START, json.dumps(nested(planned.start)).encode())
         for path in planned.remove:
             if path.is_dir():
                 # Renamed first: half a checkpoint must not look like one
@@ -135,15 +136,6 @@ def carry_out(planned: Plan) -> None:
                 shutil.rmtree(going)
             else:
                 path.unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with part.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def begun(job: Job) -> Job:

@@ -13,6 +13,7 @@ from agent.harness import KLAMM, AgentProcess, Writer, arrived
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.broker import new_topic, wait_until
+from support.private import not_private, umask
 
 from klamm.testing import EmbeddedBroker
 from klamm_agent.config_producer import ProducerSettings
@@ -348,6 +349,24 @@ def test_a_full_spool_stops_reading_by_default(tmp_path):
         assert not (agent.state / "gaps.jsonl").exists()
     finally:
         agent.close()
+
+
+def test_state_and_spool_are_for_their_owner_alone(tmp_path):
+    agent = spooling_agent(tmp_path, "127.0.0.1:1", "t", "max_bytes = 1_048_576")
+    log = tmp_path / "agent/logs/app.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("secret\n")
+    try:
+        with umask(0):
+            agent.start()
+        logs = spool_log(agent, "t")
+        wait_until(lambda: sum(f.stat().st_size for f in logs.glob("*.log")), "the line in the spool")
+        wait_until((agent.state / "registry.json").exists, "the registry")
+    finally:
+        agent.close()
+    assert (agent.state / "status.json").exists()
+    assert not_private(agent.state) == {}
+    assert not_private(logs.parent) == {}
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pytest
 from support.cleaning import Cleaning, batches, put_in_place, records
 from support.power import SyncedDisk
 
+from klamm_base import files as base_files
 from klamm_broker.log import files, swap
 from klamm_broker.log.cleaner.job import Cleaned, Failed, job_line, read_report
 from klamm_broker.log.config import LogConfig
@@ -394,7 +395,7 @@ def test_a_power_cut_after_every_step_of_the_swap(tmp_path: Path, monkeypatch: p
     fill(log)
     log.flush(NOW)
     log.config = CONFIG
-    files.sync_directory(tmp_path / "data")
+    base_files.sync_directory(tmp_path / "data")
     values = last_values(log)
     images = 0
 

@@ -146,9 +146,9 @@ async def test_the_end_of_a_move_and_new_partitions_write_beside_the_loop(dirs, 
     for module in (topic_registry, checkpoints):
         real = module.write_atomically
 
-        def noting(path, data, *, sync=True, mode=0o644, _real=real):
+        def noting(path, data, *, sync=True, _real=real):
             threads.setdefault(path.name, set()).add(threading.get_ident())
-            _real(path, data, sync=sync, mode=mode)
+            _real(path, data, sync=sync)
 
         monkeypatch.setattr(module, "write_atomically", noting)
     async with serving(*dirs[:2]) as server:

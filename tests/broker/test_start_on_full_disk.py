@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from klamm_broker.log import files, open_logs
+from klamm_base import files
+from klamm_broker.log import open_logs
 from klamm_broker.log.errors import StorageError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
 from klamm_kafka.wire.batch import Record, encode_batch, read_header

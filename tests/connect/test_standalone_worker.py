@@ -254,6 +254,9 @@ async def test_standalone_offset_file_has_one_worker(tmp_path: Path) -> None:
     await second.start()
     assert sorted(read) == sorted((f"k{i}", b"%d" % i) for i in range(1, 20))
     await second.stop()
+    assert {p.name: oct(p.stat().st_mode & 0o777) for p in tmp_path.iterdir()} == {
+        "offsets": "0o600", ".offsets.lock": "0o600",
+    }  # fmt: skip
 
 
 @pytest.mark.kafka

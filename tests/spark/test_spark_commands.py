@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from support.broker import wait_until
 from support.klamm import klamm
+from support.private import not_private, umask
 
 from klamm.cli.spark_follow import Failing, follow, metrics
 from klamm_base.errors import ConfigError
-from klamm_spark.beside import SCHEMA, STATUS
+from klamm_spark.beside import SCHEMA, STATUS, LocalFiles
 from klamm_spark.lock import in_use, locked
 from klamm_spark.pipeline import Job, Source
 from klamm_spark.status import JobStatus
@@ -66,6 +67,13 @@ def test_a_job_that_runs_and_one_that_was_killed(tmp_path: Path) -> None:
         found = json.loads(klamm("spark", "status", pipeline, "-o", "json").stdout)
     assert not in_use(tmp_path / "cp")
     assert found[0]["queries"]["parquet"]["rows"] == 7
+
+
+def test_a_checkpoint_that_klamm_makes_is_for_its_owner_alone(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "cp"
+    with umask(0), locked(checkpoint, threading.Event()):
+        LocalFiles(checkpoint).write("deeper/klamm-status.json", b"{}")
+    assert not_private(checkpoint) == {}
 
 
 def test_the_status_is_that_of_the_last_batch(tmp_path: Path) -> None:

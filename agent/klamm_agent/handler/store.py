@@ -17,6 +17,7 @@ from klamm_agent.handler.client import Returned
 from klamm_agent.spool.segment import Damaged, Share
 from klamm_agent.spool.spool import Spool, SpoolError
 from klamm_base.errors import ConfigError
+from klamm_base.files import make_private_folder
 from klamm_kafka.wire.batch import Record, decode_records, encode_batch
 from klamm_kafka.wire.compression import Compression
 
@@ -43,7 +44,8 @@ class Store:
     def __init__(self, path: Path, topic: str, max_bytes: int, *, fsync: bool) -> None:
         self._path, self._topic, self._max, self._fsync = path / topic, topic, max_bytes, fsync
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path)
+            make_private_folder(self._path)
         except OSError as e:
             raise ConfigError(f"KafkaHandler: spool {path} cannot be used: {e.strerror}", key="spool") from e
         if not os.access(self._path, os.W_OK | os.X_OK):

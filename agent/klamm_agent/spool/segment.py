@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm_agent.delivery import Origin
+from klamm_base.files import PRIVATE_FILE
 from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord
 
@@ -56,9 +57,9 @@ class Segment:
         self._log_path = folder / f"{base:020d}.log"
         self._origins_path = folder / f"{base:020d}.origins"
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._log = os.open(self._log_path, flags, 0o640)
+        self._log = os.open(self._log_path, flags, PRIVATE_FILE)
         try:
-            self._origins = os.open(self._origins_path, flags, 0o640)
+            self._origins = os.open(self._origins_path, flags, PRIVATE_FILE)
         except OSError:
             os.close(self._log)
             raise

@@ -11,6 +11,7 @@ from typing import Final
 from klamm_agent.spool.segment import Damaged, Share, Stored
 from klamm_agent.spool.topic import TopicQueue
 from klamm_base.errors import KlammError
+from klamm_base.files import PRIVATE_FILE, make_private_folder
 
 _SEGMENTS: Final = 16  # what is given up at a time is about this part of the bound
 _SEGMENT_MAX: Final = 64 * 1024 * 1024
@@ -30,8 +31,8 @@ class Spool:
         self._topics: dict[str, TopicQueue] = {}
         self._dirty: set[str] = set()
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            make_private_folder(path)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as e:
             raise SpoolError(f"spool {path} cannot be used: {e.strerror}") from e
         try:

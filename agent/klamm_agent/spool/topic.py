@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm_agent.spool.segment import Damaged, Segment, Share, Stored
+from klamm_base.files import make_private_folder, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class TopicQueue:
     """`acked` <= `cursor` <= `end`: acknowledged, read, written. Raises OSError from construction on."""
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         self.folder, self._segment_bytes = folder, segment_bytes
         self._segments = [Segment(folder, base) for base in sorted(int(p.stem) for p in folder.glob("*.log"))]
         for segment, following in zip(self._segments, self._segments[1:], strict=False):
@@ -145,9 +146,7 @@ class TopicQueue:
     def save(self) -> None:
         """The position; what is not saved comes again after a kill. Raises OSError."""
         if self.acked != self._saved:
-            new = self.folder / f"{POSITION}.new"
-            new.write_text(str(self.acked))
-            new.replace(self.folder / POSITION)
+            write_atomically(self.folder / POSITION, str(self.acked).encode(), sync=False)
             self._saved = self.acked
 
     def oldest_unread(self) -> list[Share]:

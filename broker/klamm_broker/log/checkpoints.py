@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from klamm_base.files import write_atomically
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import write_atomically
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET: Final = "log-start-offset-checkpoint"

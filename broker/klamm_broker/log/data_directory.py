@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from klamm_base.files import make_private_folder
 from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.errors import CorruptFile, DirectoryError, UnusableDirectory
@@ -127,7 +128,7 @@ def open_all(
         cluster_id = cluster_id or _cluster_of(paths)
         for path in paths:
             try:
-                path.mkdir(parents=True, exist_ok=True)
+                make_private_folder(path)
             except OSError as e:
                 unusable[path] = f"log directory {path} cannot be made: {e}"
                 continue

@@ -1,18 +1,18 @@
 """File names and small file operations that every part of the log shares.
 
-Names are Kafka's: a 20-digit base offset and a suffix. `write_atomically` leaves the old or the new content,
-never a mixture.
+Names are Kafka's: a 20-digit base offset and a suffix.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
+
+from klamm_base.files import PRIVATE_FILE
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -82,37 +82,6 @@ def _unique_dir_name(topic: str, suffix: str) -> str:
     return topic[: NAME_MAX - len(suffix)] + suffix
 
 
-def sync_directory(path: Path) -> None:
-    """Make created, renamed and removed names of a directory durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_atomically(path: Path, data: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
-    """Replace a file's content. With `sync` it is on the disk when this returns. `mode` is for who may read it.
-
-    Raises OSError; on a full disk nothing is left that takes the room of something else.
-    """
-    temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        write_all(fd, data)
-        if sync:
-            os.fsync(fd)
-    except OSError:
-        with contextlib.suppress(OSError):  # the first error is the one to tell
-            temporary.unlink()
-        raise
-    finally:
-        os.close(fd)
-    temporary.replace(path)
-    if sync:
-        sync_directory(path.parent)
-
-
 def read_small(path: Path | str) -> bytes:
     """The content of a small file, at a third of what `Path.read_bytes` costs: a start reads tens of thousands."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -129,13 +98,6 @@ def read_small(path: Path | str) -> bytes:
         os.close(fd)
 
 
-def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data` at the file position; a disk that takes only a part raises on the next call."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 class OpenFile:
     """A file descriptor that closes itself when nobody holds it any more.
 
@@ -145,7 +107,7 @@ class OpenFile:
     __slots__ = ("fd",)
 
     def __init__(self, path: Path | str, flags: int) -> None:
-        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:  # bound early: os may be gone
         if hasattr(self, "fd"):

@@ -11,9 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from klamm_base.files import write_atomically
 from klamm_broker.log.checkpoints import format_lines, parse_lines
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import read_small, write_atomically
+from klamm_broker.log.files import read_small
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
 UNDEFINED: Final = -1

@@ -19,8 +19,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from klamm_base.files import sync_directory, write_atomically
 from klamm_broker.log.errors import DirectoryError, UnusableDirectory
-from klamm_broker.log.files import OpenFile, sync_directory, write_atomically
+from klamm_broker.log.files import OpenFile
 
 LOCK_FILE: Final = ".lock"
 META_FILE: Final = "meta.properties"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from klamm_base.files import make_private_folder
 from klamm_broker.log import files, leader_epoch, producer_snapshot, recovery
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.disk_failure import is_full
@@ -147,7 +148,7 @@ class LogLoader:
         try:
             entries = os.scandir(self._directory)
         except FileNotFoundError:
-            self._directory.mkdir(parents=True)
+            make_private_folder(self._directory)
             return {}
         with entries:  # sizes count for what a segment has; its names begin with its offset
             sizes = {e.name: e.stat().st_size if e.name[0].isdigit() else 0 for e in entries if e.is_file()}

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.files import sync_directory
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.data_directory import DataDirectory, unique
 from klamm_broker.log.errors import LogError, StorageError, UnknownDirectory
-from klamm_broker.log.files import delete_dir_name, sync_directory
+from klamm_broker.log.files import delete_dir_name
 from klamm_broker.log.log_dir import new_uuid
 from klamm_broker.log.open_logs import OpenLogs
 from klamm_broker.log.replica_move import ReplicaMove

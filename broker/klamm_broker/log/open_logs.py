@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from klamm_base.files import make_private_folder, sync_directory
 from klamm_broker.log import log_dir
 from klamm_broker.log.adoption import reconcile
 from klamm_broker.log.checkpoint_job import checkpoint_job
@@ -20,7 +21,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.data_directory import DataDirectory, open_all, remove_tree, unique
 from klamm_broker.log.disk_failure import Report, ignore, is_full
 from klamm_broker.log.errors import LogError, StorageError, UnusableDirectory
-from klamm_broker.log.files import SEGMENT_FILES, delete_dir_name, segment_files_max, sync_directory
+from klamm_broker.log.files import SEGMENT_FILES, delete_dir_name, segment_files_max
 from klamm_broker.log.log_dir import MetaProperties, uuid_to_bytes
 from klamm_broker.log.offline_log import OfflineLog
 from klamm_broker.log.partition_log import PartitionLog
@@ -124,7 +125,7 @@ class OpenLogs:
         path = self._placement.next(topic.name, partition)
         if path.exists():  # of a creation that a crash cut off: the registry never had this topic
             remove_tree(path)
-        path.mkdir()
+        make_private_folder(path)
         write_topic_id(path, topic.id)
 
     def _doom(self, partition_log: PartitionLog, now_ms: int) -> None:

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from klamm_broker.log.files import read_small, write_atomically
+from klamm_base.files import write_atomically
+from klamm_broker.log.files import read_small
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 FILE_NAME: Final = "partition.metadata"

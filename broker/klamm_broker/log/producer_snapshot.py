@@ -15,8 +15,9 @@ from typing import Final
 
 import google_crc32c
 
+from klamm_base.files import write_atomically
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import SNAPSHOT, offset_name, parse_offset_name, read_small, write_atomically
+from klamm_broker.log.files import SNAPSHOT, offset_name, parse_offset_name, read_small
 from klamm_broker.log.producer_state import BatchMetadata, ProducerEntry
 
 VERSION: Final = 1

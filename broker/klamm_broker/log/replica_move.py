@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from klamm_base.files import make_private_folder, sync_directory, write_all
 from klamm_broker.log import files
 from klamm_broker.log.data_directory import DataDirectory, unique
-from klamm_broker.log.files import OpenFile, future_dir_name, parse_offset_name, sync_directory, write_all
+from klamm_broker.log.files import OpenFile, future_dir_name, parse_offset_name
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.partition_metadata import FILE_NAME as METADATA_FILE
 from klamm_broker.log.segment import Segment
@@ -123,7 +124,7 @@ class ReplicaMove:
         self.coming = False  # about to take over: the checkpoints of the target know it already
         self.job: CopyJob | None = None  # in a thread
         self._copied: dict[int, tuple[Segment, int, bool]] = {}  # segment, bytes, whether with its indexes
-        self.path.mkdir()
+        make_private_folder(self.path)
         log.copying = True
 
     @property

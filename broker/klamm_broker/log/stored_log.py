@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from klamm_base.files import sync_directory
 from klamm_broker.log import producer_snapshot, timestamps
 from klamm_broker.log.answers import FileSlice
 from klamm_broker.log.config import LogConfig
@@ -20,7 +21,7 @@ from klamm_broker.log.errors import (
     OffsetOutOfRange,
     StorageError,
 )
-from klamm_broker.log.files import OpenFile, sync_directory
+from klamm_broker.log.files import OpenFile
 from klamm_broker.log.flush_job import FlushJob, files_to_flush
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded

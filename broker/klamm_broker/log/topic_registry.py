@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from klamm_base.files import write_atomically
 from klamm_broker.log.errors import DirectoryError
-from klamm_broker.log.files import write_atomically
 from klamm_broker.log.steps import Steps
 
 log = logging.getLogger(__name__)

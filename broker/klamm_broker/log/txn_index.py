@@ -14,8 +14,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from klamm_base.files import write_all
 from klamm_broker.log.errors import CorruptFile
-from klamm_broker.log.files import OpenFile, write_all
+from klamm_broker.log.files import OpenFile
 
 _LAYOUT: Final = Struct(">hqqqq")
 

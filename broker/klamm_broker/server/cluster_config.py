@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from klamm_base.files import write_atomically
 from klamm_broker.log.errors import DirectoryError
-from klamm_broker.log.files import write_atomically
 from klamm_broker.server import features
 
 FILE_NAME: Final = "klamm-cluster.json"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from klamm_base.errors import KlammError
+from klamm_base.files import write_atomically
 from klamm_broker.coordinator.producer_ids import ProducerIds
-from klamm_broker.log.files import write_atomically
 
 FILE_NAME: Final = "producer-id-block"
 _VERSION: Final = "0"

@@ -16,8 +16,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
+from klamm_base.files import write_atomically
 from klamm_broker.log.errors import DirectoryError
-from klamm_broker.log.files import write_atomically
 
 FILE_NAME: Final = "klamm-users.json"
 VERSION: Final = 1
@@ -98,7 +98,7 @@ class ScramUsers:
                 if credentials
             },
         }
-        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode(), mode=0o600)
+        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
         self.users = {user: dict(credentials) for user, credentials in users.items() if credentials}
 
 

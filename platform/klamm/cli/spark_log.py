@@ -10,6 +10,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
+from klamm_base.files import make_private_folder
+
 NAME: Final = "klamm-driver.log"
 _BYTES: Final = 10 << 20
 
@@ -58,7 +60,7 @@ def _file(checkpoint: str) -> RotatingFileHandler | None:
     if place is None:
         return None
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_private_folder(place)
         return RotatingFileHandler(place / NAME, maxBytes=_BYTES, backupCount=1, encoding="utf-8")
     except OSError:
         return None

@@ -5,30 +5,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from klamm.environments.overlay import IN_USE
+from klamm_base.files import write_atomically
+
+_READABLE: Final = 0o644
+"""Packages hold no secrets, and a plugin directory that root fills may be read by a worker of another user."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Forced to the disk before it gets its name; several may write the same file at once."""
+    """Writes a file that is on the disk before it gets its name. Several may write the same file at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(part).chmod(0o644)
-        Path(part).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(part).unlink()
-        raise
+    write_atomically(path, data, mode=_READABLE, shared=True)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -38,6 +38,7 @@ from klamm.environments.resolving import Resolver
 from klamm.environments.tools import Sources, Tool, find_tool, redacted
 from klamm.environments.versions import sort_key
 from klamm.environments.wheelhouse import WheelHouse
+from klamm_base.files import make_private_folder
 from klamm_base.version import __version__
 
 log = logging.getLogger(__name__)
@@ -321,7 +322,7 @@ class Store:
     def _changing(self) -> Iterator[None]:
         """One change at a time, of all processes. What the file system refuses is a ToolFailure."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.directory)
             with (self.directory / "lock").open("a") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield

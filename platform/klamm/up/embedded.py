@@ -12,6 +12,7 @@ from typing import Final
 from klamm.up.ports import HOST
 from klamm.up.supervisor import ChildSpec
 from klamm_base.errors import KlammError
+from klamm_base.files import PRIVATE_FILE, make_private_folder, write_atomically
 
 # One machine, one broker: nothing to wait for, nothing to replicate.
 BROKER: Final = {
@@ -64,7 +65,8 @@ def _overrides(settings: dict[str, str]) -> list[str]:
 def _write(path: Path, settings: dict[str, str]) -> Path:
     """Settings of this run; written anew at each start because ports may differ."""
     text = "# Written by `klamm up` at every start: changes made here do not last.\n"
-    path.write_text(text + "".join(f"{k}={v}\n" for k, v in settings.items()), encoding="utf-8")
+    text += "".join(f"{k}={v}\n" for k, v in settings.items())
+    write_atomically(path, text.encode(), sync=False)
     return path
 
 
@@ -72,8 +74,8 @@ def _write(path: Path, settings: dict[str, str]) -> Path:
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the data directory. Raises KlammError when another `klamm up` has it."""
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        fd = os.open(data_dir / "up.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        make_private_folder(data_dir)
+        fd = os.open(data_dir / "up.lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     except FileExistsError:
         raise KlammError(f"--data-dir {data_dir} is a file: give a directory") from None
     except OSError as e:

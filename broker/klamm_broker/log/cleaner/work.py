@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from klamm_base.files import sync_directory
 from klamm_broker.log import files
 from klamm_broker.log.cleaner.filter import BatchFilter, LastRecord
 from klamm_broker.log.cleaner.job import Cleaned, Done, Job
@@ -20,7 +21,7 @@ from klamm_broker.log.cleaner.plan import SourceSegment, group
 from klamm_broker.log.cleaner.record_slices import slice_records
 from klamm_broker.log.cleaner.throttle import Throttle
 from klamm_broker.log.cleaner.transactions import CleanedTransactions
-from klamm_broker.log.files import OpenFile, sync_directory
+from klamm_broker.log.files import OpenFile
 from klamm_broker.log.segment import Segment
 from klamm_broker.log.txn_index import AbortedTxn, TxnIndex
 from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, check_crc, read_header

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from klamm.environments.tools import Sources
 from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_base.files import make_private_folder
 
 DIRECTORY_VARIABLE: Final = "KLAMM_PLUGINS_DIRECTORY"
 
@@ -68,7 +69,7 @@ def not_writable(values: Mapping[str, Any]) -> str | None:
     why = None
     try:
         if asked:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_folder(directory)
         there = next(each for each in (directory, *directory.parents) if each.exists())
         if not there.is_dir():
             why = f"{there} is not a folder"

@@ -20,6 +20,7 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.offsets.java_map import MalformedMap, decode, encode
 from klamm.connect.topics.kafka_log import ADMIN_TIMEOUT_S, LogError, OnRecord
 from klamm.connect.topics.storage import Which
+from klamm_base.files import PRIVATE_FILE, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class FileLog(LocalLog):
             waiting, self._news = self._news, []
             data = encode(self._entries)
             try:
-                await asyncio.to_thread(_replace, self._path, data)
+                await asyncio.to_thread(write_atomically, self._path, data)
             except OSError as e:
                 error = LogError(f"offset.storage.file.filename={self._path} cannot be written: {e.strerror}")
                 for each in waiting:
@@ -163,7 +164,7 @@ def _locked(path: Path) -> int:
     """
     lock = path.with_name(f".{path.name}.lock")
     try:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     except OSError as e:
         raise LogError(f"offset.storage.file.filename={path}: {lock} cannot be made: {e.strerror}") from None
     try:
@@ -172,25 +173,3 @@ def _locked(path: Path) -> int:
         os.close(fd)
         raise LogError(f"offset.storage.file.filename={path} is used by another standalone worker") from None
     return fd
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        _write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -1,0 +1,62 @@
+"""Files that are replaced whole, and folders for their owner alone.
+
+`write_atomically` leaves the old or the new content, never a mixture. Everything here blocks and raises OSError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+
+
+def make_private_folder(path: Path) -> None:
+    """Makes a folder that only its owner may enter. An existing folder keeps its mode; missing parents get the usual mode."""
+    path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+
+
+def write_atomically(
+    path: Path, data: bytes, *, sync: bool = True, mode: int = PRIVATE_FILE, shared: bool = False
+) -> None:
+    """Replaces the content of a file through a temporary file beside it, which is removed on failure.
+
+    With `sync`, content and name are on the disk when this returns. `shared` means that several threads or processes may
+    write the file at the same time: the temporary file then has a name of its own for each.
+    """
+    unique = f".{os.urandom(4).hex()}" if shared else ""
+    temporary = path.with_name(f"{path.name}{unique}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            write_all(fd, data)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            temporary.unlink()
+        raise
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes created, renamed and removed names of a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    """Writes all of `data` at the file position. A disk that takes only a part raises on the next call."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,131 @@
+"""Files that are replaced whole, and folders for their owner alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+
+import pytest
+from support.private import umask
+
+from klamm_base import files
+from klamm_base.files import make_private_folder, sync_directory, write_all, write_atomically
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_umask():
+    with umask(0):
+        yield
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Whether a file (False) or a folder (True) was forced to the disk, in order."""
+    seen, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (seen.append(stat.S_ISDIR(os.fstat(fd).st_mode)), real(fd)))
+    return seen
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_file_is_made_and_replaced_and_nothing_is_left_beside(tmp_path, shared):
+    path = tmp_path / "f"
+    for content in (b"old and long", b"new", b""):
+        write_atomically(path, content, shared=shared)
+        assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("sync", "expected"), [(True, [False, True]), (False, [])])
+def test_sync_forces_the_content_and_then_the_name(tmp_path, synced, sync, expected):
+    write_atomically(tmp_path / "f", b"x", sync=sync)
+    assert synced == expected
+    sync_directory(tmp_path)
+    assert synced == [*expected, True]
+
+
+@pytest.mark.parametrize("given", [{}, {"mode": 0o644}, {"mode": 0o600}])
+def test_the_mode_holds_whatever_the_umask(tmp_path, open_umask, given):
+    write_atomically(tmp_path / "f", b"x", **given)
+    assert mode(tmp_path / "f") == given.get("mode", 0o600)
+
+
+def test_a_replaced_file_takes_the_new_mode(tmp_path):
+    (tmp_path / "f").write_text("of everybody")
+    (tmp_path / "f").chmod(0o644)
+    write_atomically(tmp_path / "f", b"mine")
+    assert mode(tmp_path / "f") == 0o600
+
+
+@pytest.mark.parametrize("failing", ["write", "fsync"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_failure_leaves_the_old_content_and_no_temporary_file(tmp_path, monkeypatch, failing, shared):
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+
+    def full(*_args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, full)
+        with pytest.raises(OSError, match="No space"):
+            write_atomically(path, b"new", shared=shared)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_take_the_name_is_removed(tmp_path):
+    (tmp_path / "f").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path / "f", b"x")
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_what_a_kill_left_beside_the_file_is_in_nobodys_way(tmp_path):
+    (tmp_path / "f.tmp").write_text("half of what was to be written, and longer")
+    write_atomically(tmp_path / "f", b"whole")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("f", b"whole")]
+
+
+def test_writers_at_the_same_time_leave_the_content_of_one(tmp_path):
+    path, contents = tmp_path / "f", [bytes([n]) * 100_000 for n in range(4)]
+
+    def write(content):
+        for _ in range(20):
+            write_atomically(path, content, sync=False, shared=True)
+
+    threads = [threading.Thread(target=write, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_all_is_written_by_a_disk_that_takes_a_part_at_a_time(tmp_path, monkeypatch):
+    real = os.write
+    monkeypatch.setattr(files.os, "write", lambda fd, data: real(fd, data[:3]))
+    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
+    write_all(fd, bytearray(b"0123456789"))
+    os.close(fd)
+    assert (tmp_path / "f").read_bytes() == b"0123456789"
+
+
+def test_a_folder_that_is_made_is_private_and_one_that_was_there_keeps_its_mode(tmp_path, open_umask):
+    make_private_folder(tmp_path / "parent/ours")
+    assert mode(tmp_path / "parent/ours") == 0o700
+    (tmp_path / "theirs").mkdir(mode=0o755)
+    make_private_folder(tmp_path / "theirs")
+    assert mode(tmp_path / "theirs") == 0o755
+
+
+def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path):
+    (tmp_path / "f").touch()
+    with pytest.raises(FileExistsError):
+        make_private_folder(tmp_path / "f")

@@ -1,0 +1,37 @@
+"""What our servers keep on the disk is for their owner alone: folders 0700, files 0600, whatever the umask."""
+
+from __future__ import annotations
+
+import pytest
+from support.klamm import Server, klamm
+from support.private import not_private, umask
+
+
+@pytest.fixture(params=[0, 0o022, 0o027], autouse=True)
+def umasks(request):
+    with umask(request.param):
+        yield
+
+
+def test_what_klamm_up_keeps_is_private(tmp_path):
+    data = tmp_path / "data"
+    ports = ["--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"]
+    with Server("up", "--data-dir", str(data), *ports) as server:
+        assert klamm("produce", "t", "secret", "-b", server.ready["broker"]).returncode == 0
+        while_it_runs = not_private(data)
+    assert list(data.glob("broker/t-0/*.log"))
+    assert list(data.glob("*.properties"))
+    assert (while_it_runs, not_private(data)) == ({}, {})
+
+
+def test_what_a_broker_keeps_is_private_but_a_folder_that_was_there_keeps_its_mode(tmp_path):
+    made, given = tmp_path / "made", tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o755)
+    settings = [f"log.dirs={made},{given}", "listeners=PLAINTEXT://127.0.0.1:0", "num.partitions=4"]
+    overrides = [word for each in settings for word in ("--override", each)]
+    with Server("broker", "start", *overrides) as server:
+        assert klamm("produce", "t", "secret", "-b", server.ready["broker"]).returncode == 0
+    assert {p.parent.parent for p in tmp_path.rglob("t-*/*.log")} == {made, given}
+    assert not_private(made) == {}
+    assert not_private(given) == {".": "0o755"}
