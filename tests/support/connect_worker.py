@@ -82,7 +82,10 @@ class WorkerProcess:
             assert time.monotonic() < deadline, f"the worker is not ready:\n{self.log}"
             line += self.process.stdout.read() or b""
             time.sleep(0.02)
-        assert line.startswith((b"ready rest=http://127.0.0.1:", b"ready rest=https://127.0.0.1:")), line
+        bound = b"0.0.0.0" if "//0.0.0.0:" in self._properties["listeners"] else b"127.0.0.1"
+        assert line.startswith(
+            (b"ready rest=http://" + bound + b":", b"ready rest=https://" + bound + b":")
+        ), line
         self.https = line.startswith(b"ready rest=https")
         self.port = int(line.rsplit(b":", 1)[1])
         return self

@@ -158,6 +158,6 @@ def main(config: WorkerConfig, connectors: Sequence[ConnectorFile]) -> int:
 
     async def run() -> None:
         worker = StandaloneWorker(config, connectors)
-        await serve(worker, lambda: print(f"ready rest={worker.url}", flush=True))  # noqa: T201
+        await serve(worker, lambda: print(f"ready rest={worker.printed_url}", flush=True))  # noqa: T201
 
     return main_of(run())

@@ -81,6 +81,7 @@ class Worker:
         self._membership: GroupMembership | None = None
         self.runtime: Runtime | None = None
         self.url = ""
+        self.printed_url = ""
 
     async def start(self) -> None:
         """Bind REST, wait for the broker, read the topics, join the group, run what should run."""
@@ -108,6 +109,7 @@ class Worker:
         rest = self._rest = RestServer(self.config)
         rest.bind()
         self.url = str(rest.advertised)
+        self.printed_url = str(rest.printed)
         worker_id = f"{rest.advertised.host}:{rest.advertised.port}"
         if why := not_writable(self.config.values):
             log.warning("%s", why)
@@ -169,7 +171,7 @@ class Worker:
 async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises what made it stop by itself."""
     worker = Worker(config)
-    await serve(worker, lambda: ready(f"ready rest={worker.url}"))
+    await serve(worker, lambda: ready(f"ready rest={worker.printed_url}"))
 
 
 async def serve(worker: Worker, ready: Callable[[], None]) -> None:

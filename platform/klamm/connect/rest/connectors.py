@@ -13,6 +13,7 @@ from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.model import TaskId
 from klamm.connect.rest.callers import demand, may_view
 from klamm.connect.rest.endpoint import Access
+from klamm.connect.rest.foreign_code import refuse_foreign_code
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
 from klamm.connect.rest.keys import ADVERTISED, SERVICE
 from klamm.connect.topics.config_topic import TargetState
@@ -84,6 +85,7 @@ async def create_connector(request: web.Request) -> web.Response:
         raise BadRequest(f'Field "name" must be a string, not {json_kind(name)}')
     config = unhide(as_config(body["config"], 'Field "config"'), {})
     demand(request, Access.ADMINISTER, (name or config.get("name") or "").strip())
+    refuse_foreign_code(request, config)
     state = _initial_state(body.get("initial_state"))
     service = request.app[SERVICE]
     return await _created(request, await service.create((name or "").strip(), config, state))
@@ -119,6 +121,7 @@ async def get_config(request: web.Request) -> web.Response:
 async def put_config(request: web.Request) -> web.Response:
     """Set a connector's configuration; 201 when that makes it."""
     config = as_config(await read_json(request, exact_numbers=True), "The body")
+    refuse_foreign_code(request, config)
     created, info = await request.app[SERVICE].put_config(_name(request), config)
     return await _created(request, info) if created else json_response(await _shown(request, info))
 
@@ -126,6 +129,7 @@ async def put_config(request: web.Request) -> web.Response:
 async def patch_config(request: web.Request) -> web.Response:
     """Set some keys of a configuration, or remove them with null."""
     patch = as_config(await read_json(request, exact_numbers=True), "The body")
+    refuse_foreign_code(request, patch)
     return json_response(
         await _shown(request, await request.app[SERVICE].patch_config(_name(request), patch))
     )

@@ -10,6 +10,7 @@ from klamm.connect.config_redaction import unhide
 from klamm.connect.errors import BadRequest
 from klamm.connect.rest.callers import demand
 from klamm.connect.rest.endpoint import Access
+from klamm.connect.rest.foreign_code import refuse_foreign_code
 from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
 
@@ -44,6 +45,7 @@ async def dry_run(request: web.Request) -> web.Response:
         stored = service.runtime.configs.config(name) or {}
         given = unhide(as_config(body["config"], 'Field "config"'), stored)
         config = {key: value for key, value in given.items() if value is not None}
+        refuse_foreign_code(request, config)
     else:
         config = service.config(name)
     return json_response(await service.dry_run(name, config, records))

@@ -12,5 +12,7 @@ from klamm.connect.service import ConnectService
 SERVICE: Final = web.AppKey("service", ConnectService)
 ADVERTISED: Final = web.AppKey("advertised", str)
 """The worker's own URL, as Location headers name it."""
+OPEN_ADDRESS: Final = web.AppKey("open_address", str)
+"""The address at which the network reaches this worker without credentials; set only where it does (`foreign_code`)."""
 ENDPOINTS: Final = web.AppKey("endpoints", tuple[Endpoint, ...])
 """What this application serves."""

@@ -7,6 +7,7 @@ from aiohttp import web
 from klamm.connect.errors import BadRequest
 from klamm.connect.rest.callers import demand
 from klamm.connect.rest.endpoint import Access
+from klamm.connect.rest.foreign_code import refuse_foreign_code, refuse_packages, refuse_path
 from klamm.connect.rest.forwarding import UPLOAD_BYTES_MAX
 from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
@@ -22,8 +23,9 @@ async def list_plugins(request: web.Request) -> web.Response:
 
 async def plugin_config(request: web.Request) -> web.Response:
     """List the settings that a plugin takes; `version` picks one of several (KIP-891)."""
-    version = request.query.get("version") or None
-    return json_response(await request.app[SERVICE].plugin_config(request.match_info["plugin"], version))
+    plugin, version = request.match_info["plugin"], request.query.get("version") or None
+    refuse_path(request, plugin)
+    return json_response(await request.app[SERVICE].plugin_config(plugin, version))
 
 
 async def validate(request: web.Request) -> web.Response:
@@ -31,6 +33,8 @@ async def validate(request: web.Request) -> web.Response:
     config = as_config(await read_json(request, exact_numbers=True), "The body")
     name = config.get(NAME) or ""
     demand(request, Access.ADMINISTER, name)
+    refuse_path(request, request.match_info["plugin"])
+    refuse_foreign_code(request, config)
     service = request.app[SERVICE]
     stored = service.runtime.configs.config(name) or {}
     given = {k: stored.get(k, v) if v == HIDDEN else v for k, v in config.items()}
@@ -48,6 +52,7 @@ async def install_package(request: web.Request) -> web.Response:
 
     `package` is what pip takes, or `file` and `wheel` upload one. It may take minutes.
     """
+    refuse_packages(request)
     service = request.app[SERVICE]
     await service.runtime.cluster.require_leader()  # before the body is read: it is forwarded as it is
     body = await read_json(request.clone(client_max_size=UPLOAD_BYTES_MAX))
@@ -60,5 +65,6 @@ async def install_package(request: web.Request) -> web.Response:
 
 async def remove_package(request: web.Request) -> web.Response:
     """Remove a plugin package; 409 while a connector uses it."""
+    refuse_packages(request)
     version = request.query.get("version") or None
     return json_response(await request.app[SERVICE].remove_plugin(request.match_info["plugin"], version))

@@ -18,11 +18,14 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from klamm.connect.config import WorkerConfig
+from klamm.connect.herding.addresses import is_loopback
+from klamm.connect.rest import foreign_code
 from klamm.connect.rest.access import access_check, authenticator, foreign_pages, has_basic_auth
 from klamm.connect.rest.answer_headers import HEADERS_CONFIG, Cors, answer_headers, parse_rules
 from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS, make_app
 from klamm.connect.rest.endpoint import Endpoint
 from klamm.connect.rest.extensions import Extensions
+from klamm.connect.rest.keys import OPEN_ADDRESS
 from klamm.connect.rest.metrics import families
 from klamm.connect.rest.settings import HTTPS_PREFIX, Listener, parse_listeners, tls_properties
 from klamm.connect.service import ConnectService
@@ -36,7 +39,6 @@ SHUTDOWN_S: Final = 2.0
 IDLE_S: Final = 30.0
 """A connection without a request is closed after so long, as Jetty does."""
 BACKLOG: Final = 128
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 ADMIN_PREFIX: Final = "admin.listeners.https."
 
 
@@ -69,7 +71,7 @@ class RestServer:
 
     def _warn_of_clear_text(self) -> None:
         for each in (*self._listeners, *(self._admin or ())):
-            if each.scheme == "http" and each.host not in LOOPBACK:
+            if each.scheme == "http" and not is_loopback(each.host):
                 log.warning("%s: passwords and tokens travel in clear text; use https", each)
 
     def bind(self) -> None:
@@ -89,6 +91,16 @@ class RestServer:
     @property
     def advertised(self) -> Listener:
         """How others reach this worker: `rest.advertised.*`, else the first listener of the advertised kind."""
+        return self._advertised()[0]
+
+    @property
+    def printed(self) -> Listener:
+        """The address of the ready line: the advertised one, or the bound one where the advertised one hides that others reach it."""
+        told, bound = self._advertised()
+        return bound if is_loopback(told.host) and not is_loopback(bound.host) else told
+
+    def _advertised(self) -> tuple[Listener, Listener]:
+        """Returns the advertised address, and the bound one that it stands for. Raises ConfigError."""
         config = self._config
         wanted = (config["rest.advertised.listener"] or "").lower()
         schemes = [each.scheme for each, _ in self._sockets]
@@ -103,10 +115,13 @@ class RestServer:
         host = config["rest.advertised.host.name"] or listener.host
         if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
             host = socket.getfqdn()
-        return Listener(scheme, host, config["rest.advertised.port"] or taken.getsockname()[1])
+        bound = _bound(listener, taken)
+        return Listener(scheme, host, config["rest.advertised.port"] or bound.port), bound
 
     async def start(self, service: ConnectService) -> None:
         """Serve."""
+        if (address := self.open_address) is not None:
+            log.warning("%s", foreign_code.warning(address))
         separate = self._admin is not None and not self._admin_shares
         usual = tuple(e for e in ENDPOINTS_OF_WORKERS if not (separate and e.admin))
         self._extensions.register(service, str(self.advertised), ENDPOINTS_OF_WORKERS)
@@ -119,6 +134,19 @@ class RestServer:
             self._metrics = MetricsServer(lambda: families(service))
             self.metrics_port = await self._metrics.bind(self._config["klamm.metrics.host"], port)
             await self._metrics.serve()
+
+    @property
+    def open_address(self) -> str | None:
+        """Returns the first bound address at which others reach this worker without credentials; None: there is none."""
+        if self._asks is not None:
+            return None
+        tls = tls_properties(self._config.raw)
+        for listener, taken in self._sockets:
+            bound = _bound(listener, taken)
+            by_certificate = listener.scheme == "https" and tls.get("ssl.client.auth") == "required"
+            if not is_loopback(bound.host) and not by_certificate:
+                return str(bound)
+        return None
 
     async def stop(self) -> None:
         """No new requests; those under way have a moment."""
@@ -151,6 +179,8 @@ class RestServer:
             checks.append(access_check(self._asks, endpoints, open_too=kafkas, others=extensions.access_of))
         checks += extensions.middlewares(endpoints)
         app = make_app(service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner)
+        if (address := self.open_address) is not None:
+            app[OPEN_ADDRESS] = address
         if extended:
             extensions.mount(app)
         rules = parse_rules(config[HEADERS_CONFIG] or "")
@@ -195,6 +225,12 @@ def _http_log() -> logging.Logger:
     if not http.filters:
         http.addFilter(shorten)
     return http
+
+
+def _bound(listener: Listener, taken: socket.socket) -> Listener:
+    """Returns where a socket really listens."""
+    host, port = taken.getsockname()[:2]
+    return Listener(listener.scheme, host, port)
 
 
 def _bind(listener: Listener, key: str) -> socket.socket:

@@ -1,0 +1,140 @@
+"""A worker on an address other than loopback that asks nobody for credentials: it warns, and keeps foreign code out."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.connect_worker import WorkerProcess, worker_properties
+
+from klamm.connect.config import WorkerConfig
+from klamm.connect.rest.server import RestServer
+
+FILE = {"connector.class": "FileStreamSource", "file": "/nowhere", "topic": "t"}
+PYTHON_PATH = "support.runtime_plugins.NumbersSource"
+WARNING = "asks nobody for credentials: whoever reaches it"
+
+
+def properties(bootstrap: str, listeners: str, **more: str) -> dict[str, str]:
+    more = {"listeners": listeners, **more}
+    return worker_properties(bootstrap, f"open-{uuid.uuid4().hex[:8]}", **more)
+
+
+@pytest.fixture(scope="module")
+def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    more = {"rest.advertised.host.name": "localhost"}  # as the system's own name may be
+    directory = tmp_path_factory.mktemp("open")
+    found = WorkerProcess(properties(bootstrap, "http://0.0.0.0:0", **more), directory).wait_ready()
+    yield found
+    found.end()
+
+
+def test_the_log_warns_of_the_bound_address(worker: WorkerProcess) -> None:
+    said = [line for line in worker.log.splitlines() if WARNING in line]
+    assert len(said) == 1
+    assert re.search(rf"WARNING.*REST listens on http://0\.0\.0\.0:{worker.port}, ", said[0])
+    assert "rest.auth.file" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "why"),
+    [
+        ("POST", "/connector-plugins", {"package": "evil"}, "Plugin packages are neither installed nor removed here"),
+        ("DELETE", "/connector-plugins/acme", None, "Plugin packages are neither installed nor removed here"),
+        ("GET", f"/connector-plugins/{PYTHON_PATH}/config", None, f"{PYTHON_PATH} is no plugin that GET "),
+        ("PUT", f"/connector-plugins/{PYTHON_PATH}/config/validate", FILE, f"{PYTHON_PATH} is no plugin that GET "),
+        (
+            "PUT", "/connector-plugins/FileStreamSource/config/validate", FILE | {"connector.class": "os.path"},
+            "connector.class=os.path is no plugin",
+        ),
+        (
+            "POST", "/connectors", {"name": "x", "config": FILE | {"connector.class": PYTHON_PATH}},
+            f"connector.class={PYTHON_PATH} is no plugin",
+        ),
+        ("PUT", "/connectors/x/config", FILE | {"key.converter": "a.B"}, "key.converter=a.B is no plugin"),
+        ("PUT", "/connectors/x/config", FILE | {"header.converter": "a.B"}, "header.converter=a.B is no plugin"),
+        (
+            "PUT", "/connectors/x/config", FILE | {"transforms": "t", "transforms.t.type": "a:B"},
+            "transforms.t.type=a:B is no plugin",
+        ),
+        ("PUT", "/connectors/x/config", FILE | {"predicates.p.type": "a.B"}, "predicates.p.type=a.B is no plugin"),
+        ("PATCH", "/connectors/x/config", {"value.converter": "a.B"}, "value.converter=a.B is no plugin"),
+        ("PATCH", "/connectors/x/config", {"query.function": "a:b"}, "query.function may name code to run"),
+        ("PATCH", "/connectors/x/config", {"spark.jars": "http://e/x.jar"}, "spark.jars may name code to run"),
+        (
+            "POST", "/connectors/x/dry-run",
+            {"config": FILE | {"key.converter": "a.B"}, "records": [{"value": 1}]}, "key.converter=a.B is no plugin",
+        ),
+    ],
+)  # fmt: skip
+def test_foreign_code_is_refused(
+    worker: WorkerProcess, method: str, path: str, body: dict[str, Any] | None, why: str
+) -> None:
+    answer = worker.request(method, path, body)
+    assert answer.status == 403, answer.body
+    assert answer.message.startswith(why)
+    assert f"the worker listens on http://0.0.0.0:{worker.port} and asks nobody" in answer.message
+    assert "set rest.auth.file" in answer.message
+
+
+def test_installed_plugins_are_used_as_ever(worker: WorkerProcess) -> None:
+    config = FILE | {
+        "name": "files",
+        "transforms": "t",
+        "transforms.t.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transforms.t.static.field": "a",
+        "transforms.t.static.value": "b",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter": "StringConverter",
+        "header.converter": "SimpleHeaderConverter",
+    }
+    answer = worker.request("PUT", "/connector-plugins/FileStreamSource/config/validate", config)
+    assert (answer.status, answer.json["error_count"]) == (200, 0), answer.body
+    assert worker.request("GET", "/connector-plugins/FileStreamSource/config").status == 200
+    body = {"name": "files", "config": config, "initial_state": "STOPPED"}
+    assert worker.request("POST", "/connectors", body).status == 201
+    assert worker.request("PATCH", "/connectors/files/config", {"file": "/elsewhere"}).status == 200
+    assert worker.request("DELETE", "/connectors/files").status == 204
+
+
+@pytest.mark.parametrize("listeners", ["http://127.0.0.1:0", "http://localhost:0", "http://[::1]:0"])
+async def test_a_worker_on_loopback_is_not_open(listeners: str) -> None:
+    assert await open_address(properties("b:1", listeners)) is None
+
+
+async def test_who_asks_for_credentials_is_not_open(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text('[anonymous]\nrole = "admin"\n')
+    assert await open_address(properties("b:1", "http://0.0.0.0:0", **{"rest.auth.file": str(users)})) is None
+    found = await open_address(properties("b:1", "http://127.0.0.1:0,http://0.0.0.0:0"))
+    assert found is not None
+    assert found.startswith("http://0.0.0.0:")
+
+
+async def test_the_printed_address_is_the_advertised_one_where_others_reach_it() -> None:
+    more = {"rest.advertised.host.name": "connect", "rest.advertised.port": "8083"}
+    for config, printed in (
+        (properties("b:1", "http://0.0.0.0:0", **more), "http://connect:8083"),
+        (properties("b:1", "http://127.0.0.1:0", **more), "http://connect:8083"),
+        (properties("b:1", "http://0.0.0.0:0", **more | {"rest.advertised.host.name": "localhost"}), "http://0.0.0.0:"),
+        (properties("b:1", "http://localhost:0"), "http://localhost:"),
+    ):  # fmt: skip
+        rest = RestServer(WorkerConfig.from_properties(config))
+        rest.bind()
+        try:
+            assert str(rest.printed).startswith(printed)
+        finally:
+            rest.close()
+
+
+async def open_address(config: dict[str, str]) -> str | None:
+    rest = RestServer(WorkerConfig.from_properties(config))
+    rest.bind()
+    try:
+        return rest.open_address
+    finally:
+        rest.close()
