@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
-from klamm_kafka.client.outbox import Backoff
 from klamm_kafka.wire.errors import CorruptRecord, ErrorCode, ProtocolError
 from klamm_kafka.wire.messages.fetch import (
     FetchPartition,
@@ -165,9 +165,8 @@ class Fetcher:
                     raise ConnectError(f"The source cluster cannot be read: {e}") from None
                 if away.why is None:
                     log.warning("broker %d of the source is waited for: %s", node, e)
-                away.failed(time.monotonic(), str(e))
                 self.why, self._stale = str(e), True
-                await asyncio.sleep(max(away.until - time.monotonic(), 0))
+                await asyncio.sleep(away.failed(time.monotonic(), str(e)))
 
     async def _fetch(self, node: int) -> bool:
         """Ask once, for all partitions that want something. False when none does."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
+from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.config import Side, client_security, client_settings
 from klamm_mirror.sensor_tables import Pace
@@ -67,12 +68,12 @@ class LoopTask(DriverTask):
         async with AsyncExitStack() as stack:
             await self.open(stack)
             stepping: asyncio.Task[None] | None = None
-            backoff = _Backoff()
+            backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
             said_at, pace = -PROGRESS_S, Pace()
             try:
                 while not self.context.stopping.is_set():
                     if stepping is not None and stepping.done():
-                        backoff.outcome(stepping, time.monotonic())
+                        _judge(stepping, backoff)
                         stepping = None
                     if stepping is None and self.context.paused:
                         self.measure(idle=True)
@@ -91,36 +92,24 @@ class LoopTask(DriverTask):
                     await _finish(stepping)
             self._say(backoff)
 
-    def _say(self, backoff: _Backoff) -> None:
+    def _say(self, backoff: Backoff) -> None:
         records, details = self.figures()
-        waiting_for = "broker" if backoff.failing else None
+        waiting_for = None if backoff.why is None else "broker"
         self.context.progress(records, waiting_for=waiting_for, details=details)
 
 
-class _Backoff:
-    """When the next step may begin, after how the last one ended."""
-
-    def __init__(self) -> None:
-        self.until = 0.0
-        self.failing = False
-        self._wait_s = BACKOFF_FIRST_S
-
-    def outcome(self, step: asyncio.Task[None], now: float) -> None:
-        """Judge a step that has ended. Raises what is not worth another try."""
-        try:
-            step.result()
-        except ClientError as e:
-            if not e.retriable:
-                raise
-            log.warning("%s; trying again in %g s", e, self._wait_s)
-            self.failing = True
-            self.until = now + self._wait_s
-            self._wait_s = min(self._wait_s * 2, BACKOFF_MAX_S)
-        else:
-            if self.failing:
-                log.info("going on")
-            self.failing = False
-            self._wait_s = BACKOFF_FIRST_S
+def _judge(step: asyncio.Task[None], backoff: Backoff) -> None:
+    """Decides when the next step may begin, after one that has ended. Raises what is not worth another try."""
+    try:
+        step.result()
+    except ClientError as e:
+        if not e.retriable:
+            raise
+        log.warning("%s; trying again in %g s", e, backoff.failed(time.monotonic(), str(e)))
+    else:
+        if backoff.why is not None:
+            log.info("going on")
+        backoff.succeeded()
 
 
 FINISH_S: Final = 3.0

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from klamm_kafka.client.outbox import Backoff, Outbox
+from klamm_base.backoff import Backoff
+from klamm_kafka.client.outbox import Outbox
 from klamm_mirror.raw import Batch
 from klamm_mirror.sensors import PartitionSensors
 

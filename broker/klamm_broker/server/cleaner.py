@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Ite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_base.backoff import pause
 from klamm_broker.log import swap
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.cleaner import plan
@@ -325,11 +326,11 @@ class LogCleaner:
 
     def _failed(self, key: TopicPartition, partition_log: PartitionLog, error: Exception) -> None:
         failures = self._retries.get(key, (0, 0.0))[0] + 1
-        pause = min(max(self._config("backoff.ms") / 1000, 0.1) * 2 ** (failures - 1), _RETRY_S_MAX)
-        self._retries[key] = failures, time.monotonic() + pause
+        wait_s = pause(failures, first=max(self._config("backoff.ms") / 1000, 0.1), longest=_RETRY_S_MAX)
+        self._retries[key] = failures, time.monotonic() + wait_s
         self.stats.crashes += isinstance(error, ProcessEnded)
         log.error(
-            "%s: cleaning failed, it will be tried again in %.1f s: %s", partition_log.name, pause, error
+            "%s: cleaning failed, it will be tried again in %.1f s: %s", partition_log.name, wait_s, error
         )
 
     @staticmethod

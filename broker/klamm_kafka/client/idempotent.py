@@ -14,9 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
+from klamm_base.backoff import Backoff
 from klamm_kafka.client.cluster import Cluster, broker_error
 from klamm_kafka.client.errors import BrokerError, ClientError, ConnectionLost
-from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Backoff, Outbox, P
+from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox, P
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm_kafka.wire.messages.metadata import MetadataResponse
@@ -292,8 +293,7 @@ class IdempotentSender(Generic[B, P]):
                 if not e.retriable and (ends := self.unusable(e)) is not None:
                     raise ends from None
                 self._away(e)
-                backoff.failed(time.monotonic(), str(e))
-                await asyncio.sleep(max(backoff.until - time.monotonic(), 0))
+                await asyncio.sleep(backoff.failed(time.monotonic(), str(e)))
 
     def _request(self, items: list[tuple[B, P]]) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from klamm_base.backoff import Backoff
 from klamm_kafka.wire.batch import stamp
 
 IN_FLIGHT_MAX: Final = 5
-BACKOFF_FIRST_S: Final = 0.1
-BACKOFF_MAX_S: Final = 5.0
 SEQUENCES: Final = 0x80000000
 """Sequence numbers wrap from 2**31-1 to 0."""
 
@@ -34,23 +33,6 @@ class Parcel(Protocol):
 
 
 P = TypeVar("P", bound=Parcel)
-
-
-@dataclass(slots=True)
-class Backoff:
-    """Pauses that double with every failure in a row. `why` is the last one, None when all is well."""
-
-    until: float = 0.0
-    why: str | None = None
-    _wait_s: float = BACKOFF_FIRST_S
-
-    def failed(self, now: float, why: str) -> None:
-        self.until, self.why = now + self._wait_s, why
-        self._wait_s = min(self._wait_s * 2, BACKOFF_MAX_S)
-
-    def succeeded(self) -> None:
-        if self.why is not None:
-            self.until, self.why, self._wait_s = 0.0, None, BACKOFF_FIRST_S
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

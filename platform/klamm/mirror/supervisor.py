@@ -11,10 +11,11 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from klamm.up.supervisor import BACKOFF_FIRST_S, BACKOFF_MAX_S, Child, ChildSpec, NotReadyError
+from klamm.up.supervisor import Child, ChildSpec, NotReadyError, restarts
 from klamm_base.errors import KlammError
 from klamm_base.metrics_server import MetricsServer, url_of
 from klamm_mirror.mm2_config import MetricsPlace
@@ -94,16 +95,16 @@ async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> No
 
 async def _start(child: Child) -> None:
     """Until the flow runs; from then on `Child` keeps it running."""
-    wait_s = BACKOFF_FIRST_S
+    backoff = restarts()
     while True:
         try:
             await child.start()
         except NotReadyError as e:
             if e.code == EXIT_CONFIG:
                 raise FlowRefused(f"{child.spec.name} cannot run as it is configured") from None
+            wait_s = backoff.failed(time.monotonic(), str(e))
             log.error("%s; starting it again in %g s", e, wait_s)  # noqa: TRY400 - the sentence says it all
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, BACKOFF_MAX_S)
         else:
             log.info("%s runs", child.spec.name)
             return

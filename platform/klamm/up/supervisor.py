@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm_base.backoff import Backoff
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,13 @@ PATIENCE_S: Final = 30.0
 and killing it would make it begin again."""
 STOP_S: Final = 20.0
 COMMAND: Final = (sys.executable, "-m", "klamm.up.child")
-BACKOFF_FIRST_S: Final = 0.5
-BACKOFF_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
-"""A child that lived so long starts again without a pause."""
+"""A child that lived so long starts again after the shortest pause."""
+
+
+def restarts() -> Backoff:
+    """Returns the pauses before a child is started again."""
+    return Backoff(first_s=0.5, longest_s=30.0)
 
 
 class NotReadyError(KlammError):
@@ -111,7 +115,7 @@ class Child:
             )
 
     async def _keep(self) -> None:
-        wait_s = BACKOFF_FIRST_S
+        backoff = restarts()
         while True:
             assert self._process is not None
             began = time.monotonic()
@@ -119,10 +123,10 @@ class Child:
             if self._stopping:
                 return
             if time.monotonic() - began > STEADY_S:
-                wait_s = BACKOFF_FIRST_S
-            log.error("the %s ended (%s); starting it again in %g s", self.spec.name, _how(code), wait_s)
+                backoff.succeeded()
+            wait_s = backoff.failed(time.monotonic(), _how(code))
+            log.error("the %s ended (%s); starting it again in %g s", self.spec.name, backoff.why, wait_s)
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, BACKOFF_MAX_S)
             try:
                 await self._spawn()
                 log.info("the %s serves again", self.spec.name)

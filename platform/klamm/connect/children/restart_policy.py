@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from klamm_base.backoff import pause
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 
 
@@ -156,9 +157,7 @@ class RestartPolicy:
         return self._wait_ms(self.backoff_ms, self.backoff_max_ms, attempt, random)
 
     def _wait_ms(self, first_ms: int, max_ms: int, attempt: int, random: float) -> int:
-        # 2**40 ms are 35 years: the cap keeps a large attempt from building a huge integer.
-        full = min(max_ms, first_ms << min(attempt - 1, 40))
-        return int(full * (1 - self.jitter * random))
+        return int(pause(attempt, first=first_ms, longest=max_ms, jitter=self.jitter, chance=random))
 
 
 @dataclass(slots=True)
