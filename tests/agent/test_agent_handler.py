@@ -159,6 +159,15 @@ def test_a_child_after_a_fork_has_its_own_producer(broker, topic, logger):
     assert sorted(read(broker.bootstrap, topic, 3)) == [b"child", b"parent after", b"parent before"]
 
 
+def test_flush_ends_when_all_is_delivered_and_not_at_its_timeout(broker, topic, logger):
+    handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=3600)
+    logger.addHandler(handler)
+    for i in range(20):  # a flush that overlooks the thread's rest waits for an hour
+        logger.info("line %d", i)
+        handler.flush()
+    assert handler.statistics()["queued"] == handler.dropped == 0
+
+
 def test_nobody_waits_when_the_broker_is_away(topic, logger, capsys):
     handler = KafkaHandler("127.0.0.1:1", topic, queue_bytes=64 * 1024, flush_timeout=0.2)
     logger.addHandler(handler)

@@ -172,8 +172,10 @@ def test_an_agent_ends_with_the_terminal_that_it_was_started_in(agent):
     assert agent.status()["state"] == "stopped"
 
 
+# Whoever runs the tests may ignore hang-ups (nohup), which a child inherits.
 IN_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR), termios.TIOCSCTTY, 0)
 os.execv(sys.argv[2], sys.argv[2:])
 """

@@ -148,7 +148,8 @@ class Shipper:
         """Wait until what is queued is delivered or on disk, at most `flush_timeout`."""
         deadline = time.monotonic() + self._flush_timeout
         while time.monotonic() < deadline and (self._queue or self._in_flight()):
-            self._wake.set()
+            if self._queue:  # a thread that is woken all the time is never seen asleep
+                self._wake.set()
             time.sleep(0.005)
 
     def _in_flight(self) -> bool:
