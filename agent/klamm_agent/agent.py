@@ -28,6 +28,7 @@ from klamm_agent.scan import Scanner
 from klamm_agent.sender import Batch, Origin, Sender
 from klamm_agent.streams import Delivery, Kept, Range, Streams
 from klamm_agent.tracker import Block, Checkpoint, Gap, Inode, Limits, Tracked, Tracker
+from klamm_base.sparing import Sparing
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Agent:
         self._policy = PolicyLedger(self._state.policy)
         self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
-        self._said: dict[str, float] = {}
+        self._said = Sparing(_SAID_AGAIN_S)
         self._unreadable: dict[str, tuple[str, float]] = {}  # why, and when it was tried last
         self._stats_interval = stats_interval
         self.lost_ranges = 0
@@ -351,10 +352,7 @@ class Agent:
         self._say_sparingly(path, f"{path} cannot be read: {error.strerror}")
 
     def _say_sparingly(self, about: str, what: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(about, float("-inf")) >= _SAID_AGAIN_S:
-            self._said = {a: at for a, at in self._said.items() if now - at < _SAID_AGAIN_S} | {about: now}
-            log.warning("%s", what)
+        self._said.warning(log, about, what)
 
     def _troubles(self) -> dict[str, str]:
         """Files that could not be read when that was tried last."""

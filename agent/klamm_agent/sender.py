@@ -21,6 +21,7 @@ from klamm_agent.delivery import Batch, Origin, Parcel, Part
 from klamm_agent.encode import Segment, encode_batch
 from klamm_agent.outgoing import Limit, Outgoing
 from klamm_agent.spooling import Dropped, Spooling
+from klamm_base.sparing import Sparing
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import decode_records
 
@@ -75,7 +76,7 @@ class Sender:
         self._owed = 0  # records that are not safe
         self._parcels = 0
         self._open: dict[tuple[str, bytes | int | None], _Open] = {}
-        self._said: dict[str, float] = {}
+        self._said = Sparing(_SAID_AGAIN_S)
         self._away = False
         self.acked = 0  # records
         self._loop: asyncio.AbstractEventLoop | None = None  # until the first poll
@@ -282,10 +283,7 @@ class Sender:
         self._count(parcel.topic, sum(p.cost for p in parts) - parcel.cost)
 
     def say(self, what: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(what, float("-inf")) >= _SAID_AGAIN_S:
-            self._said = {w: at for w, at in self._said.items() if now - at < _SAID_AGAIN_S} | {what: now}
-            log.warning("%s", what)
+        self._said.warning(log, what, what)
 
     def woken(self) -> None:
         self._away = self._away or self._outgoing.brokers_away

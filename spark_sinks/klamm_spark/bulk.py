@@ -25,6 +25,7 @@ import orjson
 import pyarrow as pa
 
 from klamm_base.errors import KlammError
+from klamm_base.sparing import Sparing
 from klamm_spark import bulk_lines
 from klamm_spark.elasticsearch_http import Connection, Endpoint, reason, short
 from klamm_spark.throttle import FIRST_PAUSE_S, LONGEST_PAUSE_S, Throttle
@@ -151,7 +152,9 @@ class BulkSender:
         self._connections: queue.LifoQueue[Connection] = queue.LifoQueue()
         self._futures: set[Future[None]] = set()
         self._failure: BaseException | None = None
-        self._alive_at = self._warned_at = time.monotonic()
+        self._alive_at = time.monotonic()
+        self._warnings = Sparing(WARN_EVERY_S)
+        self._warnings.left_out("", self._alive_at)  # a short trouble is no news
         self._overloaded_at: float | None = None
         self.figures = Figures()
 
@@ -295,9 +298,11 @@ class BulkSender:
     def _wait_calm(self) -> None:
         """After a 429. The stream waits as long as it takes, and says so."""
         throttle = self._throttle
-        self._warn(
+        self._warnings.warning(
+            log,
+            "",
             f"Elasticsearch is overloaded (429); {throttle.documents} documents a request, {throttle.in_flight} "
-            f"requests at once, {throttle.pause_s:.1f} s between them"
+            f"requests at once, {throttle.pause_s:.1f} s between them",
         )
         since = self._overloaded_at
         if since is not None and time.monotonic() - since > OVERLOAD_SAID_S:
@@ -310,7 +315,8 @@ class BulkSender:
             raise TargetError(
                 f"{self._where.hosts[0]}: {why} for {self._where.retry_s:.0f} s; documents wait"
             )
-        self._warn(f"{self._where.hosts[0]}: {why}; trying again for {self._where.retry_s - away:.0f} s")
+        left_s = self._where.retry_s - away
+        self._warnings.warning(log, "", f"{self._where.hosts[0]}: {why}; trying again for {left_s:.0f} s")
         self._waiting(why)
         self._sleep(pause, throttled=False)
 
@@ -327,12 +333,6 @@ class BulkSender:
             if throttled:
                 self.figures.throttled_s += time.monotonic() - began
             self._check()
-
-    def _warn(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._warned_at >= WARN_EVERY_S:
-            self._warned_at = now
-            log.warning(text)
 
 
 def _refused(lines: pa.LargeBinaryArray, number: int, why: str) -> Refused:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from klamm_base.errors import KlammError
+from klamm_base.sparing import Sparing
 from klamm_spark import figures, reset
 from klamm_spark.beside import local_place
 from klamm_spark.datasource.cluster import Cluster
@@ -40,12 +41,12 @@ class Standing:
         self._ends = _ends(job) if ends is None else ends
         self._next: dict[str, dict[Partition, int]] = {}
         self._at: dict[str, float] = dict.fromkeys((o.name for o in job.outputs), time.monotonic())
-        self._said: dict[str, float] = {}
+        self._said = Sparing(WARN_EVERY_S)
 
     def took(self, event: Mapping[str, Any]) -> None:
         name = event["query"]
         self._at[name] = time.monotonic()
-        self._said.pop(name, None)
+        self._said.forget(name)
         if event["offsets"]:
             self._next[name] = dict(flat(event["offsets"]))
 
@@ -54,8 +55,7 @@ class Standing:
         late = [name for name, at in self._at.items() if now - at >= EVERY_S]
         for name in late:
             why = figures.waits(name)
-            if why is not None and now - self._said.get(name, -WARN_EVERY_S) >= WARN_EVERY_S:
-                self._said[name] = now
+            if why is not None and self._said.left_out(name, now) is not None:
                 self._reporter.send({"event": "waiting", "for": f"the output {name}: {why}", "output": name})
         if late and self._ends is not None:
             self._tell_lags(late, self._ends)

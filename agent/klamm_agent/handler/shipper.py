@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_agent.handler.client import Client, Returned, starting
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.sparing import Sparing
 
 if TYPE_CHECKING:
     from klamm_agent.handler.store import Store
@@ -75,7 +76,7 @@ class Shipper:
             from klamm_agent.handler.store import Store
 
             self._store = Store(Path(spool), topic, spool_bytes, fsync=spool_fsync)
-        self._said_at = float("-inf")
+        self._said = Sparing(_SAID_AGAIN_S)
         self._closed = self._is_forked = False
         self._reset()
         _shippers.add(self)
@@ -185,9 +186,9 @@ class Shipper:
         """Count; say so now and then, as logging does with its own failures (`logging.raiseExceptions`)."""
         self.dropped += count
         self.drops[why] += count
-        now = time.monotonic()
-        if logging.raiseExceptions and sys.stderr is not None and now - self._said_at >= _SAID_AGAIN_S:
-            self._said_at = now
+        if not logging.raiseExceptions or sys.stderr is None:
+            return
+        if self._said.left_out("drops", time.monotonic()) is not None:
             sys.stderr.write(f"KafkaHandler: {self.dropped} log records for {self.topic} dropped: {why}\n")
 
     # From here on: the thread.

@@ -20,6 +20,7 @@ from typing import Final
 
 from klamm_agent.inputs.addresses import Address, bind, udp_drops
 from klamm_agent.inputs.framing import Frames
+from klamm_base.sparing import Sparing
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Listener:
         self._bound: list[str] = []
         self._connections: dict[_Connection, None] = {}
         self._peers: dict[object, str] = {}
-        self._said: dict[str, float] = {}
+        self._said = Sparing(_SAID_AGAIN_S)
         self.refused = self.errors = self.pieces = self.messages = self.bytes = self.failed = 0
         self._sockets: list[tuple[Address, socket.socket]] = []
         try:
@@ -343,7 +344,4 @@ class Listener:
                 self._end(connection)
 
     def _say(self, about: str, what: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(about, float("-inf")) >= _SAID_AGAIN_S:
-            self._said[about] = now
-            log.warning("%s", what)
+        self._said.warning(log, about, what)

@@ -30,6 +30,7 @@ from klamm_agent.scan import Scanner
 from klamm_agent.strays import regular_files
 from klamm_agent.tracked import Checkpoint, Limits, Observed, Print, Tracked
 from klamm_agent.tracker import Tracker
+from klamm_base.sparing import Sparing
 from klamm_connectors.logs.connector import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, read_config
 from klamm_connectors.logs.tail_batch import PlacedBatch
 from klamm_plugins.connector import SourceTask
@@ -194,7 +195,7 @@ class _FileSource:
         self._roots = sorted({_root(pattern) for pattern in config.paths}, key=len, reverse=True)
         self._scan_at = 0.0
         self._ready: deque[Tracked] = deque()
-        self._said: dict[str, float] = {}
+        self._said = Sparing(_SAY_S)
         self._since = int(time.time() * 1000)
         self._offsets: dict[tuple[int, int], dict[str, Any]] = {}
 
@@ -297,10 +298,7 @@ class _FileSource:
             log.warning("%s: bytes %d to %d are not delivered: %s", gap.path, gap.start, gap.end, gap.reason)
 
     def _trouble(self, path: str, error: OSError) -> None:
-        now = time.monotonic()
-        if now - self._said.get(path, float("-inf")) >= _SAY_S:
-            self._said = {p: at for p, at in self._said.items() if now - at < _SAY_S} | {path: now}
-            log.warning("%s cannot be read: %s", path, error.strerror)
+        self._said.warning(log, path, f"{path} cannot be read: {error.strerror}")
 
     @property
     def is_busy(self) -> bool:
