@@ -16,6 +16,7 @@ from typing import Any, Final
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import CorruptRecord, ErrorCode, ProtocolError
+from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -23,7 +24,6 @@ from klamm_kafka.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from klamm_kafka.wire.struct import UUID_ZERO
 from klamm_mirror import internal_topics
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Counts, convert

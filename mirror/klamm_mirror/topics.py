@@ -12,6 +12,7 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import Cluster, Connection, broker_error
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -34,7 +35,6 @@ from klamm_kafka.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from klamm_kafka.wire.struct import UUID_ZERO
 from klamm_mirror import internal_topics
 from klamm_mirror.filters import NameFilter, config_filter, topic_filter
 from klamm_mirror.policy import ReplicationPolicy, policy_from

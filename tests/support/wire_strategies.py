@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.struct import FieldSpec, Message, Struct
+from klamm_kafka.wire.fields import FieldSpec
+from klamm_kafka.wire.struct import Message, Struct
 
 RECORD_MODULES = ("header", "group_records", "transaction_records", "consumer_protocol", "end_txn_marker")
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from klamm_kafka.wire.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompress
 from klamm_kafka.wire.crc import crc32c
 from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
+from klamm_kafka.wire.record_codec import read_records, write_records
 from klamm_kafka.wire.varint import Buffer
 
 MAGIC: Final = 2
@@ -218,14 +219,22 @@ def decode_records(buf: Buffer, pos: int = 0, *, limit: int = DECOMPRESSED_BYTES
     `limit` bounds what decompression may produce. Raises InvalidRecord where the content is not what the
     header announces, CorruptRecord where it cannot be decompressed.
     """
-    from klamm_kafka.wire.record_codec import read_records
-
     header = read_header(buf, pos)
     end = pos + header.size
     if end > len(buf):
         raise CorruptRecord(f"batch at {pos} is cut: {len(buf) - pos} of {header.size} bytes")
     body = memoryview(buf)[pos + HEADER_BYTES : end]
-    return read_records(decompress(header.compression, body, limit=limit), header)
+    rows = read_records(
+        decompress(header.compression, body, limit=limit),
+        count=header.record_count,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+    )
+    new = tuple.__new__  # Record's own constructor takes its arguments apart and packs them again
+    records = [new(Record, row) for row in rows]
+    if header.timestamp_type:
+        return [record._replace(timestamp=header.max_timestamp) for record in records]
+    return records
 
 
 def encode_batch(
@@ -248,8 +257,6 @@ def encode_batch(
     Records are numbered from `base_offset` in their order; with `keep_offsets` each keeps its own (rising,
     with holes), as a compacted log has them, and `last_offset` may lie behind the last of them.
     """
-    from klamm_kafka.wire.record_codec import write_records
-
     rows = list(records)
     if not rows:
         raise ValueError("a batch needs at least one record")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from klamm_kafka.wire.compiler import (
+from klamm_kafka.wire.codec_source import (
     DECODE_ERRORS,
     FIXED,
     STRING_BYTES_MAX,
@@ -21,21 +21,21 @@ from klamm_kafka.wire.compiler import (
     number_arrays,
     size_min,
 )
-from klamm_kafka.wire.struct import MISSING, NO_TAGS, FieldSpec, Message, Struct
+from klamm_kafka.wire.fields import MISSING, NO_TAGS, FieldSpec, StructType
 from klamm_kafka.wire.varint import TAGS_MAX, decode_uvarint
 
 
-def write_decoder(cls: type[Message], version: int) -> Source:
-    return _DecoderWriter(cls, version).out
+def write_decoder(cls: StructType, version: int, flexible: bool) -> Source:
+    return _DecoderWriter(cls, version, flexible).out
 
 
 _ARRAYS = number_arrays("unpack_from")
 
 
 class _DecoderWriter:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self.version = version
-        self.flexible = cls.is_flexible(version)
+        self.flexible = flexible
         # Messages that carry records read from a view, so that the records are one; the others from bytes.
         self.view = has_records(cls)
         self.out = Source()
@@ -47,7 +47,7 @@ class _DecoderWriter:
         }
         self._function(cls)
 
-    def _function(self, cls: type[Message]) -> None:
+    def _function(self, cls: StructType) -> None:
         add = self.out.add
         add("def decode(buf, p, limit):")
         self.out.depth = 1
@@ -65,7 +65,7 @@ class _DecoderWriter:
         add("    FAILED(error)")
         add("return m, p")
 
-    def _struct(self, cls: type[Struct], var: str, prefix: str) -> None:
+    def _struct(self, cls: StructType, var: str, prefix: str) -> None:
         add = self.out.add
         plan = Plan(cls, self.version, self.flexible)
         add(f"{var} = NEW({self.out.constant(cls.__name__, cls)})")

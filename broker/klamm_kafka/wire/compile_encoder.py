@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from klamm_kafka.wire.compiler import (
+from klamm_kafka.wire.codec_source import (
     ENCODE_ERRORS,
     FIXED,
     STRING_BYTES_MAX,
@@ -21,12 +21,12 @@ from klamm_kafka.wire.compiler import (
     number_arrays,
 )
 from klamm_kafka.wire.errors import UnsupportedVersion
-from klamm_kafka.wire.struct import MISSING, NO_TAGS, FieldSpec, Message, Struct
+from klamm_kafka.wire.fields import MISSING, NO_TAGS, FieldSpec, StructType
 from klamm_kafka.wire.varint import UVARINT_SMALL, encode_uvarint
 
 
-def write_encoder(cls: type[Message], version: int) -> Source:
-    return _EncoderWriter(cls, version).out
+def write_encoder(cls: StructType, version: int, flexible: bool) -> Source:
+    return _EncoderWriter(cls, version, flexible).out
 
 
 _ARRAYS = number_arrays("pack")
@@ -46,9 +46,9 @@ def pack_tags(known: list[tuple[int, bytes]], unknown: Any) -> bytes:
 
 
 class _EncoderWriter:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self.version = version
-        self.flexible = cls.is_flexible(version)
+        self.flexible = flexible
         self.out = Source()
         self.append = "a"
         self.out.namespace |= {
@@ -62,7 +62,7 @@ class _EncoderWriter:
         }
         self._function(cls)
 
-    def _function(self, cls: type[Message]) -> None:
+    def _function(self, cls: StructType) -> None:
         add = self.out.add
         add("def encode(m):")
         self.out.depth = 1
@@ -77,7 +77,7 @@ class _EncoderWriter:
         add("    FAILED(error)")
         add("return o")
 
-    def _struct(self, cls: type[Struct], var: str, prefix: str) -> None:
+    def _struct(self, cls: StructType, var: str, prefix: str) -> None:
         plan = Plan(cls, self.version, self.flexible)
         for spec in plan.absent:
             if not spec.ignorable:

@@ -7,15 +7,14 @@ module to call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from klamm_kafka.wire.errors import InvalidRecord
 from klamm_kafka.wire.varint import Buffer, VarintTooLong, decode_varint, encode_varint
 
-if TYPE_CHECKING:
-    from klamm_kafka.wire.batch import BatchHeader, Record
-
-_Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]  # the fields of a Record
+Row = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""The fields of a `batch.Record`: absolute offset, timestamp, key, value, headers."""
 
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two differences, null key, null value, no headers
 
@@ -34,11 +33,11 @@ _VARINT: Final = _Varints()
 _NULL: Final = encode_varint(-1)
 
 
-def write_records(records: list[Record], base_offset: int | None) -> bytes:
+def write_records(records: Sequence[Row], base_offset: int | None) -> bytes:
     """The body of a batch. Offsets are counted from 0, or taken relative to `base_offset` if that is given."""
     varint = _VARINT
     out: list[bytes] = []
-    base_timestamp = records[0].timestamp
+    base_timestamp = records[0][1]
     for index, (offset, timestamp, key, value, headers) in enumerate(records):
         delta = index if base_offset is None else offset - base_offset
         parts = [b"\0", varint[timestamp - base_timestamp], varint[delta]]
@@ -54,35 +53,27 @@ def write_records(records: list[Record], base_offset: int | None) -> bytes:
     return b"".join(out)
 
 
-def read_records(body: Buffer, header: BatchHeader) -> list[Record]:
+def read_records(body: Buffer, *, count: int, base_offset: int, base_timestamp: int) -> list[Row]:
     """All records of a decompressed body. Raises InvalidRecord unless they are exactly what the header says."""
     data = bytes(body)
-    count = header.record_count
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
-        raise _invalid(header, f"announces {count} records in {len(data)} bytes")
-    rows: list[_Row] = []
+        raise _invalid(base_offset, f"announces {count} records in {len(data)} bytes")
+    rows: list[Row] = []
     try:
-        pos = _read_rows(data, count, header, rows)
+        pos = _read_rows(data, count, base_offset, base_timestamp, rows)
     except (IndexError, VarintTooLong):
-        raise _invalid(header, f"record {len(rows)} of {count} is cut or garbled") from None
+        raise _invalid(base_offset, f"record {len(rows)} of {count} is cut or garbled") from None
     if pos != len(data):
-        raise _invalid(header, f"{len(data) - pos} bytes follow the last of {count} records")
-    from klamm_kafka.wire.batch import Record
-
-    new = tuple.__new__  # Record's own constructor takes its arguments apart and packs them again
-    records = [new(Record, row) for row in rows]
-    if header.timestamp_type:
-        return [record._replace(timestamp=header.max_timestamp) for record in records]
-    return records
+        raise _invalid(base_offset, f"{len(data) - pos} bytes follow the last of {count} records")
+    return rows
 
 
-def _read_rows(data: bytes, count: int, header: BatchHeader, rows: list[_Row]) -> int:
+def _read_rows(data: bytes, count: int, base_offset: int, base_timestamp: int, rows: list[Row]) -> int:
     """Appends the records to `rows`; the position behind the last.
 
     A length inside a record that reaches past its end is noticed when the record is over, or by IndexError.
     """
-    base_offset, base_timestamp, size = header.base_offset, header.base_timestamp, len(data)
-    pos = 0
+    size, pos = len(data), 0
     for _ in range(count):
         byte = data[pos]
         length, pos = ((byte >> 1) ^ -(byte & 1), pos + 1) if byte < 128 else decode_varint(data, pos, 5)
@@ -110,7 +101,7 @@ def _read_rows(data: bytes, count: int, header: BatchHeader, rows: list[_Row]) -
         else:
             pos = _read_headers(data, pos, end, headers)
         if pos != end:
-            raise _invalid(header, f"a record is {pos - end + length} bytes long and says {length}")
+            raise _invalid(base_offset, f"a record is {pos - end + length} bytes long and says {length}")
         rows.append((base_offset + delta, timestamp, key, value, headers))
     return pos
 
@@ -145,5 +136,5 @@ def _read_headers(data: bytes, pos: int, end: int, headers: list[tuple[str, byte
     return pos
 
 
-def _invalid(header: BatchHeader, reason: str) -> InvalidRecord:
-    return InvalidRecord(f"batch at base offset {header.base_offset}: {reason}")
+def _invalid(base_offset: int, reason: str) -> InvalidRecord:
+    return InvalidRecord(f"batch at base offset {base_offset}: {reason}")

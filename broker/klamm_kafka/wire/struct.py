@@ -13,110 +13,17 @@ Versions are written as Kafka writes them: "3", "0-5", "9+", "none".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from klamm_kafka.wire.errors import UnsupportedVersion
+from klamm_kafka.wire.fields import MISSING, NO_TAGS, VERSION_MAX, FieldSpec, StructType, parse_versions
 from klamm_kafka.wire.varint import Buffer
 
-VERSION_MAX: Final = 32767
-UUID_ZERO: Final = bytes(16)
-NO_TAGS: Final[Mapping[int, bytes]] = MappingProxyType({})
+if TYPE_CHECKING:
+    from klamm_kafka.wire.compiler import Decoder, Encoder
 
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = _Missing()
-
-_ZERO: Final[dict[str, object]] = {
-    "bool": False,
-    "string": "",
-    "bytes": b"",
-    "records": None,
-    "float64": 0.0,
-    "uuid": UUID_ZERO,
-}
-
-
-def parse_versions(text: str) -> tuple[int, int]:
-    """First and last version of a range; an empty range (last < first) for "none"."""
-    if text == "none":
-        return 0, -1
-    if text.endswith("+"):
-        return int(text[:-1]), VERSION_MAX
-    first, _, last = text.partition("-")
-    return int(first), int(last or first)
-
-
-class FieldSpec:
-    """One row of a table. `type` is a wire type's name or a Struct class; `array` says that there are many."""
-
-    __slots__ = (
-        "array",
-        "compact",
-        "default",
-        "ignorable",
-        "name",
-        "nullable",
-        "secret",
-        "tag",
-        "type",
-        "versions",
-    )
-
-    def __init__(
-        self,
-        type_: Any,
-        *,
-        versions: str,
-        nullable: str,
-        default: object,
-        tag: int | None,
-        ignorable: bool,
-        compact: bool,
-        secret: bool,
-    ) -> None:
-        self.name = ""
-        self.array = type(type_) is list
-        self.type: str | type[Struct] = type_[0] if self.array else type_
-        self.versions = versions
-        self.nullable = nullable
-        self.default = default
-        self.tag = tag
-        self.ignorable = ignorable
-        self.compact = compact
-        self.secret = secret
-
-    def element(self) -> FieldSpec:
-        """One element of an array field, as a field of its own: never null."""
-        return field(self.type, self.versions, compact=self.compact)  # type: ignore[no-any-return]
-
-    @property
-    def struct(self) -> type[Struct] | None:
-        """The nested Struct class, if the field is (an array of) one."""
-        return None if isinstance(self.type, str) else self.type
-
-    def in_version(self, version: int) -> bool:
-        first, last = parse_versions(self.versions)
-        return first <= version <= last
-
-    def nullable_in(self, version: int) -> bool:
-        first, last = parse_versions(self.nullable)
-        return first <= version <= last
-
-    def make_default(self) -> Any:
-        """A fresh default value: what an instance holds when nothing was said."""
-        if self.default is not MISSING:
-            return self.default
-        if self.array:
-            return []
-        if isinstance(self.type, str):
-            return _ZERO.get(self.type, 0)
-        return self.type()
+UNLIMITED: Final = 1 << 62
 
 
 def field(
@@ -147,23 +54,6 @@ def field(
         compact=compact,
         secret=secret,
     )
-
-
-@dataclass_transform(kw_only_default=True)
-class StructType(type):
-    """Collects the rows of a class body into `FIELDS` and gives the class slots of those names."""
-
-    FIELDS: tuple[FieldSpec, ...]
-
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
-        rows = [(key, value) for key, value in namespace.items() if type(value) is FieldSpec]
-        for key, spec in rows:
-            spec.name = key
-            del namespace[key]
-        namespace["FIELDS"] = tuple(spec for _, spec in rows)
-        if "__slots__" not in namespace:
-            namespace["__slots__"] = tuple(key for key, _ in rows)
-        return super().__new__(mcs, name, bases, namespace, **options)
 
 
 class Struct(metaclass=StructType):
@@ -200,11 +90,6 @@ class Struct(metaclass=StructType):
         if self.unknown_tags:
             parts.append(f"unknown_tags={dict(self.unknown_tags)!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-Encoder = Callable[[Any], list[Any]]
-Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
-UNLIMITED: Final = 1 << 62
 
 
 class Message(Struct):
@@ -254,7 +139,9 @@ class Message(Struct):
             from klamm_kafka.wire.compiler import compile_decoder
 
             cls._check_version(version)
-            decoder = cls._decoders[version] = compile_decoder(cls, version)
+            decoder = cls._decoders[version] = compile_decoder(
+                cls, version, flexible=cls.is_flexible(version)
+            )
         return decoder(buf, pos, elements_max)
 
     def encode(self, version: int) -> bytes:
@@ -272,7 +159,9 @@ class Message(Struct):
             from klamm_kafka.wire.compiler import compile_encoder
 
             self._check_version(version)
-            encoder = self._encoders[version] = compile_encoder(type(self), version)
+            encoder = self._encoders[version] = compile_encoder(
+                type(self), version, flexible=self.is_flexible(version)
+            )
         return encoder(self)
 
     @classmethod

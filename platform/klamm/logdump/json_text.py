@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_kafka.wire.struct import FieldSpec, Struct
+from klamm_kafka.wire.fields import FieldSpec
+from klamm_kafka.wire.struct import Struct
 
 _SMALL_HEX: Final = re.compile(r"\\u00([0-9a-f]{2})")
 

@@ -1,0 +1,131 @@
+"""The source of an encoder or decoder while it is written: its lines, and how the fields of a struct travel.
+
+`compile_encoder` and `compile_decoder` write it; `compiler` compiles it.
+"""
+
+from __future__ import annotations
+
+import struct
+from types import TracebackType
+from typing import Any, Final
+
+from klamm_kafka.wire.errors import UnsupportedVersion
+from klamm_kafka.wire.fields import FieldSpec, StructType
+from klamm_kafka.wire.varint import VarintTooLong
+
+DECODE_ERRORS: Final = (struct.error, IndexError, EOFError, UnicodeDecodeError, VarintTooLong, ValueError)
+ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, IndexError, UnsupportedVersion)
+
+FIXED: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""Wire types of fixed size, as `struct` writes them."""
+
+STRING_BYTES_MAX: Final = 32767  # Kafka's own limit; the old encoding has no room for more
+
+Run = list[tuple[FieldSpec, str]]  # neighbouring fields of fixed size, with their paths
+
+
+class _NumberArrays(dict[int, Any]):
+    """One `struct` method for arrays of n numbers, by n; the long ones are not kept."""
+
+    def __init__(self, code: str, method: str) -> None:
+        self._code = code
+        self._method = method
+
+    def __missing__(self, count: int) -> Any:
+        bound = getattr(struct.Struct(f">{count}{self._code}"), self._method)
+        if count <= 64:
+            self[count] = bound
+        return bound
+
+
+def number_arrays(method: str) -> dict[str, dict[int, Any]]:
+    """`pack` or `unpack_from` of arrays of numbers, by `struct` code and then by count."""
+    return {code: _NumberArrays(code, method) for code in ("b", "h", "H", "i", "q", "d", "?")}
+
+
+class Source:
+    """Lines of a function being written, each with the field that it serves."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.fields: list[tuple[tuple[str, int], ...]] = []
+        self.depth = 0
+        self.namespace: dict[str, Any] = {}
+        self._count = 0
+
+    def add(self, line: str, *fields: tuple[str, int]) -> None:
+        self.lines.append("    " * self.depth + line)
+        self.fields.append(fields)
+
+    def name(self, stem: str) -> str:
+        """A local name that is used nowhere else."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def constant(self, stem: str, value: object) -> str:
+        name = self.name(stem.upper())
+        self.namespace[name] = value
+        return name
+
+    def compile(self, title: str, function: str) -> Any:
+        exec(compile("\n".join(self.lines), f"<klamm {title}>", "exec"), self.namespace)  # noqa: S102
+        return self.namespace[function]
+
+    def at(self, traceback: TracebackType | None) -> tuple[tuple[tuple[str, int], ...], dict[str, Any]]:
+        """Fields of the line that raised, and the function's locals."""
+        if traceback is None:
+            return (), {}
+        return self.fields[traceback.tb_lineno - 1], traceback.tb_frame.f_locals
+
+
+class Plan:
+    """The fields of one struct in one version, sorted by how they travel."""
+
+    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
+        self.regular: list[FieldSpec] = []
+        self.tagged: list[FieldSpec] = []
+        self.absent: list[FieldSpec] = []
+        for spec in cls.FIELDS:
+            if not spec.in_version(version):
+                self.absent.append(spec)
+            elif spec.tag is None:
+                self.regular.append(spec)
+            elif flexible:
+                self.tagged.append(spec)
+            else:
+                self.absent.append(spec)
+        self.tagged.sort(key=lambda spec: spec.tag or 0)
+
+
+def is_fixed(spec: FieldSpec) -> bool:
+    return not spec.array and isinstance(spec.type, str) and spec.type in FIXED
+
+
+def has_records(cls: StructType) -> bool:
+    return any(spec.type == "records" or (spec.struct and has_records(spec.struct)) for spec in cls.FIELDS)
+
+
+def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
+    """The fewest bytes that one element of the field takes: what bounds an array's length."""
+    if isinstance(spec.type, str):
+        if spec.type in FIXED:
+            return struct.calcsize(">" + FIXED[spec.type])
+        return 1 if flexible else 2 if spec.type == "string" else 4
+    total = int(flexible)
+    for inner in Plan(spec.type, version, flexible).regular:
+        if inner.array:
+            total += 1 if flexible else 4
+        elif inner.struct and inner.nullable_in(version):
+            total += 1
+        else:
+            total += size_min(inner, version, flexible)
+    return max(total, 1)
