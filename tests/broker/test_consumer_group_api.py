@@ -160,7 +160,7 @@ def test_properties_that_cannot_be_are_refused_by_name(key, value):
 async def test_with_durability_fsync_a_group_joins_commits_leaves_and_goes(tmp_path):
     """Every change waits for its fsync, and what comes meanwhile for the change."""
     async with serving(tmp_path, durability="fsync") as server, await connect(server) as conn:
-        topic = server.broker.create_topic("t", partitions=2)
+        topic = server.broker.topic_changes.create_topic("t", partitions=2)
 
         async def beat(member: str, epoch: int, **more) -> ConsumerGroupHeartbeatResponse:
             return await conn.request(heartbeat("g", member, epoch, **more), version=1)

@@ -410,12 +410,12 @@ async def test_an_offset_of_a_deleted_topic_is_not_that_of_the_new_one_of_its_na
     """Also before its tombstone is durable: a consumer that starts there would skip records."""
     async with serving(tmp_path) as server, await connect(server) as conn:
         broker = server.broker
-        broker.create_topic("t", partitions=1, overrides={})
+        broker.topic_changes.create_topic("t", partitions=1, overrides={})
         old = broker.topics.by_name["t"]
         await _commit(conn, "g", "t", offset=40)
         monkeypatch.setattr(Administration, "forget", lambda *_: None)  # the tombstone is on its way
         assert await broker.topic_changes.delete(old) is None
-        broker.create_topic("t", partitions=1, overrides={})
+        broker.topic_changes.create_topic("t", partitions=1, overrides={})
         new = broker.topics.by_name["t"]
         assert new.id != old.id
         for everything in (False, True):

@@ -16,6 +16,7 @@ from support.power import SyncedDisk
 from klamm_broker.log.errors import StorageError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.steps import finish
 from klamm_broker.server.broker import Broker
 from klamm_kafka.wire.batch import decode_records, iter_headers
 from klamm_kafka.wire.errors import ErrorCode
@@ -53,7 +54,7 @@ def records_of(log, up_to=None):
 async def test_a_hundred_producers_share_the_fsyncs(tmp_path, disk):
     each = 5
     async with serving(tmp_path / "data", durability="fsync") as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         connections = [await connect(server) for _ in range(100)]
         before = disk.syncs
 
@@ -74,7 +75,7 @@ async def test_a_hundred_producers_share_the_fsyncs(tmp_path, disk):
 
 async def test_nobody_reads_what_is_not_on_the_disk_yet(tmp_path, disk):
     async with serving(tmp_path / "data", durability="fsync") as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         partition = server.broker.partition("t", 0)
         writer, reader = await connect(server), await connect(server)
         await produce(writer, "t", b"first")
@@ -124,8 +125,8 @@ async def test_flush_messages_waits_for_the_disk_beside_the_loop(tmp_path, disk,
             on_loop.append(path)
 
     async with serving(tmp_path / "data") as server:
-        server.broker.create_topic("t", partitions=1, overrides={"flush.messages": str(every)})
-        server.broker.create_topic("other", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1, overrides={"flush.messages": str(every)})
+        server.broker.topic_changes.create_topic("other", partitions=1)
         log = server.broker.partition("t", 0).log
         connections = [await connect(server) for _ in range(20)]
         before = disk.syncs
@@ -158,7 +159,7 @@ async def test_what_was_acknowledged_survives_a_power_cut(tmp_path, disk, seed):
     acknowledged: list[tuple[int, bytes]] = []
     committed = -1
     async with serving(tmp_path / "data", durability="fsync", log_segment_bytes="1048576") as server:
-        server.broker.create_topic("t", partitions=3)
+        server.broker.topic_changes.create_topic("t", partitions=3)
         stopping = False
 
         async def write(number):
@@ -215,7 +216,7 @@ async def test_what_was_acknowledged_survives_a_power_cut(tmp_path, disk, seed):
 async def test_an_fsync_that_fails_is_not_tried_again(tmp_path, disk):
     directories = [tmp_path / "a", tmp_path / "b"]
     async with serving(*directories, durability="fsync") as server:
-        server.broker.create_topic("t", partitions=2)
+        server.broker.topic_changes.create_topic("t", partitions=2)
         connection = await connect(server)
         assert (await produce(connection, "t", b"kept", partition=1)).error_code == 0
 
@@ -241,7 +242,7 @@ async def test_an_fsync_that_fails_is_not_tried_again(tmp_path, disk):
 
 async def test_acks_0_and_the_normal_mode_wait_for_nothing(tmp_path, disk):
     async with serving(tmp_path / "data") as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         assert not server.broker.commits.busy
         connection = await connect(server)
         before = disk.syncs
@@ -255,7 +256,7 @@ async def test_acks_0_and_the_normal_mode_wait_for_nothing(tmp_path, disk):
 
 async def test_a_deleted_topic_leaves_no_one_waiting(tmp_path, disk):
     async with serving(tmp_path / "data", durability="fsync") as server:
-        topic = server.broker.create_topic("t", partitions=1)
+        topic = server.broker.topic_changes.create_topic("t", partitions=1)
         connection = await connect(server)
         gate = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -265,7 +266,7 @@ async def test_a_deleted_topic_leaves_no_one_waiting(tmp_path, disk):
         waiting = asyncio.create_task(produce(connection, "t", b"v"))
         while topic.partitions[0].log.log_end_offset < 1:
             await asyncio.sleep(0.001)
-        server.broker.delete_topic(topic)
+        finish(server.broker.topic_changes.deleting([topic]))
         assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         gate.set()
         await connection.close()
@@ -276,7 +277,7 @@ async def test_a_coordinator_waits_where_a_producer_is_told_that_the_disk_is_ful
 ):
     """A commit that was told to have failed, and is in the log, would be there after a restart only."""
     async with serving(tmp_path / "data", durability="fsync") as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         server.broker.groups.ensure_topic()
         producer, committer = await connect(server), await connect(server)
         full = True

@@ -33,7 +33,7 @@ async def test_a_full_disk_is_told_in_a_sentence_and_tried_again(
             return (await client.request(request, 4)).coordinators[0].error_code
 
         with monkeypatch.context() as patched:
-            patched.setattr(server.broker, "create_topic", refuse)
+            patched.setattr(server.broker.topic_changes, "create_topic", refuse)
             assert await ask() == ErrorCode.COORDINATOR_NOT_AVAILABLE
         (said,) = [r.message for r in caplog.records if r.levelname == "ERROR"]
         before = f"{name} could not be created, it is tried again when a client needs it: "

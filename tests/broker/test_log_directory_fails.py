@@ -61,7 +61,7 @@ async def until(condition):
 async def test_all_partitions_of_the_directory_are_offline_and_no_others(dirs, bad_disk, durability, caplog):
     properties = {"durability": durability, "log_retention_ms": "-1"}
     async with serving(*dirs, **properties) as server:
-        server.broker.create_topic("t", partitions=6)  # two in each
+        server.broker.topic_changes.create_topic("t", partitions=6)  # two in each
         connection, reader = await connect(server), await connect(server)
         for index in range(6):
             assert (await produce(connection, "t", b"kept", partition=index)).error_code == 0
@@ -88,7 +88,7 @@ async def test_all_partitions_of_the_directory_are_offline_and_no_others(dirs, b
         }
         answer = await connection.request(move(dirs[1], "t", 0), 2)
         assert answer.results[0].partitions[0].error_code == E.KAFKA_STORAGE_ERROR
-        server.broker.create_topic("new", partitions=4)
+        server.broker.topic_changes.create_topic("new", partitions=4)
         assert {p.log.directory.parent for p in server.broker.topics.by_name["new"].partitions} == {
             dirs[0],
             dirs[2],
@@ -108,7 +108,7 @@ async def test_all_partitions_of_the_directory_are_offline_and_no_others(dirs, b
 
 async def test_a_read_that_fails_and_a_move_to_a_bad_disk(dirs, bad_disk):
     async with serving(*dirs) as server:
-        server.broker.create_topic("t", partitions=3)
+        server.broker.topic_changes.create_topic("t", partitions=3)
         connection = await connect(server)
         for index in range(3):
             await produce(connection, "t", b"v", partition=index)
@@ -130,7 +130,7 @@ async def test_a_read_that_fails_and_a_move_to_a_bad_disk(dirs, bad_disk):
 
 async def test_a_directory_that_is_removed_is_noticed(dirs):
     async with serving(*dirs, log_flush_offset_checkpoint_interval_ms="20") as server:
-        server.broker.create_topic("t", partitions=3)
+        server.broker.topic_changes.create_topic("t", partitions=3)
         shutil.rmtree(dirs[1])
         await until(lambda: server.broker.partition("t", 1).log.offline)
         assert not server.broker.partition("t", 0).log.offline
@@ -139,7 +139,7 @@ async def test_a_directory_that_is_removed_is_noticed(dirs):
 
 async def test_a_full_disk_and_one_bad_file_fail_no_directory(dirs, bad_disk):
     async with serving(*dirs) as server:
-        server.broker.create_topic("t", partitions=3)
+        server.broker.topic_changes.create_topic("t", partitions=3)
         connection = await connect(server)
         await produce(connection, "t", b"v", partition=1)
         bad_disk.path = dirs[1]
@@ -164,7 +164,7 @@ async def test_producers_that_wait_are_told_and_the_broker_stops(tmp_path, bad_d
     stopped = []
     async with serving(tmp_path / "data", durability="fsync") as server:
         server.broker.on_failure = lambda: stopped.append(True)
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         connection = await connect(server)
         assert (await produce(connection, "t", b"kept")).error_code == 0
         bad_disk.path = tmp_path / "data"

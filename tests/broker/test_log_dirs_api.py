@@ -39,7 +39,7 @@ def dirs(tmp_path):
 
 async def test_describe_and_the_errors_of_a_move(dirs):
     async with serving(*dirs) as server:
-        server.broker.create_topic("t", partitions=3)
+        server.broker.topic_changes.create_topic("t", partitions=3)
         connection = await connect(server)
         await produce(connection, "t", b"x" * 1000)
         found = await describe(connection)
@@ -65,7 +65,7 @@ async def test_describe_and_the_errors_of_a_move(dirs):
 @pytest.mark.parametrize("durability", ["process", "fsync"])
 async def test_a_partition_moves_back_and_forth_under_load(dirs, durability):
     async with serving(*dirs, durability=durability, log_segment_bytes="1048576") as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         chance = random.Random(3)
         acknowledged, read, stopping, written = [], [], False, False
 
@@ -124,7 +124,7 @@ async def test_a_move_goes_on_after_a_restart(dirs, monkeypatch):
         "klamm_broker.log.replica_move.CopyJob.run", lambda self: None if self.cancelled else _slow(self)
     )
     async with serving(*dirs) as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         connection = await connect(server)
         await produce(connection, "t", b"x" * 100_000)
         await connection.request(move(dirs[1], "t", 0), 2)
@@ -147,7 +147,7 @@ def _slow(job):
 
 async def test_partitions_of_a_directory_that_is_away(dirs, caplog):
     async with serving(*dirs) as server:
-        server.broker.create_topic("t", partitions=2)
+        server.broker.topic_changes.create_topic("t", partitions=2)
         connection = await connect(server)
         for partition in (0, 1):
             await produce(connection, "t", b"v", partition=partition)
@@ -207,7 +207,7 @@ async def test_partitions_of_a_directory_that_is_away(dirs, caplog):
 
 async def test_groups_whose_offsets_are_offline_are_not_told_that_they_have_none(dirs):
     async with serving(dirs[0], dirs[1]) as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         assert server.broker.groups.ensure_topic()
         assert server.broker.partition("__consumer_offsets", 0).log.directory.parent == dirs[1]
     dirs[1].rename(dirs[1].with_name("away"))

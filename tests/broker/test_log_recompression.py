@@ -138,7 +138,7 @@ async def test_large_batches_keep_their_order_and_hold_nobody_up(tmp_path):
             "compression.zstd.level": "19",
             "max.message.bytes": "10000000",
         }
-        server.broker.create_topic("t", partitions=1, overrides=overrides)
+        server.broker.topic_changes.create_topic("t", partitions=1, overrides=overrides)
         writer, other = await connect(server), await connect(server)
         big = [b"%d " % n + text(100_000) for n in range(5)]
         assert len(big[0]) > recompression.LARGE_BYTES
@@ -170,7 +170,7 @@ def _all(log):
 
 async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
     async with serving(tmp_path / "data") as server:
-        server.broker.create_topic("t", partitions=1, overrides={"compression.type": "gzip"})
+        server.broker.topic_changes.create_topic("t", partitions=1, overrides={"compression.type": "gzip"})
         connection = await connect(server)
         value = b"x" * (2 << 20)
         assert (await produce(connection, "t", value)).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -191,7 +191,7 @@ async def test_large_batches_of_a_transaction_are_compressed_off_the_loop(tmp_pa
     )
     monkeypatch.setattr(partition_log, "recompress", lambda *_: pytest.fail("on the loop"))
     async with serving(tmp_path / "data", transaction_state_log_num_partitions="1") as server:
-        server.broker.create_topic("t", partitions=1, overrides={"compression.type": "zstd"})
+        server.broker.topic_changes.create_topic("t", partitions=1, overrides={"compression.type": "zstd"})
         connection = await connect(server)
         init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
         async with asyncio.timeout(60):

@@ -152,7 +152,7 @@ async def test_the_end_of_a_move_and_new_partitions_write_beside_the_loop(dirs, 
 
         monkeypatch.setattr(module, "write_atomically", noting)
     async with serving(*dirs[:2]) as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         connection = await connect(server)
         await produce(connection, "t", b"x" * 1000)
         threads.clear()
@@ -179,7 +179,7 @@ async def test_moves_go_on_after_one_that_fails_for_whatever_reason(dirs, monkey
         return real(self, limit)
 
     async with serving(*dirs[:2]) as server:
-        server.broker.create_topic("t", partitions=4)
+        server.broker.topic_changes.create_topic("t", partitions=4)
         connection = await connect(server)
         monkeypatch.setattr(ReplicaMove, "plan", defective)
         await connection.request(move(dirs[1], "t", 0, 2), 2)
@@ -206,7 +206,7 @@ async def test_a_move_that_is_cancelled_while_its_end_is_prepared_and_begun_agai
 
     monkeypatch.setattr(CopyJob, "run", waiting)
     async with serving(*dirs) as server:
-        server.broker.create_topic("t", partitions=1)
+        server.broker.topic_changes.create_topic("t", partitions=1)
         connection = await connect(server)
         await produce(connection, "t", b"first")
         log = server.broker.partition("t", 0).log
@@ -237,7 +237,7 @@ async def test_a_compacted_log_moves_back_and_forth_while_it_is_cleaned(dirs):
             "min.cleanable.dirty.ratio": "0.01",
             "file.delete.delay.ms": "0",
         }
-        broker.create_topic("t", partitions=1, overrides=overrides)
+        broker.topic_changes.create_topic("t", partitions=1, overrides=overrides)
         partition = broker.partition("t", 0)
         log, connection, latest = partition.log, await connect(server), {}
         for number in range(90):

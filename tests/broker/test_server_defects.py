@@ -13,6 +13,7 @@ import pytest
 from klamm_broker.api.api_03_metadata import AUTO_CREATE_PARTITIONS
 from klamm_broker.api.registry import Api
 from klamm_broker.log import checkpoints
+from klamm_broker.log.steps import finish
 from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
@@ -170,7 +171,7 @@ async def test_answer_after_the_connection_is_gone_is_dropped(server, client):
 
 
 async def test_a_parked_fetch_leaves_no_waiter_behind(server, client):
-    topic = server.broker.create_topic("t", partitions=1)
+    topic = server.broker.topic_changes.create_topic("t", partitions=1)
     request = FetchRequest(max_wait_ms=60_000, min_bytes=1)
 
     request.topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition_max_bytes=1)])]
@@ -186,7 +187,7 @@ async def test_a_parked_fetch_leaves_no_waiter_behind(server, client):
 
 
 async def test_deleting_records_writes_the_checkpoints_once(server, client, monkeypatch):
-    server.broker.create_topic("many", partitions=20)
+    server.broker.topic_changes.create_topic("many", partitions=20)
     written = []
     write = server.broker.logs.writing_checkpoints
     monkeypatch.setattr(server.broker.logs, "writing_checkpoints", lambda: written.append(1) or write())
@@ -202,7 +203,7 @@ async def test_deleting_records_writes_the_checkpoints_once(server, client, monk
 
 async def test_changes_of_topics_on_a_full_disk_are_refused_and_change_nothing(server, client, monkeypatch):
     broker = server.broker
-    topic = broker.create_topic("t", partitions=1)
+    topic = broker.topic_changes.create_topic("t", partitions=1)
     config = AlterableConfig(name="retention.ms", config_operation=0, value="1")
     requests = [
         DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=bytes(16))], timeout_ms=1),
@@ -247,11 +248,11 @@ def waiting_fetch(topic, *, version=11):
     [(11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
 )
 async def test_a_fetch_that_waits_hears_that_its_topic_is_deleted(server, client, version, error):
-    topic = server.broker.create_topic("t", partitions=1)
+    topic = server.broker.topic_changes.create_topic("t", partitions=1)
     task = asyncio.create_task(client.request(*waiting_fetch(topic, version=version)))
     while not topic.partitions[0].waiters:
         await asyncio.sleep(0)
-    server.broker.delete_topic(topic)
+    finish(server.broker.topic_changes.deleting([topic]))
     answer = await task
     assert answer.responses[0].partitions[0].error_code == error
 
@@ -259,7 +260,7 @@ async def test_a_fetch_that_waits_hears_that_its_topic_is_deleted(server, client
 async def test_a_topic_may_come_again_by_what_its_deletion_sets_going(server, client):
     """With `MAX_PARKED` fetches on the topic the next request stays in the buffer until they are answered."""
     broker = server.broker
-    topic = broker.create_topic("t", partitions=1)
+    topic = broker.topic_changes.create_topic("t", partitions=1)
     fetches = [asyncio.create_task(client.request(*waiting_fetch(topic))) for _ in range(MAX_PARKED)]
     while len(topic.partitions[0].waiters) < MAX_PARKED:
         await asyncio.sleep(0)
@@ -269,7 +270,7 @@ async def test_a_topic_may_come_again_by_what_its_deletion_sets_going(server, cl
     while connection._end == connection._start:
         await asyncio.sleep(0)
         connection._on_readable()  # what came with the last fetches is read, the rest is not
-    broker.delete_topic(topic)
+    finish(broker.topic_changes.deleting([topic]))
     for fetch in fetches:
         answer = await fetch
         assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -377,7 +378,7 @@ async def test_deleted_topics_are_removed_beside_the_loop_and_before_the_end(tmp
     broker = Broker(BrokerConfig.load(settings), asyncio.get_running_loop())
     broker.open()
     monkeypatch.setattr(shutil, "rmtree", slow)
-    broker.delete_topic(broker.create_topic("t", partitions=1))
+    finish(broker.topic_changes.deleting([broker.topic_changes.create_topic("t", partitions=1)]))
     async with asyncio.timeout(60):
         while not threads:
             await asyncio.sleep(0.01)

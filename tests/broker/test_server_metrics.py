@@ -267,7 +267,7 @@ def test_every_api_has_a_name():
 
 def test_totals_of_topics_add_up():
     one, two = TopicMetrics(), TopicMetrics()
-    one.note_append(3, 100)
+    one.messages_in, one.bytes_in = 3, 100
     two.note_fetch(0, 50)
     two.note_fetch(3, 0)
     one.add(two)

@@ -19,7 +19,7 @@ from klamm_broker.server import slices
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
-from klamm_broker.server.slices import drive, in_slices, then
+from klamm_broker.server.slices import drive, in_slices, when_done
 from klamm_kafka.client import Connection
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -445,7 +445,7 @@ async def test_slices_give_the_results_in_order_and_errors_to_who_waits(monkeypa
     loop = asyncio.get_running_loop()
     assert in_slices(loop, range(5), lambda n: n * 2) == [0, 2, 4, 6, 8]
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
-    later = then(loop, in_slices(loop, range(5), lambda n: n * 2), sum)
+    later = when_done(loop, in_slices(loop, range(5), lambda n: n * 2), sum)
     assert await later == 20
 
     def steps():
@@ -454,4 +454,4 @@ async def test_slices_give_the_results_in_order_and_errors_to_who_waits(monkeypa
         raise ValueError("in the middle")
 
     with pytest.raises(ValueError, match="in the middle"):
-        await then(loop, drive(loop, steps()), lambda found: found)
+        await when_done(loop, drive(loop, steps()), lambda found: found)

@@ -229,7 +229,7 @@ def test_every_topic_configuration_of_kafka_is_one_of_these():
 
 async def test_min_insync_replicas(tmp_path):
     async with serving(tmp_path / "data") as server:
-        server.broker.create_topic("t", partitions=1, overrides={"min.insync.replicas": "2"})
+        server.broker.topic_changes.create_topic("t", partitions=1, overrides={"min.insync.replicas": "2"})
         connection = await connect(server)
         assert (await produce(connection, "t", b"v", acks=-1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert (await produce(connection, "t", b"v", acks=1)).error_code == ErrorCode.NONE

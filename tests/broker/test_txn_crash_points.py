@@ -143,7 +143,7 @@ async def test_a_crash_after_each_append(tmp_path, monkeypatch, life, version):
     data, copies = tmp_path / "data", tmp_path / "copies"
     copies.mkdir()
     async with serving(data, **QUICK) as server, await connect(server) as connection:
-        server.broker.create_topic(TOPIC, partitions=2)
+        server.broker.topic_changes.create_topic(TOPIC, partitions=2)
         server.broker.groups.ensure_topic()
         server.broker.transactions.ensure_topic()
         with monkeypatch.context() as patch:
@@ -203,7 +203,7 @@ async def test_ids_in_a_partition_that_cannot_be_opened_are_unavailable(tmp_path
 async def test_a_defect_at_a_marker_does_not_leave_its_transaction_undecided(tmp_path, monkeypatch, caplog):
     async with serving(tmp_path / "data", **QUICK) as server, await connect(server) as connection:
         broker = server.broker
-        broker.create_topic(TOPIC, partitions=2)
+        broker.topic_changes.create_topic(TOPIC, partitions=2)
         client = await transaction(connection, Known(), 2)
         append, failures = broker.append, [RuntimeError("a defect")]
 

@@ -58,7 +58,7 @@ async def test_with_durability_fsync_each_step_is_on_the_disk_before_the_next_is
         await connect(server) as connection,
     ):
         broker = server.broker
-        broker.create_topic(TOPIC, partitions=2)
+        broker.topic_changes.create_topic(TOPIC, partitions=2)
         client = await transaction(connection, Known(), 2)
         logs = [p.log for p in broker.topics.by_name[TOPIC].partitions]
         found = broker.transactions.coordinator.transactions[NAME]
@@ -96,7 +96,7 @@ async def test_with_durability_fsync_a_marker_by_hand_is_seen_when_it_is_on_the_
         serving(tmp_path / "data", durability="fsync", **QUICK) as server,
         await connect(server) as connection,
     ):
-        server.broker.create_topic(TOPIC, partitions=1)
+        server.broker.topic_changes.create_topic(TOPIC, partitions=1)
         client = Client(connection, Known(), 2)
         await client.init()
         await client.produce(0)

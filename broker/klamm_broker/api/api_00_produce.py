@@ -28,9 +28,9 @@ from klamm_kafka.wire.hot import ProduceData, ProduceResult, TopicKey, encode_pr
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from klamm_broker.server.broker import Broker
     from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _EXPECTED: Final = frozenset({
 @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     data = parse_produce(body, 0, version)
-    if len(body) > recompression.LARGE_BYTES and recompression.wanted(conn.broker, data):
+    if len(body) > recompression.LARGE_BYTES and recompression.wanted(conn.broker.topics, data):
         _recompress_first(conn, bytearray(body), version, correlation_id)
         return None
     if data.transactional_id is None:
@@ -98,7 +98,7 @@ def _recompress_first(conn: Connection, body: bytearray, version: int, correlati
             verification=verification,
         )
 
-    job = recompression.job(broker, parse_produce(memoryview(body), 0, version), broker.now_ms())
+    job = recompression.job(broker.topics, parse_produce(memoryview(body), 0, version), broker.now_ms())
     broker.loop.run_in_executor(None, job).add_done_callback(done)
 
 
@@ -158,7 +158,7 @@ def _append_held(
 Answer = list[tuple[TopicKey, list[ProduceResult]]]
 
 
-def append_all(broker: Broker, data: ProduceData, verification: Verification | None = None) -> Answer:
+def append_all(broker: BrokerState, data: ProduceData, verification: Verification | None = None) -> Answer:
     """Append every partition's records, unless the request, the topic or the transaction forbids it."""
     refused = _refused(data)
     now_ms = broker.now_ms()
@@ -227,7 +227,7 @@ def _parked_until_committed(
 
 
 def append(
-    broker: Broker,
+    broker: BrokerState,
     topic: Topic,
     index: int,
     records: memoryview | None,
@@ -246,7 +246,7 @@ def append(
     metrics = topic.metrics
     metrics.produces += 1
     try:
-        info = partition.log.append(records, now_ms=now_ms, transaction_version=transaction_version)
+        info = broker.append(partition, records, now_ms=now_ms, transaction_version=transaction_version)
     except (LogError, ProtocolError) as e:
         metrics.failed_produces += 1
         if isinstance(e, StorageError):
@@ -255,14 +255,6 @@ def append(
             log.error("append to %s failed: %s", partition, e)  # noqa: TRY400 - the sentence says it
         blamed = e.records if isinstance(e, LogError) else ()
         return ProduceResult(index, e.code, error_message=str(e), record_errors=blamed)
-    if partition.trouble:
-        partition.written_again()
-    if not info.duplicate:
-        metrics.note_append(info.last_offset - info.first_offset + 1, len(records))
-    if partition.log.high_watermark < partition.log.log_end_offset:
-        broker.commits.appended(partition, len(records))
-    elif partition.waiters:
-        broker.waiting.advanced(partition, len(records))
     return ProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 
 

@@ -26,7 +26,7 @@ from klamm_kafka.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -42,7 +42,9 @@ _NONE: Final[Found] = (-1, -1, -1)
 
 
 @handles(ApiKey.LIST_OFFSETS, versions=(1, 11))
-def list_offsets(broker: Broker, ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(
+    broker: BrokerState, ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     committed = request.isolation_level == READ_COMMITTED
     named = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions

@@ -10,13 +10,14 @@ Authorized operations are all that there are: there is no authorizer yet.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.server.slices import then
-from klamm_broker.server.topics import Topic, metric_name, why_invalid
+from klamm_broker.server.slices import when_done
+from klamm_broker.server.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, metric_name, why_invalid
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.metadata import (
@@ -29,7 +30,9 @@ from klamm_kafka.wire.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
+
+log = logging.getLogger(__name__)
 
 NO_ID: Final = bytes(16)
 AUTO_CREATE_PARTITIONS: Final = 100
@@ -38,7 +41,7 @@ AUTO_CREATE_PARTITIONS: Final = 100
 
 @handles(ApiKey.METADATA, versions=(0, 13))
 def metadata(
-    broker: Broker, ctx: RequestContext, request: MetadataRequest
+    broker: BrokerState, ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | asyncio.Future[MetadataResponse]:
     asked = request.topics
     if asked is None or (ctx.api_version == 0 and not asked):
@@ -53,12 +56,34 @@ def metadata(
         return _response(broker, ctx, request, [_topic(broker, ctx, item, refused) for item in distinct])
 
     return (
-        then(broker.loop, broker.auto_create(_wanted(broker, missing)), answer) if missing else answer(None)
+        when_done(broker.loop, _create(broker, _wanted(broker, missing)), answer) if missing else answer(None)
     )
 
 
+def _create(broker: BrokerState, names: list[str]) -> asyncio.Future[None] | None:
+    """Create topics with the broker's defaults, the internal ones with their own. A failure is logged.
+
+    The future, if there is one, ends when they are there: many are made in slices.
+    """
+    wanted: dict[str, tuple[int, Mapping[str, str]]] = {}
+    for name in names:
+        if name == OFFSETS_TOPIC:
+            broker.groups.ensure_topic()
+        elif name == TRANSACTIONS_TOPIC:
+            broker.transactions.ensure_topic()
+        elif name not in broker.logs.busy:
+            wanted[name] = broker.config["num.partitions"], {}
+
+    def tell(failed: Mapping[str, Exception]) -> None:
+        for name, error in failed.items():
+            if not isinstance(error, KeyError):  # that is: somebody else has begun to create it meanwhile
+                log.error("topic %s could not be created: %s", name, error)
+
+    return when_done(broker.loop, broker.topic_changes.create(wanted), tell) if wanted else None
+
+
 def _response(
-    broker: Broker, ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+    broker: BrokerState, ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     listener = broker.listeners[ctx.listener]
     me = MetadataResponseBroker(
@@ -78,7 +103,7 @@ def _response(
 
 
 def _topic(
-    broker: Broker, ctx: RequestContext, asked: MetadataRequestTopic, refused: Mapping[str, ErrorCode]
+    broker: BrokerState, ctx: RequestContext, asked: MetadataRequestTopic, refused: Mapping[str, ErrorCode]
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_ID and ctx.api_version >= 10:
         if asked.name is not None and ctx.api_version < 12:
@@ -95,12 +120,12 @@ def _topic(
     return _error(refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), asked)
 
 
-def _missing(broker: Broker, names: list[str]) -> list[str]:
+def _missing(broker: BrokerState, names: list[str]) -> list[str]:
     """Those of these topics that are not there and may be."""
     return [name for name in names if name not in broker.topics.by_name and why_invalid(name) is None]
 
 
-def _wanted(broker: Broker, missing: list[str]) -> list[str]:
+def _wanted(broker: BrokerState, missing: list[str]) -> list[str]:
     """Those of the missing topics that are to be created now."""
     topics = broker.topics
     first = {metric_name(name): name for name in reversed(missing) if topics.colliding(name) is None}
@@ -108,7 +133,7 @@ def _wanted(broker: Broker, missing: list[str]) -> list[str]:
     return wanted[: max(AUTO_CREATE_PARTITIONS // broker.config["num.partitions"], 1)]
 
 
-def _refused(broker: Broker, missing: list[str]) -> dict[str, ErrorCode]:
+def _refused(broker: BrokerState, missing: list[str]) -> dict[str, ErrorCode]:
     """What to say of those missing topics that have not been created."""
     topics = broker.topics
     return {
@@ -120,7 +145,7 @@ def _refused(broker: Broker, missing: list[str]) -> dict[str, ErrorCode]:
     }
 
 
-def _found(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+def _found(broker: BrokerState, topic: Topic) -> MetadataResponseTopic:
     me = [broker.node_id]
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,

@@ -25,14 +25,14 @@ from klamm_kafka.wire.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 TOPIC_IDS_FROM: Final = 10
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(2, 10), request_max=LARGE_REQUEST_MAX)
 def offset_commit(
-    broker: Broker, ctx: RequestContext, request: OffsetCommitRequest
+    broker: BrokerState, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
     partitions = _Partitions(broker, by_id=ctx.api_version >= TOPIC_IDS_FROM)
     for topic in request.topics:
@@ -59,7 +59,7 @@ def offset_commit(
 class _Partitions:
     """The partitions of a request: those that exist, and what is wrong with the others."""
 
-    def __init__(self, broker: Broker, *, by_id: bool) -> None:
+    def __init__(self, broker: BrokerState, *, by_id: bool) -> None:
         self.offsets: dict[TopicPartition, OffsetToCommit] = {}
         self._broker = broker
         self._by_id = by_id

@@ -34,7 +34,7 @@ from klamm_kafka.wire.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 GROUPS_FROM: Final = 8
 TOPIC_IDS_FROM: Final = 10
@@ -42,7 +42,9 @@ _NOTHING: Final = CommittedOffset(offset=INVALID_OFFSET, commit_timestamp_ms=-1)
 
 
 @handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
-def offset_fetch(broker: Broker, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(
+    broker: BrokerState, ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
     if ctx.api_version >= GROUPS_FROM:
         distinct = {group.group_id: group for group in request.groups}.values()
         by_id, stable = ctx.api_version >= TOPIC_IDS_FROM, request.require_stable
@@ -52,7 +54,7 @@ def offset_fetch(broker: Broker, ctx: RequestContext, request: OffsetFetchReques
 
 
 def _group(
-    broker: Broker, asked: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
+    broker: BrokerState, asked: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     result = broker.groups.coordinator.fetch(
         asked.group_id,
@@ -84,7 +86,7 @@ def _group(
     return group
 
 
-def _topic_id(broker: Broker, name: str) -> bytes:
+def _topic_id(broker: BrokerState, name: str) -> bytes:
     """The topic of that name today; zeros when there is none."""
     topic = broker.topics.by_name.get(name)
     return NO_TOPIC_ID if topic is None else topic.id
@@ -135,7 +137,7 @@ def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseT
     )
 
 
-def _single(broker: Broker, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def _single(broker: BrokerState, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
     result = broker.groups.coordinator.fetch(request.group_id, require_stable=request.require_stable)
     if request.topics is None:
         asked = _all(broker, result)
@@ -168,7 +170,7 @@ def _partition(index: int, found: CommittedOffset, error: ErrorCode) -> OffsetFe
     )
 
 
-def _all(broker: Broker, result: FetchResult) -> list[tuple[str, list[int]]]:
+def _all(broker: BrokerState, result: FetchResult) -> list[tuple[str, list[int]]]:
     """Every committed partition, by topic, but those of topics that others have replaced."""
     topics: dict[str, list[int]] = {}
     ids: dict[str, bytes] = {}

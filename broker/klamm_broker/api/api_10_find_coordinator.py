@@ -20,7 +20,7 @@ from klamm_kafka.wire.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 BATCHED_FROM: Final = 4
 _GROUP: Final = 0
@@ -30,7 +30,7 @@ _NO_NODE: Final = -1
 
 @handles(ApiKey.FIND_COORDINATOR, versions=(0, 6))
 def find_coordinator(
-    broker: Broker, ctx: RequestContext, request: FindCoordinatorRequest
+    broker: BrokerState, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     error, why = _problem(broker, request.key_type)
     listener = broker.listeners[ctx.listener]
@@ -48,7 +48,7 @@ def find_coordinator(
     )
 
 
-def _problem(broker: Broker, key_type: int) -> tuple[ErrorCode, str | None]:
+def _problem(broker: BrokerState, key_type: int) -> tuple[ErrorCode, str | None]:
     if key_type not in (_GROUP, _TRANSACTION):
         return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."
     if (broker.groups if key_type == _GROUP else broker.transactions).ensure_topic():

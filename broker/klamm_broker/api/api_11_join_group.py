@@ -20,12 +20,12 @@ from klamm_kafka.wire.messages.join_group import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.JOIN_GROUP, versions=(0, 9), request_max=LARGE_REQUEST_MAX)
 def join_group(
-    broker: Broker, ctx: RequestContext, request: JoinGroupRequest
+    broker: BrokerState, ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Future[JoinGroupResponse]:
     join = JoinRequest(
         group_id=request.group_id,

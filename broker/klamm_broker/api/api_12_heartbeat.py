@@ -13,11 +13,11 @@ from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.HEARTBEAT, versions=(0, 4))
-def heartbeat(broker: Broker, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(broker: BrokerState, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     error = broker.groups.coordinator.heartbeat(
         request.group_id,
         request.member_id,

@@ -18,14 +18,14 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 BATCHED_FROM: Final = 3
 
 
 @handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
 def leave_group(
-    broker: Broker, ctx: RequestContext, request: LeaveGroupRequest
+    broker: BrokerState, ctx: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
     batched = ctx.api_version >= BATCHED_FROM
     if batched:

@@ -16,14 +16,14 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 PROTOCOL_FROM: Final = 5
 
 
 @handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_max=ASSIGNMENT_MAX)
 def sync_group(
-    broker: Broker, ctx: RequestContext, request: SyncGroupRequest
+    broker: BrokerState, ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Future[SyncGroupResponse]:
     nameless = request.protocol_type is None or request.protocol_name is None
     if ctx.api_version >= PROTOCOL_FROM and nameless:

@@ -22,14 +22,14 @@ from klamm_kafka.wire.messages.describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 REPORTS_MISSING_FROM: Final = 6
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
 def describe_groups(
-    broker: Broker, ctx: RequestContext, request: DescribeGroupsRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     describe = broker.groups.coordinator.describe
     groups = [_described(ctx.api_version, describe(group_id)) for group_id in dict.fromkeys(request.groups)]

@@ -14,11 +14,11 @@ from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.LIST_GROUPS, versions=(0, 5))
-def list_groups(broker: Broker, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def list_groups(broker: BrokerState, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     error, groups = broker.groups.coordinator.list_groups(request.states_filter, request.types_filter)
     return ListGroupsResponse(
         error_code=error,

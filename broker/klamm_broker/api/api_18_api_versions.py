@@ -2,7 +2,7 @@
 
 Behaviour: lists what the registry has. Produce is advertised from version 0, because librdkafka turns compression
 off when 0 is missing (KAFKA-18659); versions 0 to 2 are refused when sent. A version that we do not have is
-answered in version 0 with error 35 (`Server.unsupported_api_versions`), from which the client learns ours. From
+answered in version 0 with error 35 (`server.dispatch`), from which the client learns ours. From
 version 3 the client names its software; names that Kafka refuses get INVALID_REQUEST, and the answer has the features and
 their finalized levels (`server/features.py`). Features that begin at level 0 are shown from version 4 on: older
 clients cannot read a lowest level of 0.
@@ -26,13 +26,15 @@ from klamm_kafka.wire.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @handles(ApiKey.API_VERSIONS, versions=(0, 4))
-def api_versions(broker: Broker, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def api_versions(
+    broker: BrokerState, ctx: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
     names = (request.client_software_name, request.client_software_version)
     if ctx.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])

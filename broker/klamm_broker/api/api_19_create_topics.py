@@ -19,6 +19,7 @@ from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
+from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.topics import INTERNAL, metric_name, why_invalid
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -31,8 +32,7 @@ from klamm_kafka.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.log.steps import Steps
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class Refused(KlammError):
 
 @handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
 def create_topics(
-    broker: Broker, ctx: RequestContext, request: CreateTopicsRequest
+    broker: BrokerState, ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | asyncio.Future[CreateTopicsResponse]:
     return broker.topic_changes.run(_creation(broker, request))
 
 
-def _creation(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     named = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     new: dict[str, New] = {}
@@ -85,9 +85,9 @@ def _creation(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopic
                 failed[name] = e
                 del new[name]
         if INTERNAL.isdisjoint(new):
-            failed |= yield from broker.creating_topics(new)
+            failed |= yield from broker.topic_changes.creating(new)
         else:  # the coordinators ask for them as well, and cannot wait
-            failed |= broker.create_topics(new)
+            failed |= finish(broker.topic_changes.creating(new))
     results = []
     for name in asked:
         results.append(_failed(name, failed[name]) if name in failed else _created(broker, name, *new[name]))
@@ -113,7 +113,7 @@ def _failed(name: str, error: Exception) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=str(error))
 
 
-def _checked(broker: Broker, asked: CreatableTopic, by_metric: dict[str, str]) -> New:
+def _checked(broker: BrokerState, asked: CreatableTopic, by_metric: dict[str, str]) -> New:
     """Partitions and properties of a topic that can be created; it is noted in `by_metric`. Raises KlammError."""
     _check_name(broker, asked.name, by_metric)
     partitions = _partitions(broker, asked)
@@ -126,7 +126,7 @@ def _checked(broker: Broker, asked: CreatableTopic, by_metric: dict[str, str]) -
 
 
 def _created(
-    broker: Broker, name: str, partitions: int, overrides: Mapping[str, str]
+    broker: BrokerState, name: str, partitions: int, overrides: Mapping[str, str]
 ) -> CreatableTopicResult:
     topic = broker.topics.by_name.get(name)  # None when it was only validated
     return CreatableTopicResult(
@@ -149,7 +149,7 @@ def _created(
     )
 
 
-def _check_name(broker: Broker, name: str, by_metric: Mapping[str, str]) -> None:
+def _check_name(broker: BrokerState, name: str, by_metric: Mapping[str, str]) -> None:
     why = why_invalid(name)
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
@@ -163,7 +163,7 @@ def _check_name(broker: Broker, name: str, by_metric: Mapping[str, str]) -> None
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
 
 
-def _partitions(broker: Broker, asked: CreatableTopic) -> int:
+def _partitions(broker: BrokerState, asked: CreatableTopic) -> int:
     if asked.assignments:
         return _assigned_partitions(broker, asked)
     if asked.replication_factor not in {-1, 1}:
@@ -183,7 +183,7 @@ def _partitions(broker: Broker, asked: CreatableTopic) -> int:
     return count
 
 
-def _assigned_partitions(broker: Broker, asked: CreatableTopic) -> int:
+def _assigned_partitions(broker: BrokerState, asked: CreatableTopic) -> int:
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         why = "A manual partition assignment was specified, but numPartitions and replicationFactor are not both -1."
         raise Refused(ErrorCode.INVALID_REQUEST, why)

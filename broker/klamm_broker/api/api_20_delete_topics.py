@@ -26,7 +26,7 @@ from klamm_kafka.wire.messages.delete_topics import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _NO_ID = bytes(16)
 
 @handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
 def delete_topics(
-    broker: Broker, ctx: RequestContext, request: DeleteTopicsRequest
+    broker: BrokerState, ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]:
     asked = request.topics
     if ctx.api_version < 6:
@@ -79,7 +79,7 @@ def _without_both(found: Sequence[Topic | DeletableTopicResult]) -> list[Topic |
     return list(result.values())
 
 
-def _find(broker: Broker, ctx: RequestContext, asked: DeleteTopicState) -> Topic | DeletableTopicResult:
+def _find(broker: BrokerState, ctx: RequestContext, asked: DeleteTopicState) -> Topic | DeletableTopicResult:
     """The topic that is to be deleted, or why none is."""
     if not broker.config["delete.topic.enable"]:
         # Clients older than version 3 do not know the code that says it.

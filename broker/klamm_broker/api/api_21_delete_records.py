@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps
-from klamm_broker.server.slices import then
+from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.delete_records import (
@@ -26,7 +26,7 @@ from klamm_kafka.wire.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ HIGH_WATERMARK: Final = -1
 
 @handles(ApiKey.DELETE_RECORDS, versions=(0, 2))
 def delete_records(
-    broker: Broker, ctx: RequestContext, request: DeleteRecordsRequest
+    broker: BrokerState, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]:
     topics = [
         DeleteRecordsTopicResult(name=t.name, partitions=[_delete(broker, t.name, p) for p in t.partitions])
@@ -54,10 +54,10 @@ def delete_records(
         return response
 
     # The new starts must survive a crash once they are answered; one write, whatever was asked for.
-    return then(broker.loop, broker.topic_changes.run(_checkpoints(broker)), answer)
+    return when_done(broker.loop, broker.topic_changes.run(_checkpoints(broker)), answer)
 
 
-def _checkpoints(broker: Broker) -> Steps[OSError | None]:
+def _checkpoints(broker: BrokerState) -> Steps[OSError | None]:
     try:
         yield from broker.logs.writing_checkpoints()
     except OSError as e:
@@ -65,7 +65,7 @@ def _checkpoints(broker: Broker) -> Steps[OSError | None]:
     return None
 
 
-def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(broker: BrokerState, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     partition = broker.partition(topic, index)
     if partition is None:

@@ -21,14 +21,14 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 FENCED_FROM: Final = 4
 
 
 @handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
 def init_producer_id(
-    broker: Broker, ctx: RequestContext, request: InitProducerIdRequest
+    broker: BrokerState, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Future[InitProducerIdResponse]:
     shell = broker.transactions
 

@@ -22,12 +22,12 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
 def offset_for_leader_epoch(
-    broker: Broker, ctx: RequestContext, request: OffsetForLeaderEpochRequest
+    broker: BrokerState, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -39,7 +39,7 @@ def offset_for_leader_epoch(
     )
 
 
-def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(broker: BrokerState, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = broker.partition(topic, asked.partition)
     if partition is None:
         return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)

@@ -27,7 +27,7 @@ from klamm_kafka.wire.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 FENCED_FROM: Final = 2
 BATCHED_FROM: Final = 4
@@ -39,7 +39,7 @@ _Errors = Mapping[TopicPartition, ErrorCode]
 
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5))
 def add_partitions_to_txn(
-    broker: Broker, ctx: RequestContext, request: AddPartitionsToTxnRequest
+    broker: BrokerState, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Future[AddPartitionsToTxnResponse]:
     if ctx.api_version >= BATCHED_FROM:
         return broker.loop.create_task(_batched(broker, request))
@@ -61,7 +61,7 @@ def add_partitions_to_txn(
     return _add(broker, asked, 0, response)  # type: ignore[no-any-return]
 
 
-async def _batched(broker: Broker, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+async def _batched(broker: BrokerState, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     results = []
     for asked in request.transactions:
         answer = _add(broker, asked, _VERSION_BATCHED, lambda errors: errors)
@@ -72,7 +72,7 @@ async def _batched(broker: Broker, request: AddPartitionsToTxnRequest) -> AddPar
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-def _add(broker: Broker, asked: AddPartitionsToTxnTransaction, client_version: int, convert: Any) -> Any:
+def _add(broker: BrokerState, asked: AddPartitionsToTxnTransaction, client_version: int, convert: Any) -> Any:
     """`convert` of an error for each partition, or a Future of it."""
     partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
     missing = {at for at in partitions if broker.partition(*at) is None}

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import AddRequest
-from klamm_broker.server.broker import OFFSETS_TOPIC
+from klamm_broker.server.topics import OFFSETS_TOPIC
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 FENCED_FROM: Final = 2
 
 
 @handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4))
 def add_offsets_to_txn(
-    broker: Broker, ctx: RequestContext, request: AddOffsetsToTxnRequest
+    broker: BrokerState, ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Future[AddOffsetsToTxnResponse]:
     if not broker.groups.ensure_topic():
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -18,7 +18,7 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 FENCED_FROM: Final = 2
 BUMPS_FROM: Final = 5
@@ -26,7 +26,7 @@ BUMPS_FROM: Final = 5
 
 @handles(ApiKey.END_TXN, versions=(0, 5))
 def end_txn(
-    broker: Broker, ctx: RequestContext, request: EndTxnRequest
+    broker: BrokerState, ctx: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse | Future[EndTxnResponse]:
     end = EndRequest(
         transactional_id=request.transactional_id,

@@ -26,12 +26,12 @@ from klamm_kafka.wire.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2))
 def write_txn_markers(
-    broker: Broker, ctx: RequestContext, request: WriteTxnMarkersRequest
+    broker: BrokerState, ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> Future[WriteTxnMarkersResponse]:
     async def answer() -> WriteTxnMarkersResponse:
         results = [await _write(broker, asked) for asked in request.markers]
@@ -40,7 +40,7 @@ def write_txn_markers(
     return broker.loop.create_task(answer())
 
 
-async def _write(broker: Broker, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write(broker: BrokerState, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
     marker = Marker(
         producer_id=asked.producer_id,
         epoch=asked.producer_epoch,

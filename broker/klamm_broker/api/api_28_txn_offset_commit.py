@@ -26,7 +26,7 @@ from klamm_kafka.wire.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 LOADING_FROM: Final = 2
 ABORTABLE_FROM: Final = 4
@@ -35,7 +35,7 @@ ADDS_FROM: Final = 5
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), request_max=LARGE_REQUEST_MAX)
 def txn_offset_commit(
-    broker: Broker, ctx: RequestContext, request: TxnOffsetCommitRequest
+    broker: BrokerState, ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
     commit = _Commit(broker, request, ctx.api_version)
     if not commit.offsets:
@@ -56,7 +56,7 @@ def txn_offset_commit(
 class _Commit:
     """One request: the offsets whose partitions exist, and its way through both coordinators."""
 
-    def __init__(self, broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+    def __init__(self, broker: BrokerState, request: TxnOffsetCommitRequest, version: int) -> None:
         self._broker = broker
         self._request = request
         self._version = version

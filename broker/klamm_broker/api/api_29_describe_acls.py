@@ -13,11 +13,13 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_ACLS, versions=(1, 3))
-def describe_acls(broker: Broker, ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def describe_acls(
+    broker: BrokerState, ctx: RequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse:
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )

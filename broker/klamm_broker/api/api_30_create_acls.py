@@ -13,11 +13,11 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.CREATE_ACLS, versions=(1, 3))
-def create_acls(broker: Broker, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+def create_acls(broker: BrokerState, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     refused = AclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

@@ -17,11 +17,11 @@ from klamm_kafka.wire.messages.delete_acls import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DELETE_ACLS, versions=(1, 3))
-def delete_acls(broker: Broker, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def delete_acls(broker: BrokerState, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

@@ -24,7 +24,7 @@ from klamm_broker.api.topic_configs import (
 )
 from klamm_broker.server import cluster_config, loggers
 from klamm_broker.server.config_refused import ConfigRefused
-from klamm_broker.server.slices import in_slices, then
+from klamm_broker.server.slices import in_slices, when_done
 from klamm_broker.server.topics import why_invalid
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -38,20 +38,20 @@ from klamm_kafka.wire.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
 def describe_configs(
-    broker: Broker, ctx: RequestContext, request: DescribeConfigsRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | asyncio.Future[DescribeConfigsResponse]:
     distinct = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     results = in_slices(broker.loop, distinct.values(), lambda resource: _one(broker, request, resource))
-    return then(broker.loop, results, lambda found: DescribeConfigsResponse(results=found))
+    return when_done(broker.loop, results, lambda found: DescribeConfigsResponse(results=found))
 
 
 def _one(
-    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: BrokerState, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     keys = resource.configuration_keys
     wanted = set(keys) if keys else None
@@ -73,7 +73,7 @@ def _one(
     return result
 
 
-def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Entry]:
+def _entries(broker: BrokerState, resource: DescribeConfigsResource) -> list[Entry]:
     """Every key of a resource. Raises ConfigRefused when it is not there."""
     name = resource.resource_name
     match resource.resource_type:
@@ -99,7 +99,7 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Entry]:
     raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
-def _topic_entries(broker: Broker, name: str) -> list[Entry]:
+def _topic_entries(broker: BrokerState, name: str) -> list[Entry]:
     topic = broker.topics.by_name.get(name)
     if topic is not None:
         return topic_entries(broker.config, topic.overrides)
@@ -109,7 +109,7 @@ def _topic_entries(broker: Broker, name: str) -> list[Entry]:
     raise ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
 
 
-def _check_broker_id(broker: Broker, name: str, more: str = "") -> None:
+def _check_broker_id(broker: BrokerState, name: str, more: str = "") -> None:
     try:
         broker_id = int(name)
     except ValueError:
@@ -120,7 +120,7 @@ def _check_broker_id(broker: Broker, name: str, more: str = "") -> None:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, why)
 
 
-def _loggers(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+def _loggers(broker: BrokerState, name: str) -> list[DescribeConfigsResourceResult]:
     """The level of every logger. Raises ConfigRefused."""
     if not name:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")

@@ -22,17 +22,17 @@ from klamm_kafka.wire.messages.alter_configs import (
 
 if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
 def alter_configs(
-    broker: Broker, ctx: RequestContext, request: AlterConfigsRequest
+    broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
     return broker.topic_changes.run(_alteration(broker, request))
 
 
-def _alteration(broker: Broker, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
+def _alteration(broker: BrokerState, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
     results = yield from config_changes.each_resource(
         request.resources, lambda resource: _alter(broker, resource, validate_only=request.validate_only)
     )
@@ -49,7 +49,7 @@ def _alteration(broker: Broker, request: AlterConfigsRequest) -> Steps[AlterConf
     )
 
 
-def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     name = resource.resource_name
     config_changes.check_plain(
         [config.name for config in resource.configs],

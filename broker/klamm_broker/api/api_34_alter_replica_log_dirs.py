@@ -25,14 +25,14 @@ from klamm_kafka.wire.messages.alter_replica_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2))
 def alter_replica_log_dirs(
-    broker: Broker, ctx: RequestContext, request: AlterReplicaLogDirsRequest
+    broker: BrokerState, ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
@@ -54,7 +54,7 @@ def alter_replica_log_dirs(
     )
 
 
-def _begin(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
+def _begin(broker: BrokerState, topic: str, index: int, path: str) -> ErrorCode:
     try:
         if broker.partition(topic, index) is None:
             broker.logs.check_directory(Path(path))

@@ -25,7 +25,7 @@ from klamm_kafka.wire.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 Found = dict[Path, dict[str, list[DescribeLogDirsPartition]]]
 """Partitions by directory and topic."""
@@ -33,7 +33,7 @@ Found = dict[Path, dict[str, list[DescribeLogDirsPartition]]]
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
 def describe_log_dirs(
-    broker: Broker, ctx: RequestContext, request: DescribeLogDirsRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     asked: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
@@ -52,7 +52,7 @@ def describe_log_dirs(
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=results)
 
 
-def _add(broker: Broker, topic: str, index: int, found: Found) -> None:
+def _add(broker: BrokerState, topic: str, index: int, found: Found) -> None:
     partition = broker.partition(topic, index)
     if partition is None or partition.log.offline:
         return

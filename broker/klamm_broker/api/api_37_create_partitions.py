@@ -17,7 +17,7 @@ from klamm_broker.api.api_19_create_topics import PARTITIONS_MAX
 from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.log.steps import Steps
-from klamm_broker.server.slices import then
+from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_partitions import (
@@ -28,20 +28,22 @@ from klamm_kafka.wire.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
 def create_partitions(
-    broker: Broker, ctx: RequestContext, request: CreatePartitionsRequest
+    broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | asyncio.Future[CreatePartitionsResponse]:
     results = broker.topic_changes.run(_grow_all(broker, request))
-    return then(broker.loop, results, lambda found: CreatePartitionsResponse(results=found))
+    return when_done(broker.loop, results, lambda found: CreatePartitionsResponse(results=found))
 
 
-def _grow_all(broker: Broker, request: CreatePartitionsRequest) -> Steps[list[CreatePartitionsTopicResult]]:
+def _grow_all(
+    broker: BrokerState, request: CreatePartitionsRequest
+) -> Steps[list[CreatePartitionsTopicResult]]:
     named = Counter(topic.name for topic in request.topics)
     results = []
     for asked in {topic.name: topic for topic in request.topics}.values():
@@ -51,7 +53,9 @@ def _grow_all(broker: Broker, request: CreatePartitionsRequest) -> Steps[list[Cr
             code, why = _why_not(broker, asked)
         if code == ErrorCode.NONE and not request.validate_only:
             try:
-                yield from broker.adding_partitions(broker.topics.by_name[asked.name], asked.count)
+                yield from broker.topic_changes.adding_partitions(
+                    broker.topics.by_name[asked.name], asked.count
+                )
             except (KlammError, OSError) as e:
                 log.error("topic %s could not get %d partitions: %s", asked.name, asked.count, e)  # noqa: TRY400
                 code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
@@ -62,7 +66,7 @@ def _grow_all(broker: Broker, request: CreatePartitionsRequest) -> Steps[list[Cr
     return results
 
 
-def _why_not(broker: Broker, asked: CreatePartitionsTopic) -> tuple[ErrorCode, str]:
+def _why_not(broker: BrokerState, asked: CreatePartitionsTopic) -> tuple[ErrorCode, str]:
     topic = broker.topics.by_name.get(asked.name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist."

@@ -17,12 +17,12 @@ from klamm_kafka.wire.messages.create_delegation_token import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=(1, 3))
 def create_delegation_token(
-    broker: Broker, ctx: RequestContext, request: CreateDelegationTokenRequest
+    broker: BrokerState, ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     named = bool(request.owner_principal_name)
     return CreateDelegationTokenResponse(

@@ -17,12 +17,12 @@ from klamm_kafka.wire.messages.renew_delegation_token import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=(1, 2))
 def renew_delegation_token(
-    broker: Broker, ctx: RequestContext, request: RenewDelegationTokenRequest
+    broker: BrokerState, ctx: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

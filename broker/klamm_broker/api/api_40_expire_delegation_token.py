@@ -17,12 +17,12 @@ from klamm_kafka.wire.messages.expire_delegation_token import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(1, 2))
 def expire_delegation_token(
-    broker: Broker, ctx: RequestContext, request: ExpireDelegationTokenRequest
+    broker: BrokerState, ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

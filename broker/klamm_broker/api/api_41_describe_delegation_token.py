@@ -17,12 +17,12 @@ from klamm_kafka.wire.messages.describe_delegation_token import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(1, 3))
 def describe_delegation_token(
-    broker: Broker, ctx: RequestContext, request: DescribeDelegationTokenRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(
         error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, tokens=[]

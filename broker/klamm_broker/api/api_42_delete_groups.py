@@ -20,12 +20,12 @@ from klamm_kafka.wire.messages.delete_groups import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
 def delete_groups(
-    broker: Broker, ctx: RequestContext, request: DeleteGroupsRequest
+    broker: BrokerState, ctx: RequestContext, request: DeleteGroupsRequest
 ) -> Future[DeleteGroupsResponse]:
     def deletion(group_id: str) -> Callable[[Token, Now], list[Effect]]:
         return lambda token, now: broker.groups.coordinator.delete_group(group_id, token, now)

@@ -19,14 +19,16 @@ from klamm_kafka.wire.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 _ELECTION_TYPES: Final = (0, 1)
 """Preferred and unclean."""
 
 
 @handles(ApiKey.ELECT_LEADERS, versions=(0, 2))
-def elect_leaders(broker: Broker, ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def elect_leaders(
+    broker: BrokerState, ctx: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
     known_type = request.election_type in _ELECTION_TYPES
     if request.topic_partitions is None:
         results = [ReplicaElectionResult(topic=name, partition_result=[]) for name in broker.topics.by_name]
@@ -44,7 +46,7 @@ def elect_leaders(broker: Broker, ctx: RequestContext, request: ElectLeadersRequ
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _one(broker: Broker, topic: str, index: int, election_type: int) -> PartitionResult:
+def _one(broker: BrokerState, topic: str, index: int, election_type: int) -> PartitionResult:
     if election_type not in _ELECTION_TYPES:
         code, why = ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"
     elif topic not in broker.topics.by_name:

@@ -23,18 +23,18 @@ from klamm_kafka.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
 def incremental_alter_configs(
-    broker: Broker, ctx: RequestContext, request: IncrementalAlterConfigsRequest
+    broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
     return broker.topic_changes.run(_alteration(broker, request))
 
 
 def _alteration(
-    broker: Broker, request: IncrementalAlterConfigsRequest
+    broker: BrokerState, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:
     results = yield from config_changes.each_resource(
         request.resources, lambda resource: _alter(broker, resource, validate_only=request.validate_only)
@@ -52,7 +52,7 @@ def _alteration(
     )
 
 
-def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     kind, name = resource.resource_type, resource.resource_name
     if kind == ResourceType.BROKER_LOGGER:
         config_changes.alter_loggers(broker, name, resource.configs, validate_only=validate_only)

@@ -21,12 +21,12 @@ from klamm_kafka.wire.messages.alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
 def alter_partition_reassignments(
-    broker: Broker, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+    broker: BrokerState, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -41,7 +41,7 @@ def alter_partition_reassignments(
     )
 
 
-def _one(broker: Broker, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+def _one(broker: BrokerState, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     index = asked.partition_index
     code, why = ErrorCode.NONE, None
     if topic not in broker.topics.by_name:

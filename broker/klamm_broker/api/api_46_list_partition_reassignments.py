@@ -16,11 +16,11 @@ from klamm_kafka.wire.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
 def list_partition_reassignments(
-    broker: Broker, ctx: RequestContext, request: ListPartitionReassignmentsRequest
+    broker: BrokerState, ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

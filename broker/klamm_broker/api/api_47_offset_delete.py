@@ -22,12 +22,12 @@ from klamm_kafka.wire.messages.offset_delete import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
 def offset_delete(
-    broker: Broker, ctx: RequestContext, request: OffsetDeleteRequest
+    broker: BrokerState, ctx: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
     existing = [
         TopicPartition(topic.name, p.partition_index)

@@ -17,12 +17,12 @@ from klamm_kafka.wire.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1))
 def describe_client_quotas(
-    broker: Broker, ctx: RequestContext, request: DescribeClientQuotasRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     try:
         check_filter([(c.entity_type, c.match_type, c.match) for c in request.components])

@@ -21,12 +21,12 @@ from klamm_kafka.wire.messages.alter_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1))
 def alter_client_quotas(
-    broker: Broker, ctx: RequestContext, request: AlterClientQuotasRequest
+    broker: BrokerState, ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(entries=[_one(entry) for entry in request.entries])
 

@@ -19,12 +19,12 @@ from klamm_kafka.wire.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0))
 def describe_user_scram_credentials(
-    broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     users = broker.scram_users.users
     named = Counter(user.name for user in request.users or ())
@@ -37,7 +37,7 @@ def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
 
 
-def _describe(broker: Broker, name: str) -> DescribeUserScramCredentialsResult:
+def _describe(broker: BrokerState, name: str) -> DescribeUserScramCredentialsResult:
     credentials = broker.scram_users.users.get(name)
     if credentials is None:
         why = "Attempt to describe a user credential that does not exist"

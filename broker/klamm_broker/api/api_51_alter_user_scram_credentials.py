@@ -23,7 +23,7 @@ from klamm_kafka.wire.messages.alter_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
 @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0))
 def alter_user_scram_credentials(
-    broker: Broker, ctx: RequestContext, request: AlterUserScramCredentialsRequest
+    broker: BrokerState, ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     asked: list[Change] = [*request.deletions, *request.upsertions]
     named = Counter(change.name for change in asked)

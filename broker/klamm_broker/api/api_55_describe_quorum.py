@@ -23,14 +23,14 @@ from klamm_kafka.wire.messages.describe_quorum import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @handles(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))
 def describe_quorum(
-    broker: Broker, ctx: RequestContext, request: DescribeQuorumRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     topics = [
         DescribeQuorumResponseTopicData(
@@ -50,7 +50,9 @@ def describe_quorum(
     )
 
 
-def _one(broker: Broker, ctx: RequestContext, topic: str, index: int) -> DescribeQuorumResponsePartitionData:
+def _one(
+    broker: BrokerState, ctx: RequestContext, topic: str, index: int
+) -> DescribeQuorumResponsePartitionData:
     if (topic, index) != (METADATA_TOPIC, 0):
         return DescribeQuorumResponsePartitionData(
             partition_index=index,
@@ -79,7 +81,7 @@ def _one(broker: Broker, ctx: RequestContext, topic: str, index: int) -> Describ
     )
 
 
-def _listeners(broker: Broker) -> list[Listener]:
+def _listeners(broker: BrokerState) -> list[Listener]:
     return [
         Listener(name=listener.name, host=listener.host, port=listener.port)
         for listener in broker.listeners.values()

@@ -21,14 +21,14 @@ from klamm_kafka.wire.messages.update_features import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.UPDATE_FEATURES, versions=(0, 2))
 def update_features(
-    broker: Broker, ctx: RequestContext, request: UpdateFeaturesRequest
+    broker: BrokerState, ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     cluster = broker.cluster_config
     updates = _updates(request, ctx.api_version)

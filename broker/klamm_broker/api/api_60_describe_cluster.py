@@ -19,7 +19,7 @@ from klamm_kafka.wire.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
@@ -27,7 +27,7 @@ CONTROLLERS: Final = 2
 
 @handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
 def describe_cluster(
-    broker: Broker, ctx: RequestContext, request: DescribeClusterRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         mismatched = request.endpoint_type == CONTROLLERS

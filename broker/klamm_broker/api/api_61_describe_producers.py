@@ -21,12 +21,12 @@ from klamm_kafka.wire.messages.describe_producers import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
 def describe_producers(
-    broker: Broker, ctx: RequestContext, request: DescribeProducersRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
@@ -39,7 +39,7 @@ def describe_producers(
     )
 
 
-def _partition(broker: Broker, topic: str, index: int) -> PartitionResponse:
+def _partition(broker: BrokerState, topic: str, index: int) -> PartitionResponse:
     if (why := why_invalid(topic)) is not None:
         return PartitionResponse(
             partition_index=index, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=why

@@ -14,12 +14,12 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.UNREGISTER_BROKER, versions=(0, 0))
 def unregister_broker(
-    broker: Broker, ctx: RequestContext, request: UnregisterBrokerRequest
+    broker: BrokerState, ctx: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     if request.broker_id == broker.node_id:
         why = f"Broker ID {broker.node_id} is the only broker, and it is running"

@@ -19,12 +19,12 @@ from klamm_kafka.wire.messages.describe_transactions import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0))
 def describe_transactions(
-    broker: Broker, ctx: RequestContext, request: DescribeTransactionsRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     coordinator = broker.transactions.coordinator
     return DescribeTransactionsResponse(

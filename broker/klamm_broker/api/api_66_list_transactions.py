@@ -19,12 +19,12 @@ from klamm_kafka.wire.messages.list_transactions import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 2))
 def list_transactions(
-    broker: Broker, ctx: RequestContext, request: ListTransactionsRequest
+    broker: BrokerState, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     shell = broker.transactions
     wanted = ListFilter(

@@ -22,12 +22,12 @@ from klamm_kafka.wire.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), request_max=LARGE_REQUEST_MAX)
 def consumer_group_heartbeat(
-    broker: Broker, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+    broker: BrokerState, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
     owned = request.topic_partitions
     heartbeat = HeartbeatRequest(

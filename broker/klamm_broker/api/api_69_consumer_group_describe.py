@@ -30,12 +30,12 @@ from klamm_kafka.wire.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
 def consumer_group_describe(
-    broker: Broker, _ctx: RequestContext, request: ConsumerGroupDescribeRequest
+    broker: BrokerState, _ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     describe = broker.groups.coordinator.describe_consumer
     groups = [

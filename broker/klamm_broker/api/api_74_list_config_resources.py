@@ -21,12 +21,12 @@ from klamm_kafka.wire.messages.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
 def list_config_resources(
-    broker: Broker, ctx: RequestContext, request: ListConfigResourcesRequest
+    broker: BrokerState, ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     asked = [ResourceType.CLIENT_METRICS] if ctx.api_version == 0 else request.resource_types
     names = {

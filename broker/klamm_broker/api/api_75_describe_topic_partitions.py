@@ -23,12 +23,12 @@ from klamm_kafka.wire.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0))
 def describe_topic_partitions(
-    broker: Broker, ctx: RequestContext, request: DescribeTopicPartitionsRequest
+    broker: BrokerState, ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     names = sorted({topic.name for topic in request.topics} or broker.topics.by_name)
     cursor = request.cursor
@@ -68,7 +68,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _topic(broker: Broker, topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(broker: BrokerState, topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:
     me = [broker.node_id]
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,

@@ -25,7 +25,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
     from klamm_kafka.wire.messages.incremental_alter_configs import AlterableConfig
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class TopicResource:
     keys: ConfigDef = TOPIC_CONFIGS
     splittable: frozenset[str] | None = None
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: BrokerState, name: str) -> None:
         if not name:
             raise ConfigRefused(INVALID_REQUEST, "Default topic resources are not allowed.")
         topic = broker.topics.by_name.get(name)
@@ -93,17 +93,17 @@ class TopicResource:
             raise ConfigRefused(INVALID_CONFIG, str(e)) from None
 
     def store(self, configs: Mapping[str, str]) -> None:
-        self._broker.set_topic_overrides(self._topic, configs)
+        self._broker.logs.alter_configs(self._topic.name, configs)
 
 
 class _Stored:
-    """A resource whose configurations `Broker.cluster_config` keeps."""
+    """A resource whose configurations `BrokerState.cluster_config` keeps."""
 
     keys: ConfigDef
     splittable: frozenset[str] | None = None
     kind: cluster_config.ResourceType
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: BrokerState, name: str) -> None:
         self._broker = broker
         self._name = name
 
@@ -121,7 +121,7 @@ class BrokerResource(_Stored):
     keys = BROKER_CONFIG.merged(dynamic_config.WITHOUT_EFFECT)
     kind = cluster_config.ResourceType.BROKER
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: BrokerState, name: str) -> None:
         super().__init__(broker, name)
         if name:
             check_node_id(broker, name)
@@ -147,7 +147,7 @@ class GroupResource(_Stored):
     keys = group_config.GROUP_CONFIGS
     kind = cluster_config.ResourceType.GROUP
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: BrokerState, name: str) -> None:
         super().__init__(broker, name)
         if not name:
             raise ConfigRefused(INVALID_REQUEST, "Default group resources are not allowed.")
@@ -161,7 +161,7 @@ class ClientMetricsResource(_Stored):
     splittable: frozenset[str] | None = frozenset()
     kind = cluster_config.ResourceType.CLIENT_METRICS
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: BrokerState, name: str) -> None:
         super().__init__(broker, name)
         if not name:
             raise ConfigRefused(INVALID_REQUEST, "Subscription name can't be empty")
@@ -170,7 +170,7 @@ class ClientMetricsResource(_Stored):
         group_config.check_client_metrics(configs)
 
 
-def resource(broker: Broker, kind: int, name: str) -> ConfigResource:
+def resource(broker: BrokerState, kind: int, name: str) -> ConfigResource:
     """A resource of a request (not a logger). Raises ConfigRefused."""
     match kind:
         case ResourceType.TOPIC:
@@ -184,7 +184,7 @@ def resource(broker: Broker, kind: int, name: str) -> ConfigResource:
     raise ConfigRefused(INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def check_node_id(broker: Broker, name: str) -> None:
+def check_node_id(broker: BrokerState, name: str) -> None:
     """Whether the name of a resource is this node's id. Raises ConfigRefused."""
     try:
         node_id = int(name)
@@ -256,7 +256,7 @@ def alter(target: ConfigResource, configs: Mapping[str, str], *, validate_only: 
 
 
 def alter_loggers(
-    broker: Broker, name: str, changes: Sequence[AlterableConfig], *, validate_only: bool
+    broker: BrokerState, name: str, changes: Sequence[AlterableConfig], *, validate_only: bool
 ) -> None:
     """Change the levels of loggers, all or none. Raises ConfigRefused."""
     check_node_id(broker, name)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
     from klamm_kafka.wire.struct import Message
 
-Handler = Callable[["Broker", "RequestContext", Any], "Any | Future[Any] | None"]
+Handler = Callable[["BrokerState", "RequestContext", Any], "Any | Future[Any] | None"]
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 REQUEST_MAX: Final = 512 * 1024

@@ -20,7 +20,7 @@ from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.hot import ProduceData
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
     from klamm_broker.server.topics import Partition
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _NOT_VERIFIED: Final = frozenset({
 class Verification:
     """Of one request. `transaction_version` goes to the log with the records."""
 
-    def __init__(self, broker: Broker, data: ProduceData, version: int) -> None:
+    def __init__(self, broker: BrokerState, data: ProduceData, version: int) -> None:
         self._broker = broker
         self._adds = version >= ADDS_FROM
         self._support = Support.INVALID_STATE

@@ -31,7 +31,7 @@ from klamm_broker.server.cleaner_process import CleanerProcess, ProcessEnded
 from klamm_broker.server.cleaner_stats import CleanerStats, size_text
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ class _Unwanted(Exception):
 class LogCleaner:
     """Started and stopped by `Broker`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self.stats = CleanerStats(last_run_s=time.monotonic())
         self.uncleanable: dict[TopicPartition, str] = {}
         """Partitions that are not cleaned until the next start, and why."""
@@ -63,12 +63,12 @@ class LogCleaner:
 
     def start(self) -> None:
         """Begin, unless log.cleaner.enable=false."""
-        self._points = CleanPoints(self._broker.config.log_dirs)
+        self._points = CleanPoints(self._storage.config.log_dirs)
         self._points.keep_only(self._partitions_in)
-        for each in self._broker.logs:  # damage may have cut it; what is written there from now on is dirty
+        for each in self._storage.logs:  # damage may have cut it; what is written there from now on is dirty
             self._points.cut(each.directory.parent, (each.topic, each.partition), each.log_end_offset)
         if self._config("enable"):
-            self._task = self._broker.loop.create_task(self._run())
+            self._task = self._storage.loop.create_task(self._run())
 
     async def stop(self) -> None:
         """Give up what is under way."""
@@ -83,10 +83,10 @@ class LogCleaner:
             self.uncleanable.pop(partition, None)
             self._retries.pop(partition, None)
         for directory in self._points.drop(partitions):
-            self._broker.loop.run_in_executor(None, self._points.write_job(directory))
+            self._storage.loop.run_in_executor(None, self._points.write_job(directory))
 
     def _config(self, name: str) -> Any:
-        return self._broker.config[f"log.cleaner.{name}"]
+        return self._storage.config[f"log.cleaner.{name}"]
 
     async def _run(self) -> None:
         idle_since = time.monotonic()
@@ -105,7 +105,7 @@ class LogCleaner:
         """Clean the dirtiest log, if any is dirty enough; whether there was one."""
         self.stats.last_run_s = time.monotonic()
         found: dict[str, tuple[PartitionLog, Candidate]] = {}
-        compacted = [p for p in self._broker.logs if p.config.compact]
+        compacted = [p for p in self._storage.logs if p.config.compact]
         for number, partition_log in enumerate(compacted):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
@@ -133,7 +133,7 @@ class LogCleaner:
             if not partition_log.config.delete or dirty > facts.log_end_offset:
                 log.warning("%s: %s; cleaning begins at %d", partition_log.name, wrong, dirty)
             self._points.set(partition_log.directory.parent, key, dirty)
-        return plan.candidate(facts, self._broker.now_ms())
+        return plan.candidate(facts, self._storage.now_ms())
 
     @staticmethod
     def _usable(partition_log: PartitionLog) -> bool:
@@ -234,7 +234,7 @@ class LogCleaner:
             await asyncio.to_thread(swap.sync)
         except OSError as e:
             raise partition_log.swap_failed(e) from e
-        partition_log.end_swap(swap, self._broker.now_ms())
+        partition_log.end_swap(swap, self._storage.now_ms())
 
     def _note_swap(self, began: float) -> None:
         self.stats.longest_swap_s = max(self.stats.longest_swap_s, time.perf_counter() - began)
@@ -256,7 +256,7 @@ class LogCleaner:
 
     def _watch(self, partition_log: PartitionLog) -> Callable[[], None]:
         """What raises _Unwanted once the log has changed under the cleaner."""
-        logs, truncations, directory = self._broker.logs, partition_log.truncations, partition_log.directory
+        logs, truncations, directory = self._storage.logs, partition_log.truncations, partition_log.directory
 
         def check() -> None:
             if logs.get(partition_log.topic, partition_log.partition) is not partition_log:
@@ -279,7 +279,7 @@ class LogCleaner:
             ],
             first_dirty=candidate.first_dirty,
             end=candidate.end,
-            now_ms=self._broker.now_ms(),
+            now_ms=self._storage.now_ms(),
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,
@@ -322,7 +322,7 @@ class LogCleaner:
         await asyncio.to_thread(self._points.write_job(directory))
 
     def _partitions_in(self, directory: Path) -> set[TopicPartition]:
-        return {(p.topic, p.partition) for p in self._broker.logs if p.directory.parent == directory}
+        return {(p.topic, p.partition) for p in self._storage.logs if p.directory.parent == directory}
 
     def _failed(self, key: TopicPartition, partition_log: PartitionLog, error: Exception) -> None:
         failures = self._retries.get(key, (0, 0.0))[0] + 1
@@ -343,7 +343,7 @@ class LogCleaner:
         """Retention of compacted logs, which other logs get at log.retention.check.interval.ms."""
         due: list[Path] = []
         deleted = 0
-        now_ms = self._broker.now_ms()
+        now_ms = self._storage.now_ms()
         for number, partition_log in enumerate(compacted):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
@@ -351,7 +351,7 @@ class LogCleaner:
                 deleted += partition_log.delete_old_segments(now_ms)
                 due += partition_log.take_deleted(now_ms)
         if deleted:
-            self._broker.fetch_sessions.note_log_starts()
+            self._storage.fetch_sessions.note_log_starts()
         if due:
             await asyncio.to_thread(_unlink, due)
 

@@ -16,16 +16,15 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from klamm_broker.api.registry import REQUEST_MAX
+from klamm_broker.api.registry import REQUEST_MAX, Api
 from klamm_broker.server import outgoing, residency
-from klamm_broker.server.dispatch import BadRequest, check_size, dispatch
 from klamm_broker.server.outgoing import Cold, Piece, Reply
 
 if TYPE_CHECKING:
-    from klamm_broker.server.listener import Server
-    from klamm_broker.server.metrics import ApiMetrics
+    from klamm_broker.server.metrics import ApiMetrics, RequestMetrics
+    from klamm_broker.server.state import BrokerState
     from klamm_broker.server.waiting import WaitingRoom
 
 log = logging.getLogger(__name__)
@@ -48,6 +47,30 @@ _SIZE: Final = struct.Struct(">i")
 _KEY: Final = struct.Struct(">h")
 _PREFIX: Final = 6
 """Size and api key, which a large frame is judged by before it is taken in."""
+
+
+class BadRequest(Exception):
+    """A request that cannot be understood or is not served: the connection closes."""
+
+
+Dispatch = Callable[["Connection", memoryview, int, int], "Reply | None"]
+
+
+class Owner(Protocol):
+    """The server that accepts connections, as far as they know it.
+
+    `dispatch` handles the request in `view[pos:end]`; it returns the answer, or None when there is none or when it is
+    parked, and raises BadRequest.
+    """
+
+    broker: BrokerState
+    loop: asyncio.AbstractEventLoop
+    apis: dict[int, Api]
+    metrics: RequestMetrics
+    dispatch: Dispatch
+
+    def forget(self, connection: Connection) -> None:
+        """Take note that a connection has closed."""
 
 
 class Slot:
@@ -94,7 +117,7 @@ class Connection:
         "sock",
     )  # fmt: skip
 
-    def __init__(self, server: Server, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
+    def __init__(self, server: Owner, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
         self.server = server
         self.broker = server.broker
         self.loop = server.loop
@@ -151,6 +174,7 @@ class Connection:
         """Handle the whole requests in the buffer, as long as the peer takes the answers."""
         cork: list[Piece] = []  # answers that leave in one call
         self._processing = True
+        dispatch = self.server.dispatch
         try:
             while self._end - self._start >= self._need and not self.closed and not self._blocked():
                 start = self._start
@@ -201,7 +225,7 @@ class Connection:
             if held < _PREFIX:
                 return _PREFIX
             (key,) = _KEY.unpack_from(self._buf, start + 4)
-            check_size(self.server.apis.get(key), key, size)
+            _check_size(self.server.apis.get(key), key, size)
         return 4 + int(size)
 
     def _make_room(self) -> None:
@@ -418,3 +442,10 @@ class Connection:
         self._parked.clear()
         self.sock.close()
         self.server.forget(self)
+
+
+def _check_size(api: Api | None, key: int, size: int) -> None:
+    """Raises BadRequest for a request that is larger than its API may have."""
+    name, limit = (f"api key {key}", REQUEST_MAX) if api is None else (api.name, api.request_max)
+    if limit is not None and size > limit:
+        raise BadRequest(f"{name} of {size} bytes: at most {limit} are taken")

@@ -11,16 +11,16 @@ from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.consumer_group_keys import TIMES, assignor_name
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
-    from klamm_broker.server.topics import Topic
+    from klamm_broker.server.cluster_config import ClusterConfig
+    from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.topics import Topic, TopicTable
 
 
 class ServedTopics:
     """The broker's topics as the coordinator sees them. `version` grows with every change since the start."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._topics = broker.topics
-        rack = broker.config["broker.rack"]
+    def __init__(self, topics: TopicTable, rack: str | None) -> None:
+        self._topics = topics
         self._racks = () if rack is None else (rack,)
         self.version = 0
 
@@ -39,13 +39,12 @@ class ServedTopics:
         return TopicInfo(topic.name, topic.id, len(topic.partitions), self._racks)
 
 
-def consumer_config(broker: Broker) -> ConsumerConfig:
+def consumer_config(config: BrokerConfig, cluster_config: ClusterConfig) -> ConsumerConfig:
     """The coordinator's settings."""
-    config = broker.config
     defaults = GroupSettings(*(config[f"group.consumer.{name}.ms"] for name in TIMES))
 
     def settings(group_id: str) -> GroupSettings:
-        own = broker.cluster_config.get(ResourceType.GROUP, group_id)
+        own = cluster_config.get(ResourceType.GROUP, group_id)
         if not own:
             return defaults
         pairs = zip(TIMES, defaults, strict=True)

@@ -12,29 +12,18 @@ import struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import REQUEST_MAX, Api, RequestContext
+from klamm_broker.api.registry import Api, RequestContext
+from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
-from klamm_kafka.wire.errors import ProtocolError
+from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.headers import decode_request_header, frame_response
 
 if TYPE_CHECKING:
-    from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
 
 log = logging.getLogger(__name__)
 
 _HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
-
-
-class BadRequest(Exception):
-    """A request that cannot be understood or is not served: the connection closes."""
-
-
-def check_size(api: Api | None, key: int, size: int) -> None:
-    """Raises BadRequest for a request that is larger than its API may have."""
-    name, limit = (f"api key {key}", REQUEST_MAX) if api is None else (api.name, api.request_max)
-    if limit is not None and size > limit:
-        raise BadRequest(f"{name} of {size} bytes: at most {limit} are taken")
 
 
 def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
@@ -49,7 +38,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
     conn.handling = metrics, perf_counter()
     if not api.min_version <= version <= api.max_version:
         if key == ApiKey.API_VERSIONS:
-            return conn.server.unsupported_api_versions(correlation_id)
+            return _unsupported_version(api, correlation_id)
         served = f"{api.min_version} to {api.max_version}"
         raise BadRequest(f"{api.name} version {version} is not served, {served} are ({end - pos} bytes)")
     metrics.requests[version] += 1
@@ -116,3 +105,9 @@ def count_error(conn: Connection, api: Api, message: Any) -> None:
 def frame(api: Api, context: RequestContext, message: Any) -> Reply:
     """An answer with its size and header."""
     return (frame_response(context.correlation_id, api.key, context.api_version, message),)
+
+
+def _unsupported_version(api: Api, correlation_id: int) -> Reply:
+    """The answer to an ApiVersions version that we do not have: version 0, error 35, and the versions that we have."""
+    body = struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, api.key, api.min_version, api.max_version)
+    return (struct.pack(">ii", len(body) + 4, correlation_id) + body,)

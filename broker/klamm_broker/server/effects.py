@@ -1,7 +1,7 @@
 """Does what a coordinator asks for: answers, appends, and what follows from them.
 
 A `Reply` goes to its handler at once. An `Append` is written at once as one batch; its `then` is called when the
-batch is committed (`Broker.when_committed`), which in the normal mode is before `run` goes on to the next effect, and
+batch is committed (`Storage.when_committed`), which in the normal mode is before `run` goes on to the next effect, and
 may be any time later. Outcomes of one partition are told in the order of its appends, failures included. All calls come
 from the loop's thread; effects are done in order, and those that follow from an outcome after those that wait already.
 
@@ -23,7 +23,7 @@ from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.storage import Storage
     from klamm_broker.server.topics import Partition
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,10 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     committed: bool
     transaction_version: int
+
+
+WriteOneMarker = Callable[[str, int, Marker, Callable[[ErrorCode], None]], None]
+"""Write a marker into a partition of a topic, then tell the outcome."""
 
 
 class Parked:
@@ -64,22 +68,25 @@ class EffectRunner:
     """See the module's docstring. One per coordinator and internal topic.
 
     `partition` gives a partition of the topic, creating the topic where need be. `recover` gives the effects that a
-    failed call of the coordinator has left behind. `settled` is called after each run, to set timers.
+    failed call of the coordinator has left behind. `settled` is called after each run, to set timers. `write_marker`
+    carries out `WriteMarker`, for the coordinator that asks for it.
     """
 
     def __init__(
         self,
-        broker: Broker,
+        storage: Storage,
         *,
         partition: Callable[[int], Partition | None],
         recover: Callable[[Now], list[Effect]],
         settled: Callable[[], None],
+        write_marker: WriteOneMarker | None = None,
     ) -> None:
-        self._broker = broker
-        self._loop = broker.loop
+        self._storage = storage
+        self._loop = storage.loop
         self._partition = partition
         self._recover = recover
         self._settled = settled
+        self._write_one_marker = write_marker
         self._queue: deque[Effect] = deque()
         self._running = False
         self._failed: Exception | None = None
@@ -179,7 +186,8 @@ class EffectRunner:
             self._tell(marker.then, error)
 
         producer_id, epoch = marker.producer
-        self._broker.transactions.write_marker(
+        assert self._write_one_marker is not None, "only the transaction coordinator asks for markers"
+        self._write_one_marker(
             marker.topic,
             marker.partition,
             Marker(
@@ -194,9 +202,7 @@ class EffectRunner:
         """Append what `make` gives to any partition; `then` hears the outcome once it is committed, or has failed."""
         error = ErrorCode.NONE
         try:
-            self._broker.append(partition, make(), now_ms=now_ms, origin="coordinator")
-            if partition.trouble:
-                partition.written_again()
+            self._storage.append(partition, make(), now_ms=now_ms, origin="coordinator")
         except StorageError as e:
             partition.not_written(e, f"writing {what}")
             error = e.code
@@ -211,7 +217,7 @@ class EffectRunner:
             self._tell(then, error if error is not ErrorCode.NONE else late)
 
         # A failure waits for the appends before it too: outcomes come in order.
-        self._broker.when_committed(partition, partition.log.log_end_offset, committed)
+        self._storage.when_committed(partition, partition.log.log_end_offset, committed)
 
     def _tell(self, then: Then, error: ErrorCode) -> None:
         try:

@@ -16,7 +16,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition, TopicTable
-    from klamm_broker.server.waiting import Waiter, WaitingRoom
+    from klamm_broker.server.waiting import Waiter
     from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest
 
 EVICTION_MS: Final = 120_000
@@ -83,13 +83,13 @@ class Watched:
             self.partition.waiters.pop(self, None)
             self.partition = None
 
-    # What happens to the partition (`waiting.Watcher`)
+    # What happens to the partition (`topics.Watcher`)
 
-    def advanced(self, size: int, room: WaitingRoom) -> None:
+    def advanced(self, size: int) -> None:
         self.session.changed[self] = None
         waiter = self.session.waiter
         if waiter is not None:
-            waiter.advanced(size, room)
+            waiter.advanced(size)
 
     def gone(self) -> None:
         self.session.changed[self] = None

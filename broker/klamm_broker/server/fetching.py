@@ -18,10 +18,10 @@ from klamm_kafka.wire.hot import FetchResult, TopicKey, encode_fetch_response
 
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import PartitionLog
-    from klamm_broker.server.broker import Broker
     from klamm_broker.server.connection import Slot
     from klamm_broker.server.fetch_sessions import FetchSession, Watched
     from klamm_broker.server.outgoing import Reply
+    from klamm_broker.server.storage import Storage
     from klamm_broker.server.topics import Partition, Topic
     from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest
 
@@ -37,20 +37,20 @@ class Fetch:
     """What both kinds have in common: the limits, reading a partition, waiting."""
 
     __slots__ = (
-        "_broker",
         "_committed",
         "_correlation_id",
         "_max_bytes",
         "_min_bytes",
+        "_storage",
         "_version",
         "missing",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, version: int, correlation_id: int) -> None:
-        self._broker = broker
+    def __init__(self, storage: Storage, request: FetchRequest, version: int, correlation_id: int) -> None:
+        self._storage = storage
         self._version = version
         self._correlation_id = correlation_id
-        self._max_bytes = max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
+        self._max_bytes = max_bytes = min(request.max_bytes, storage.config["fetch.max.bytes"])
         self._min_bytes = min(request.min_bytes, max_bytes)
         self._committed = request.isolation_level == READ_COMMITTED
         self.missing = 0
@@ -117,12 +117,12 @@ class FullFetch(Fetch):
     __slots__ = ("_session", "_topics")
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, version: int, correlation_id: int, *, session: bool
+        self, storage: Storage, request: FetchRequest, version: int, correlation_id: int, *, session: bool
     ) -> None:
-        Fetch.__init__(self, broker, request, version, correlation_id)  # half the time of super()
+        Fetch.__init__(self, storage, request, version, correlation_id)  # half the time of super()
         self._session = session
         by_id = version >= IDS_FROM
-        topics: Mapping[Any, Topic] = broker.topics.by_id if by_id else broker.topics.by_name
+        topics: Mapping[Any, Topic] = storage.topics.by_id if by_id else storage.topics.by_name
         self._topics: list[Asked] = []
         for topic in request.topics:
             key: TopicKey = topic.topic_id if by_id else topic.topic
@@ -180,8 +180,8 @@ class FullFetch(Fetch):
 
     def _open_session(self, answer: Answer) -> int:
         """Remember what was asked and what is told; the session's id, or 0 when there is no room for it."""
-        sessions, topics = self._broker.fetch_sessions, self._broker.topics
-        now_ms = int(self._broker.loop.time() * 1000)
+        sessions, topics = self._storage.fetch_sessions, self._storage.topics
+        now_ms = int(self._storage.loop.time() * 1000)
         size = sum(len(asked) for _, _, asked in self._topics)
         uses_ids = self._version >= IDS_FROM
         session = sessions.create(size, uses_ids=uses_ids, committed=self._committed, now_ms=now_ms)
@@ -202,15 +202,20 @@ class IncrementalFetch(Fetch):
     __slots__ = ("_epoch", "_session")
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, version: int, correlation_id: int, session: FetchSession
+        self,
+        storage: Storage,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        session: FetchSession,
     ) -> None:
-        Fetch.__init__(self, broker, request, version, correlation_id)
+        Fetch.__init__(self, storage, request, version, correlation_id)
         self._session = session
         self._epoch = session.epoch
         session.isolate(committed=self._committed)
 
     def attempt(self, *, final: bool) -> Reply | None:
-        session, topics = self._session, self._broker.topics
+        session, topics = self._session, self._storage.topics
         if session.epoch != self._epoch:  # somebody has gone on with the session meanwhile
             return self._encode([], error_code=_STALE_EPOCH)
         total, urgent, missing = 0, final, 0

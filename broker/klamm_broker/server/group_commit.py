@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +24,8 @@ from klamm_broker.log.flush_job import FlushJob
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
     from klamm_broker.server.topics import Partition
+    from klamm_broker.server.waiting import WaitingRoom
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,9 @@ Callback = Callable[[ErrorCode], None]
 class GroupCommit:
     """See the module. The counters are for metrics and tests."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, waiting: WaitingRoom) -> None:
+        self._readers = waiting
+        self._loop = waiting.loop
         self._due: dict[Partition, int] = {}  # appended to since the last round began: readable bytes to come
         self._waiting: dict[Partition, deque[tuple[int, Callback]]] = {}
         self._behind: set[Partition] = set()  # with records that are not committed
@@ -64,7 +66,7 @@ class GroupCommit:
             return  # a retry that comes late: closing the logs flushes them
         self._due[partition] = self._due.get(partition, 0) + size
         if self._round is None:
-            self._round = self._broker.loop.create_task(self._run())
+            self._round = self._loop.create_task(self._run())
 
     def wait(self, partition: Partition, end_offset: int, callback: Callback) -> None:
         """Call back once the high watermark is at `end_offset`, which it is not yet. In the order of the calls."""
@@ -79,8 +81,8 @@ class GroupCommit:
         Before connections are closed: after a clean start only the last batch of a producer is known, so that it could
         not repeat the others that were stored and not answered.
         """
-        deadline = self._broker.loop.time() + timeout_s
-        while self._round is not None and (left := deadline - self._broker.loop.time()) > 0:
+        deadline = self._loop.time() + timeout_s
+        while self._round is not None and (left := deadline - self._loop.time()) > 0:
             await asyncio.wait([self._round], timeout=left)
         return self._round is None
 
@@ -106,7 +108,7 @@ class GroupCommit:
 
     async def _one_round(self) -> None:
         due, self._due = self._due, {}
-        now_ms = self._broker.now_ms()
+        now_ms = int(time.time() * 1000)
         jobs: list[tuple[Partition, FlushJob]] = []
         for partition in due:
             if partition.log.high_watermark >= partition.log.log_end_offset:
@@ -120,9 +122,8 @@ class GroupCommit:
                 jobs.append((partition, job))
         self.rounds += 1
         self.syncs += sum(len(job.files) for _, job in jobs)
-        loop = self._broker.loop
         outcomes = await asyncio.gather(
-            *(loop.run_in_executor(self._pool, job.run) for _, job in jobs), return_exceptions=True
+            *(self._loop.run_in_executor(self._pool, job.run) for _, job in jobs), return_exceptions=True
         )
         for (partition, job), outcome in zip(jobs, outcomes, strict=True):
             if outcome is None:
@@ -135,7 +136,7 @@ class GroupCommit:
             if partition.log.high_watermark >= partition.log.log_end_offset or partition.deleted:
                 self._behind.discard(partition)
             if partition.waiters and not partition.log.failed:
-                self._broker.waiting.advanced(partition, size)
+                self._readers.advanced(partition, size)
             self._tell(partition)
 
     def _not_begun(self, partition: Partition, size: int, error: LogError) -> None:
@@ -146,7 +147,7 @@ class GroupCommit:
         """
         if not partition.log.failed:
             log.warning("%s: cannot be committed yet: %s", partition, error)
-            self._broker.loop.call_later(RETRY_S, self.appended, partition, size)
+            self._loop.call_later(RETRY_S, self.appended, partition, size)
             if partition.topic.internal:
                 return
         waiting = self._waiting.pop(partition, None) or ()

@@ -13,31 +13,37 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
-from klamm_broker.server.topic_loading import read_partitions
+from klamm_broker.server.topic_loading import partitions_to_load, read_partitions
+from klamm_broker.server.topics import OFFSETS_TOPIC
 from klamm_kafka.wire.batch import BatchHeader, Record, read_end_txn_marker
 
 if TYPE_CHECKING:
-    from klamm_broker.server.groups import GroupShell
-    from klamm_broker.server.topics import Partition
+    from klamm_broker.coordinator.groups import GroupCoordinator
+    from klamm_broker.server.effects import EffectRunner
+    from klamm_broker.server.topics import Partition, TopicTable
 
 log = logging.getLogger(__name__)
 
 
 def load(
-    shell: GroupShell, partitions: Sequence[Partition], loop: asyncio.AbstractEventLoop
+    coordinator: GroupCoordinator,
+    runner: EffectRunner,
+    topics: TopicTable,
+    loop: asyncio.AbstractEventLoop,
 ) -> asyncio.Task[None] | None:
-    """Load these partitions; None when all are empty, and then it is done already."""
-    coordinator = shell.coordinator
-    full = [p for p in partitions if p.log.offline or p.log.log_end_offset > p.log.log_start_offset]
+    """Load the topic's partitions; None when all are empty, and then it is done already."""
+    topic = topics.by_name.get(OFFSETS_TOPIC)
+    full = [] if topic is None else partitions_to_load(topic)
     for partition in full:
         coordinator.start_loading(partition.index)
-    coordinator.start(shell.now())
-    return loop.create_task(_load_all(shell, full)) if full else None
+    coordinator.start(runner.now())
+    return loop.create_task(_load_all(coordinator, runner, topics, full)) if full else None
 
 
-async def _load_all(shell: GroupShell, partitions: Sequence[Partition]) -> None:
+async def _load_all(
+    coordinator: GroupCoordinator, runner: EffectRunner, topics: TopicTable, partitions: Sequence[Partition]
+) -> None:
     started = time.monotonic()
-    coordinator = shell.coordinator
 
     def take(partition: int, header: BatchHeader, batch: Sequence[Record]) -> None:
         if not header.is_control:
@@ -49,12 +55,12 @@ async def _load_all(shell: GroupShell, partitions: Sequence[Partition]) -> None:
 
     def loaded(partition: Partition) -> None:
         try:
-            shell.run(coordinator.finish_loading(partition.index, shell.now()))
+            runner.run(coordinator.finish_loading(partition.index, runner.now()))
         except Exception:  # a defect must not keep the groups of all other partitions away
             log.exception("%s: what is in it stays unavailable", partition)
 
     records = await read_partitions(partitions, take, loaded)
-    topic_ids = {topic.name: topic.id for topic in shell.broker.topics}
-    shell.run(coordinator.forget_deleted_topics(topic_ids, shell.now()))
+    topic_ids = {topic.name: topic.id for topic in topics}
+    runner.run(coordinator.forget_deleted_topics(topic_ids, runner.now()))
     took_ms = (time.monotonic() - started) * 1000
     log.info("loaded %d groups from %d records in %d ms", len(coordinator.groups), records, took_ms)

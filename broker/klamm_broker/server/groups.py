@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
-from klamm_broker.server import internal_topics
 from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
+from klamm_broker.server.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.cluster_config import ClusterConfig
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.storage import Storage
+    from klamm_broker.server.topic_changes import TopicChanges
     from klamm_broker.server.topics import Partition
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class GroupShell:
     """See the module's docstring. `coordinator` is for handlers that only read."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self._loop = broker.loop
-        self.topics = ServedTopics(broker)
+    def __init__(self, storage: Storage, topic_changes: TopicChanges, cluster_config: ClusterConfig) -> None:
+        config = storage.config
+        self._storage = storage
+        self._loop = storage.loop
+        self._topic_changes = topic_changes
+        self.topics = ServedTopics(storage.topics, config["broker.rack"])
         self.coordinator = GroupCoordinator(
-            _group_config(broker.config, _existing_partitions(broker)),
-            consumer=consumer_config(broker),
+            _group_config(config, storage.topics.partition_count(OFFSETS_TOPIC)),
+            consumer=consumer_config(config, cluster_config),
             topics=self.topics,
         )
         self.timer = CoordinatorTimer(
@@ -44,7 +46,7 @@ class GroupShell:
             tick=lambda: self.run(self.coordinator.tick(self.now())),
         )
         self.runner = EffectRunner(
-            broker, partition=self._partition, recover=self.coordinator.tick, settled=self.timer.set
+            storage, partition=self._partition, recover=self.coordinator.tick, settled=self.timer.set
         )
         self.ask, self.ask_all, self.run, self.now = (
             self.runner.ask, self.runner.ask_all, self.runner.run, self.runner.now
@@ -55,9 +57,7 @@ class GroupShell:
 
     def open(self) -> None:
         """Start to load what `__consumer_offsets` holds; until it is, its groups answer that they load."""
-        topic = self.broker.topics.by_name.get(OFFSETS_TOPIC)
-        partitions = [] if topic is None else topic.partitions
-        self._loading = load(self, partitions, self._loop)
+        self._loading = load(self.coordinator, self.runner, self._storage.topics, self._loop)
         self.timer.set()
 
     def drain(self) -> None:
@@ -89,13 +89,12 @@ class GroupShell:
         return self.offsets_partition(index) if self.ensure_topic() else None
 
     def offsets_partition(self, index: int) -> Partition | None:
-        return self.broker.partition(OFFSETS_TOPIC, index)
+        return self._storage.partition(OFFSETS_TOPIC, index)
 
     def ensure_topic(self) -> bool:
-        """Create `__consumer_offsets` when it is not there; whether it is there then."""
-        config = self.broker.config
-        return internal_topics.ensure(
-            self.broker,
+        """Create `__consumer_offsets` unless it exists. Returns whether it exists now."""
+        config = self._storage.config
+        return self._topic_changes.ensure_internal(
             OFFSETS_TOPIC,
             partitions=self.coordinator.config.offsets_topic_partitions,
             overrides={
@@ -104,11 +103,6 @@ class GroupShell:
                 "segment.bytes": str(config["offsets.topic.segment.bytes"]),
             },
         )
-
-
-def _existing_partitions(broker: Broker) -> int | None:
-    topic = broker.topics.by_name.get(OFFSETS_TOPIC)
-    return None if topic is None else len(topic.partitions)
 
 
 def _group_config(config: BrokerConfig, existing_partitions: int | None) -> GroupConfig:

@@ -9,23 +9,21 @@ import asyncio
 import errno
 import logging
 import socket
-import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import KlammError
 from klamm_broker.api import registry
 from klamm_broker.server.config import Listener
-from klamm_broker.server.connection import Connection
+from klamm_broker.server.connection import Connection, Dispatch
+from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.metrics import RequestMetrics
-from klamm_broker.server.outgoing import Reply
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
-UNSUPPORTED_VERSION: Final = 35
 ACCEPTS_PER_WAKEUP: Final = 16
 """New connections taken at a time, so that a storm of them does not starve the others."""
 ACCEPT_PAUSE_S: Final = 0.5
@@ -42,12 +40,13 @@ class ListenError(KlammError):
 class Server:
     """All listening sockets and connections of one broker."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: BrokerState, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
         self.apis = registry.load()
         self.connections: set[Connection] = set()
         self.metrics = RequestMetrics()
+        self.dispatch: Dispatch = dispatch
         self._per_ip: Counter[str] = Counter()
         self._sockets: list[tuple[socket.socket, Listener]] = []
         config = broker.config
@@ -188,12 +187,6 @@ class Server:
                 connection.close("idle for connections.max.idle.ms", level=logging.DEBUG)
         pause = SWEEP_S_MAX if self._idle_s < 0 else min(SWEEP_S_MAX, max(self._idle_s / 4, 0.05))
         self._sweeper = self.loop.call_later(pause, self._sweep)
-
-    def unsupported_api_versions(self, correlation_id: int) -> Reply:
-        """The answer to an ApiVersions version that we do not have: version 0, error 35, what we do have."""
-        api = self.apis[18]
-        body = struct.pack(">hihhh", UNSUPPORTED_VERSION, 1, 18, api.min_version, api.max_version)
-        return (struct.pack(">ii", len(body) + 4, correlation_id) + body,)
 
 
 def _resolve(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:

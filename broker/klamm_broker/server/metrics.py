@@ -84,11 +84,6 @@ class TopicMetrics:
         self.produces = self.fetches = 0
         self.failed_produces = self.failed_fetches = 0
 
-    def note_append(self, records: int, size: int) -> None:
-        """`records` in `size` bytes of batches were appended."""
-        self.messages_in += records
-        self.bytes_in += size
-
     def note_fetch(self, error_code: int, size: int) -> None:
         """One partition of an answered fetch: its error, or the bytes that it is sent."""
         self.fetches += 1

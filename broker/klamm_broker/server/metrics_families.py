@@ -21,8 +21,8 @@ from klamm_broker.server.metrics import LATENCY_BUCKETS_S, ApiMetrics, TopicMetr
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
     from klamm_broker.server.listener import Server
+    from klamm_broker.server.state import BrokerState
     from klamm_broker.server.topics import Partition
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
@@ -38,7 +38,7 @@ _TOPIC_COUNTERS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def families(broker: Broker, server: Server) -> Iterator[Family]:
+def families(broker: BrokerState, server: Server) -> Iterator[Family]:
     """Everything, in order of kind."""
     yield from _process(broker)
     yield from _connections(broker, server)
@@ -61,7 +61,7 @@ def _counter(name: str, help: str, value: Number, **labels: str | int) -> Family
 # ---- process
 
 
-def _process(broker: Broker) -> Iterator[Family]:
+def _process(broker: BrokerState) -> Iterator[Family]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield _gauge("klamm_build_info", "Version of Klamm, as a label.", 1, version=__version__)
     yield _counter(
@@ -88,7 +88,7 @@ def _process(broker: Broker) -> Iterator[Family]:
         )
 
 
-def _connections(broker: Broker, server: Server) -> Iterator[Family]:
+def _connections(broker: BrokerState, server: Server) -> Iterator[Family]:
     counts = Counter(dict.fromkeys(broker.listeners, 0))
     counts.update(connection.listener for connection in server.connections)
     yield Family(
@@ -184,7 +184,7 @@ def _histogram(api: ApiMetrics) -> Iterator[Sample]:
 # ---- topics and partitions
 
 
-def _topics(broker: Broker) -> Iterator[Family]:
+def _topics(broker: BrokerState) -> Iterator[Family]:
     topics = [(topic.name, topic.metrics) for topic in broker.topics]
     everything = TopicMetrics()
     everything.add(broker.topics.gone)
@@ -202,7 +202,7 @@ def _topics(broker: Broker) -> Iterator[Family]:
         )
 
 
-def _controller(broker: Broker) -> Iterator[Family]:
+def _controller(broker: BrokerState) -> Iterator[Family]:
     partitions = sum(len(topic.partitions) for topic in broker.topics)
     manager, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
     for name, about, value in (
@@ -256,7 +256,7 @@ def _controller(broker: Broker) -> Iterator[Family]:
     )
 
 
-def _under_min_isr(broker: Broker) -> int:
+def _under_min_isr(broker: BrokerState) -> int:
     return sum(
         len(topic.partitions)
         for topic in broker.topics
@@ -264,7 +264,7 @@ def _under_min_isr(broker: Broker) -> int:
     )
 
 
-def _offline(broker: Broker) -> int:
+def _offline(broker: BrokerState) -> int:
     return sum(p.log.offline for topic in broker.topics for p in topic.partitions)
 
 
@@ -292,7 +292,7 @@ _PARTITION_GAUGES: Final[list[tuple[str, str, Callable[[Partition], int]]]] = [
 ]  # fmt: skip
 
 
-def _partitions(broker: Broker) -> Iterator[Family]:
+def _partitions(broker: BrokerState) -> Iterator[Family]:
     partitions = [(p.topic.name, p.index, p) for topic in broker.topics for p in topic.partitions]
     for name, about, read in _PARTITION_GAUGES:
         leader = name == "kafka_topic_partition_leader"
@@ -310,7 +310,7 @@ def _partitions(broker: Broker) -> Iterator[Family]:
 # ---- groups
 
 
-def _groups(broker: Broker) -> Iterator[Family]:
+def _groups(broker: BrokerState) -> Iterator[Family]:
     coordinator = broker.groups.coordinator
     _, listed = coordinator.list_groups()
     yield Family(
@@ -336,7 +336,7 @@ def _groups(broker: Broker) -> Iterator[Family]:
     yield from _group_offsets(broker, ids)
 
 
-def _group_offsets(broker: Broker, ids: Iterable[str]) -> Iterator[Family]:
+def _group_offsets(broker: BrokerState, ids: Iterable[str]) -> Iterator[Family]:
     """Committed offsets and lag; a partition that is gone has no lag."""
     rows: list[tuple[str, str, int, int, int]] = []
     for group_id in ids:
@@ -372,7 +372,7 @@ def _group_offsets(broker: Broker, ids: Iterable[str]) -> Iterator[Family]:
 # ---- cleaner, transactions, fetch sessions, group commit
 
 
-def _upkeep(broker: Broker) -> Iterator[Family]:
+def _upkeep(broker: BrokerState) -> Iterator[Family]:
     stats, cleaner = broker.cleaner.stats, "kafka_log_logcleaner"
     yield _gauge(
         f"{cleaner}_cleaner_recopy_percent",

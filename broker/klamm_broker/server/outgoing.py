@@ -11,22 +11,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from klamm_broker.server import residency
+from klamm_broker.server.residency import FileRange
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-
-
-class FileRange(Protocol):
-    """Bytes `position` to `position + size` of a file; holding the range holds the file open."""
-
-    @property
-    def fd(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def size(self) -> int: ...
 
 
 class RestOfRange:

@@ -17,7 +17,7 @@ from klamm_kafka.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from klamm_broker.log.config import LogConfig
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.topics import TopicTable
     from klamm_kafka.wire.hot import ProduceData, TopicKey
 
 log = logging.getLogger(__name__)
@@ -26,34 +26,34 @@ LARGE_BYTES: Final = 64 * 1024
 """Of a request: below, the way through a thread costs more than it saves."""
 
 
-def wanted(broker: Broker, data: ProduceData) -> bool:
+def wanted(topics: TopicTable, data: ProduceData) -> bool:
     """Whether a request has records for a topic with a codec of its own."""
     return any(
-        (config := _config(broker, key)) and config.compression_type != "producer" for key, _ in data.topics
+        (config := _config(topics, key)) and config.compression_type != "producer" for key, _ in data.topics
     )
 
 
-def _config(broker: Broker, key: TopicKey) -> LogConfig | None:
-    topic = broker.topics.by_name.get(key) if isinstance(key, str) else broker.topics.by_id.get(key)
+def _config(topics: TopicTable, key: TopicKey) -> LogConfig | None:
+    topic = topics.by_name.get(key) if isinstance(key, str) else topics.by_id.get(key)
     return topic.config if topic is not None else None
 
 
-def job(broker: Broker, data: ProduceData, now_ms: int) -> Callable[[], ProduceData]:
+def job(topics: TopicTable, data: ProduceData, now_ms: int) -> Callable[[], ProduceData]:
     """Gives the same request with its batches in their topics' codecs; may be called in a thread.
 
     What cannot be accepted, or not be decompressed, is left as it is, and refused when it is appended.
     """
-    configs = [_config(broker, key) for key, _ in data.topics]
+    configs = [_config(topics, key) for key, _ in data.topics]
 
     def run() -> ProduceData:
-        topics = []
+        converted = []
         for (key, partitions), config in zip(data.topics, configs, strict=True):
             if config is not None and config.compression_type != "producer":
-                converted = [(index, _converted(records, config, now_ms)) for index, records in partitions]
-                topics.append((key, converted))
+                batches = [(index, _converted(records, config, now_ms)) for index, records in partitions]
+                converted.append((key, batches))
             else:
-                topics.append((key, partitions))
-        return data._replace(topics=topics)
+                converted.append((key, partitions))
+        return data._replace(topics=converted)
 
     return run
 

@@ -17,7 +17,7 @@ from klamm_broker.server.slices import drive
 
 if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -31,20 +31,20 @@ _SWAP_S: Final = 0.01
 class ReplicaMover:
     """Started by the first move, and stopped by `Broker`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     def begin(self, topic: str, partition: int, target: Path) -> None:
         """Begin a move. Raises what `LogManager.begin_move` raises."""
-        self._broker.logs.begin_move(topic, partition, target)
-        if self._task is None and self._broker.logs.moves:
-            self._task = self._broker.loop.create_task(self._run())
+        self._storage.logs.begin_move(topic, partition, target)
+        if self._task is None and self._storage.logs.moves:
+            self._task = self._storage.loop.create_task(self._run())
 
     def resume(self) -> None:
         """Begin again the moves that the last run did not finish."""
-        logs = self._broker.logs
+        logs = self._storage.logs
         for (topic, partition), target in logs.unfinished_moves.items():
             try:
                 self.begin(topic, partition, target)
@@ -57,13 +57,13 @@ class ReplicaMover:
     async def stop(self) -> None:
         """End the job that is under way. The next start begins the moves again."""
         self._stopping = True
-        for move in self._broker.logs.moves.values():
+        for move in self._storage.logs.moves.values():
             move.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        moves = self._broker.logs.moves
+        moves = self._storage.logs.moves
         try:
             while moves and not self._stopping:
                 key = next(iter(moves))
@@ -76,11 +76,11 @@ class ReplicaMover:
                         "%s is not moved to %s: %s", move.log.name, move.target.path, e, exc_info=defect
                     )
                     if isinstance(e, OSError):
-                        self._broker.logs.report(move.directory_of(e), e)
+                        self._storage.logs.report(move.directory_of(e), e)
                     if moves.get(key) is move:
-                        self._broker.logs.cancel_move(*key)
+                        self._storage.logs.cancel_move(*key)
                     else:
-                        self._broker.logs.clear_move(move)
+                        self._storage.logs.clear_move(move)
         finally:
             self._task = None
 
@@ -92,17 +92,17 @@ class ReplicaMover:
                 continue
             if move.missing <= tail and rounds:
                 if move.coming:
-                    self._broker.logs.end_move(move, self._broker.now_ms())
-                    await self._steps(self._broker.logs.leaving(move))
+                    self._storage.logs.end_move(move, self._storage.now_ms())
+                    await self._steps(self._storage.logs.leaving(move))
                     return
                 try:
-                    await self._steps(self._broker.logs.preparing_move(move))
+                    await self._steps(self._storage.logs.preparing_move(move))
                 finally:
                     move.prepared()
                 continue  # and see what has come meanwhile
             job = move.plan()
             try:
-                await self._broker.loop.run_in_executor(None, job.run)
+                await self._storage.loop.run_in_executor(None, job.run)
             finally:
                 move.job = None
             move.done(job)
@@ -110,9 +110,9 @@ class ReplicaMover:
             if rounds > ROUNDS_BEFORE_MORE and move.missing > job.size // 2:
                 tail *= 2
         if not self._stopping:
-            self._broker.logs.clear_move(move)
+            self._storage.logs.clear_move(move)
 
     async def _steps(self, steps: Steps[None]) -> None:
-        result = drive(self._broker.loop, steps)
+        result = drive(self._storage.loop, steps)
         if result is not None:
             await result

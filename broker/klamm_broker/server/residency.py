@@ -10,10 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from klamm_broker.server.outgoing import FileRange
+from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +25,17 @@ _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _byte: Final = [bytearray(1)]
 _unsupported: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _can_tell: Final = [_NOWAIT != 0 and hasattr(os, "preadv")]
+
+
+class FileRange(Protocol):
+    """Bytes `position` to `position + size` of a file; holding the range holds the file open."""
+
+    @property
+    def fd(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
 
 def resident(fd: int, position: int, size: int) -> bool:

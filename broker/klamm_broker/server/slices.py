@@ -73,7 +73,7 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
     return done
 
 
-def then(
+def when_done(
     loop: asyncio.AbstractEventLoop, result: _R | asyncio.Future[_R], make: Callable[[_R], _T]
 ) -> _T | asyncio.Future[_T]:
     """What `make` makes of a result, now or in a future."""

@@ -1,7 +1,8 @@
-"""Topics are made and deleted for clients: in slices, so that the event loop goes on, and deletions in batches.
+"""Creates, grows and deletes topics: in slices, so that the event loop goes on, and deletions in batches.
 
 A change of the topic registry is an fsync. Deletions that come while one is going on, from any client, are done with
-one change of the registry, as group commit does for records. Event loop's thread only.
+one change of the registry, as group commit does for records. A `TopicListener` hears of each change, once logs and
+`Storage.topics` agree. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -9,55 +10,55 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from klamm_broker.server.slices import drive, then
+from klamm_broker.log.errors import LogError
+from klamm_broker.log.steps import Steps, finish
+from klamm_broker.server.slices import drive, when_done
 from klamm_broker.server.topics import INTERNAL
 
 if TYPE_CHECKING:
-    from klamm_broker.log.steps import Steps
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.storage import Storage
     from klamm_broker.server.topics import Topic
 
 log = logging.getLogger(__name__)
 
 New = tuple[int, Mapping[str, str]]
+"""Number of partitions and own properties of a topic to create."""
 Failed = dict[str, Exception]
 _R = TypeVar("_R")
 
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
+
+
+class TopicListener(Protocol):
+    """Hears of changes; called after them."""
+
+    def on_topics_created(self, names: Collection[str]) -> None: ...
+    def on_partitions_added(self, topic: Topic) -> None: ...
+    def on_topic_deleted(self, topic: Topic) -> None: ...
+
 
 class TopicChanges:
-    """One per broker. What is under way is waited for when the broker closes."""
+    """One per broker. `Broker.close` waits for the changes that are under way."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, storage: Storage, listener: TopicListener) -> None:
+        self._storage = storage
+        self._loop = storage.loop
+        self._listener = listener
         self._waiting: list[tuple[Topic, asyncio.Future[OSError | None]]] = []
         self._deleting = False  # those that come meanwhile are done together after it
         self._under_way: set[asyncio.Future[Any]] = set()
 
-    def create(self, wanted: Mapping[str, New]) -> Failed | asyncio.Future[Failed]:
-        """Create topics; what went wrong, by name (see `Broker.create_topics`)."""
-        if not INTERNAL.isdisjoint(wanted):  # the coordinators ask for them as well, and cannot wait
-            return self._broker.create_topics(wanted)
-        return self.run(self._broker.creating_topics(wanted))
-
     def run(self, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
         """Run steps that change topics; their result, or a future of it when they take longer than a slice."""
-        result = drive(self._broker.loop, steps)
+        result = drive(self._loop, steps)
         if isinstance(result, asyncio.Future):
             self._under_way.add(result)
             result.add_done_callback(self._under_way.discard)
         return result
-
-    def delete(self, topic: Topic) -> asyncio.Future[OSError | None]:
-        """Delete a topic, together with others; why it could not be."""
-        answer: asyncio.Future[OSError | None] = self._broker.loop.create_future()
-        self._waiting.append((topic, answer))
-        if not self._deleting:
-            self._deleting = True
-            self._broker.loop.call_soon(self._delete_all)
-        return answer
 
     async def finish(self) -> None:
         """Wait for what is under way."""
@@ -66,32 +67,125 @@ class TopicChanges:
                 await asyncio.wait(self._under_way)
             await asyncio.sleep(0)
 
+    # ---- creation
+
+    def create(self, wanted: Mapping[str, New]) -> Failed | asyncio.Future[Failed]:
+        """Create topics; returns the errors by name, as `create_topic` raises them. The other topics are served."""
+        if not INTERNAL.isdisjoint(wanted):  # the coordinators ask for them as well, and cannot wait
+            return finish(self.creating(wanted))
+        return self.run(self.creating(wanted))
+
+    def creating(self, wanted: Mapping[str, New]) -> Steps[Failed]:
+        """Create topics in steps of a partition each. They are served after the last step, all together."""
+        storage = self._storage
+        failed = yield from storage.logs.creating_topics(wanted, now_ms=storage.now_ms())
+        created = [name for name in wanted if name not in failed]
+        for name in created:
+            log.info("created topic %s with %d partitions", name, wanted[name][0])
+            storage.serve_topic(name)
+        self._listener.on_topics_created(created)
+        return failed
+
+    def create_topic(
+        self, name: str, *, partitions: int, overrides: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Create a topic; it is on the disk when this returns. The caller has checked name and count.
+
+        Raises KeyError when it exists, ConfigError for bad overrides, DirectoryError and OSError for the disk.
+        """
+        failed = finish(self.creating({name: (partitions, overrides or {})}))
+        if name in failed:
+            raise failed[name]
+        return self._storage.topics.by_name[name]
+
+    def ensure_internal(self, name: str, *, partitions: int, overrides: Mapping[str, str]) -> bool:
+        """Create a topic that the broker itself writes to, unless it exists. Returns whether it exists now.
+
+        A failure is logged; the client that needs the topic asks again.
+        """
+        if name in self._storage.topics.by_name:
+            return True
+        try:
+            self.create_topic(name, partitions=partitions, overrides=overrides)
+        except (LogError, OSError) as e:
+            why = _ERRNO.sub("", str(e))  # the system's number says nothing more than its sentence
+            log.error("%s could not be created, it is tried again when a client needs it: %s", name, why)  # noqa: TRY400
+            return False
+        return True
+
+    # ---- growth
+
+    def adding_partitions(self, topic: Topic, total: int) -> Steps[None]:
+        """Grow a topic to `total` partitions in steps; the new ones are served after the last step."""
+        storage = self._storage
+        yield from storage.logs.adding_partitions(topic.name, total, now_ms=storage.now_ms())
+        storage.serve_partitions(topic)
+        self._listener.on_partitions_added(topic)
+
+    # ---- deletion
+
+    def delete(self, topic: Topic) -> asyncio.Future[OSError | None]:
+        """Delete a topic, together with others; the future gives the error if it is still there."""
+        answer: asyncio.Future[OSError | None] = self._loop.create_future()
+        self._waiting.append((topic, answer))
+        if not self._deleting:
+            self._deleting = True
+            self._loop.call_soon(self._delete_all)
+        return answer
+
     def _delete_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        topics = {topic.id: topic for topic, _ in waiting if topic.id in self._broker.topics.by_id}
+        topics = {topic.id: topic for topic, _ in waiting if topic.id in self._storage.topics.by_id}
         result = self.run(self._deletion(list(topics.values())))
 
         def told(error: OSError | None) -> None:
             _tell(waiting, error)
             self._deleting = bool(self._waiting)
             if self._deleting:
-                self._broker.loop.call_soon(self._delete_all)
+                self._loop.call_soon(self._delete_all)
 
-        then(self._broker.loop, result, told)
+        when_done(self._loop, result, told)
 
     def _deletion(self, topics: list[Topic]) -> Steps[OSError | None]:
-        busy = [topic.name for topic in topics if topic.name in self._broker.logs.busy]
+        busy = [topic.name for topic in topics if topic.name in self._storage.logs.busy]
         if busy:
             return OSError(errno.EBUSY, f"partitions are being added to topic {busy[0]}; try again")
         if topics:
             try:
-                yield from self._broker.deleting_topics(topics)
+                yield from self.deleting(topics)
             except OSError as e:
                 return e
             except Exception as e:  # a defect of ours: who waits must hear of it, and later deletions go on
                 log.exception("topics could not be deleted")
                 return OSError(errno.EIO, repr(e))
         return None
+
+    def deleting(self, topics: Sequence[Topic]) -> Steps[None]:
+        """Delete topics in steps: once the registry is written they are gone for everybody, or OSError is raised."""
+        storage = self._storage
+        steps = storage.logs.deleting_topics([topic.name for topic in topics], now_ms=storage.now_ms())
+        try:
+            yield next(steps)
+        except OSError as e:
+            steps.throw(e)  # it may have been written all the same
+        else:
+            next(steps)
+        for topic in topics:
+            storage.topics.remove(topic)
+            for partition in topic.partitions:
+                partition.deleted = True
+        try:
+            yield from steps
+        except OSError as e:
+            log.error("deleted topics have left files, which go at the next start: %s", e)  # noqa: TRY400
+        # An answer may let its connection go on with requests that wait in its buffer, which may create the topic
+        # anew: nothing is answered before logs and topics agree.
+        for topic in topics:
+            for partition in topic.partitions:
+                storage.waiting.gone(partition)
+                storage.commits.gone(partition)
+            self._listener.on_topic_deleted(topic)
+            log.info("deleted topic %s", topic.name)
 
 
 def _tell(waiting: list[tuple[Topic, asyncio.Future[OSError | None]]], error: OSError | None) -> None:

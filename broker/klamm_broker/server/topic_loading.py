@@ -18,7 +18,7 @@ from klamm_kafka.wire.batch import BatchHeader, Record, check_crc, decode_record
 from klamm_kafka.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from klamm_broker.server.topics import Partition
+    from klamm_broker.server.topics import Partition, Topic
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,11 @@ _SLICE_BYTES: Final = 128 * 1024
 
 Take = Callable[[int, BatchHeader, Sequence[Record]], None]
 """Gets partition, header and records of each batch, in the order of the log."""
+
+
+def partitions_to_load(topic: Topic) -> list[Partition]:
+    """The partitions that hold records, or may hold some: those that are offline."""
+    return [p for p in topic.partitions if p.log.offline or p.log.log_end_offset > p.log.log_start_offset]
 
 
 async def read_partitions(

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm_broker.server.metrics import TopicMetrics
 
@@ -19,17 +19,28 @@ if TYPE_CHECKING:
     from klamm_broker.log.errors import StorageError
     from klamm_broker.log.partition_log import PartitionLog
     from klamm_broker.log.topic_registry import Topic as Entry
-    from klamm_broker.server.waiting import Watcher
 
 log = logging.getLogger(__name__)
 
 NAME_MAX: Final = 249
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
+class Watcher(Protocol):
+    """A reader that stands in a partition's `waiters`: a parked fetch, or a partition of a fetch session."""
+
+    def advanced(self, size: int) -> None:
+        """`size` readable bytes have come (0: only the log start has moved)."""
+
+    def gone(self) -> None:
+        """The partition is deleted."""
+
+
 class Partition:
-    """One partition that this broker leads: its log, and who wants to know what happens to it (`waiting.Watcher`).
+    """One partition that this broker leads: its log, and the readers that want to know what happens to it.
 
     `deleted` is for those who have kept it while they waited: its topic is gone, even if there is one of the same name.
     """
@@ -98,6 +109,11 @@ class TopicTable:
 
     def __len__(self) -> int:
         return len(self.by_name)
+
+    def partition_count(self, name: str) -> int | None:
+        """The partitions of a topic; None when there is no such topic."""
+        topic = self.by_name.get(name)
+        return None if topic is None else len(topic.partitions)
 
     def add(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic

@@ -18,18 +18,20 @@ from klamm_broker.coordinator.producer_ids import ProducerIdResult
 from klamm_broker.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm_broker.coordinator.transactions.model import AddRequest, ProducerRequest, TransactionConfig
 from klamm_broker.log.errors import LogError
-from klamm_broker.server import internal_topics
-from klamm_broker.server.broker import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner, Marker
 from klamm_broker.server.producer_id_file import open_producer_ids
-from klamm_broker.server.topic_loading import read_partitions
+from klamm_broker.server.topic_loading import partitions_to_load, read_partitions
+from klamm_broker.server.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_kafka.wire.batch import BatchHeader, Record, encode_end_txn_marker
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from klamm_broker.server.broker import Broker
+    from klamm_broker.server.cluster_config import ClusterConfig
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.groups import GroupShell
+    from klamm_broker.server.storage import Storage
+    from klamm_broker.server.topic_changes import TopicChanges
     from klamm_broker.server.topics import Partition
 
 log = logging.getLogger(__name__)
@@ -56,15 +58,20 @@ class Support(IntEnum):
 class TransactionShell:
     """See the module's docstring. `coordinator` is for handlers that only read."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self._loop = broker.loop
-        self.producer_ids = open_producer_ids(broker.config.log_dir)
+    def __init__(
+        self, storage: Storage, topic_changes: TopicChanges, groups: GroupShell, cluster_config: ClusterConfig
+    ) -> None:
+        config = storage.config
+        self._storage = storage
+        self._loop = storage.loop
+        self._topic_changes = topic_changes
+        self._groups = groups
+        self.producer_ids = open_producer_ids(config.log_dir)
         self.coordinator = TransactionCoordinator(
-            _config(broker.config, _existing_partitions(broker)),
+            _config(config, storage.topics.partition_count(TRANSACTIONS_TOPIC)),
             new_producer_id=self.new_producer_id,
             coordinator_epoch=self._coordinator_epoch,
-            transaction_version=lambda: broker.cluster_config.features["transaction.version"],
+            transaction_version=lambda: cluster_config.features["transaction.version"],
         )
         self.timer = CoordinatorTimer(
             self._loop,
@@ -72,7 +79,11 @@ class TransactionShell:
             tick=lambda: self.run(self.coordinator.tick(self.now())),
         )
         self.runner = EffectRunner(
-            broker, partition=self._partition, recover=self.coordinator.tick, settled=self.timer.set
+            storage,
+            partition=self._partition,
+            recover=self.coordinator.tick,
+            settled=self.timer.set,
+            write_marker=self.write_marker,
         )
         self.ask, self.run, self.now = self.runner.ask, self.runner.run, self.runner.now
         self._loading: asyncio.Task[None] | None = None
@@ -83,9 +94,8 @@ class TransactionShell:
     def open(self) -> None:
         """Start to load what `__transaction_state` holds; until it is, its ids answer that they load."""
         self._reserve_ids_of_logs()
-        topic = self.broker.topics.by_name.get(TRANSACTIONS_TOPIC)
-        partitions = [] if topic is None else topic.partitions
-        full = [p for p in partitions if p.log.offline or p.log.log_end_offset > p.log.log_start_offset]
+        topic = self._storage.topics.by_name.get(TRANSACTIONS_TOPIC)
+        full = [] if topic is None else partitions_to_load(topic)
         for partition in full:
             self.coordinator.start_loading(partition.index)
         self.coordinator.start(self.now())
@@ -94,7 +104,7 @@ class TransactionShell:
 
     def _reserve_ids_of_logs(self) -> None:
         """A data directory of another broker, or one that was restored in parts: its producers' ids are taken."""
-        for topic in self.broker.topics:
+        for topic in self._storage.topics:
             for partition in topic.partitions:
                 for producer_id in partition.log.producers.entries:
                     self.producer_ids.reserve(producer_id)
@@ -161,7 +171,7 @@ class TransactionShell:
 
         if support is Support.ADDS:
             return self._add(producer, asked, told)
-        if not self.broker.config["transaction.partition.verification.enable"]:
+        if not self._storage.config["transaction.partition.verification.enable"]:
             return {}
         return told(self.coordinator.verify_partitions(producer, asked))
 
@@ -188,11 +198,11 @@ class TransactionShell:
 
     def write_marker(self, topic: str, index: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         """End a transaction in one partition; `done` hears when the marker is committed, or why it is not written."""
-        partition = self.broker.partition(topic, index)
+        partition = self._storage.partition(topic, index)
         if partition is None:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
-        if topic == OFFSETS_TOPIC and self.broker.groups.coordinator.is_loading(index):
+        if topic == OFFSETS_TOPIC and self._groups.coordinator.is_loading(index):
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # as Kafka says that it is not ready
             return
         try:
@@ -211,10 +221,10 @@ class TransactionShell:
                 self._marker_committed(partition, marker)
             done(error)
 
-        self.broker.when_committed(partition, partition.log.log_end_offset, committed)
+        self._storage.when_committed(partition, partition.log.log_end_offset, committed)
 
     def _append_marker(self, partition: Partition, marker: Marker) -> None:
-        now_ms = self.broker.now_ms()
+        now_ms = self._storage.now_ms()
         batch = encode_end_txn_marker(
             committed=marker.committed,
             producer_id=marker.producer_id,
@@ -222,7 +232,7 @@ class TransactionShell:
             coordinator_epoch=marker.coordinator_epoch,
             timestamp=now_ms,
         )
-        self.broker.append(
+        self._storage.append(
             partition,
             batch,
             now_ms=now_ms,
@@ -233,29 +243,28 @@ class TransactionShell:
 
     def _marker_committed(self, partition: Partition, marker: Marker) -> None:
         if partition.topic.name == OFFSETS_TOPIC:
-            groups = self.broker.groups
+            groups = self._groups
             groups.run(
                 groups.coordinator.on_marker(
                     partition.index, marker.producer_id, committed=marker.committed, now=groups.now()
                 )
             )
         if partition.waiters:  # the last stable offset has moved past what came long ago
-            self.broker.waiting.advanced(partition, _EVERYTHING)
+            self._storage.waiting.advanced(partition, _EVERYTHING)
 
     # The topic
 
     def _coordinator_epoch(self, index: int) -> int:
-        partition = self.broker.partition(TRANSACTIONS_TOPIC, index)
+        partition = self._storage.partition(TRANSACTIONS_TOPIC, index)
         return 0 if partition is None else partition.log.leader_epoch
 
     def _partition(self, index: int) -> Partition | None:
-        return self.broker.partition(TRANSACTIONS_TOPIC, index) if self.ensure_topic() else None
+        return self._storage.partition(TRANSACTIONS_TOPIC, index) if self.ensure_topic() else None
 
     def ensure_topic(self) -> bool:
-        """Create `__transaction_state` when it is not there; whether it is there then."""
-        config = self.broker.config
-        return internal_topics.ensure(
-            self.broker,
+        """Create `__transaction_state` unless it exists. Returns whether it exists now."""
+        config = self._storage.config
+        return self._topic_changes.ensure_internal(
             TRANSACTIONS_TOPIC,
             partitions=self.coordinator.config.log_partitions,
             overrides={
@@ -274,11 +283,6 @@ def _for_producer(error: ErrorCode, support: Support) -> ErrorCode:
     if error is ErrorCode.TRANSACTION_ABORTABLE and support is Support.INVALID_STATE:
         return ErrorCode.INVALID_TXN_STATE
     return error
-
-
-def _existing_partitions(broker: Broker) -> int | None:
-    topic = broker.topics.by_name.get(TRANSACTIONS_TOPIC)
-    return None if topic is None else len(topic.partitions)
 
 
 def _config(config: BrokerConfig, existing_partitions: int | None) -> TransactionConfig:

@@ -11,23 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition
 
 WAKE_MAX: Final = 200
 """Fetches completed in one turn of the loop: some milliseconds. Those who hoard long polls make thousands due at once."""
-
-
-class Watcher(Protocol):
-    """Who stands in a partition's `waiters`."""
-
-    def advanced(self, size: int, room: WaitingRoom) -> None:
-        """`size` readable bytes have come (0: only the log start has moved)."""
-
-    def gone(self) -> None:
-        """The partition is deleted."""
 
 
 class Waiter:
@@ -48,16 +38,16 @@ class Waiter:
         self._room: WaitingRoom
 
     def enter(self, room: WaitingRoom, timeout_s: float) -> None:
+        self._room = room
         for partition in self.partitions:
             partition.waiters[self] = None
         room.enter(self)
-        self._room = room
         self._timer = room.loop.call_later(timeout_s, self.finish)
 
-    def advanced(self, size: int, room: WaitingRoom) -> None:
+    def advanced(self, size: int) -> None:
         self.missing -= size
         if self.missing <= 0:
-            room.due(self)
+            self._room.due(self)
 
     def gone(self) -> None:
         self.finish()
@@ -102,7 +92,7 @@ class WaitingRoom:
     def advanced(self, partition: Partition, size: int) -> None:
         """`size` readable bytes have come to `partition`; 0 when only its log start has moved."""
         for watcher in partition.waiters:
-            watcher.advanced(size, self)
+            watcher.advanced(size)
 
     def gone(self, partition: Partition) -> None:
         """The partition is deleted: nobody may wait for it any longer. Its waiters see that from `deleted`."""

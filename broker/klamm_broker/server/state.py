@@ -1,0 +1,78 @@
+"""The broker as the handlers in `api` see it: its storage, its identity and configuration, and its services.
+
+`Broker` makes the services and opens them. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from klamm_broker.log.config import LogConfig
+from klamm_broker.server.cluster_config import ResourceType
+from klamm_broker.server.metrics import IdleMeter
+from klamm_broker.server.storage import Storage
+
+if TYPE_CHECKING:
+    from klamm_broker.server.cleaner import LogCleaner
+    from klamm_broker.server.cluster_config import ClusterConfig
+    from klamm_broker.server.config import BrokerConfig, Listener
+    from klamm_broker.server.groups import GroupShell
+    from klamm_broker.server.replica_mover import ReplicaMover
+    from klamm_broker.server.scram_users import ScramUsers
+    from klamm_broker.server.topic_changes import TopicChanges
+    from klamm_broker.server.transactions import TransactionShell
+
+
+class BrokerState(Storage):
+    """The state of one node.
+
+    `listeners` are the addresses that clients are told, by listener name; `main` sets them once the ports are known.
+    """
+
+    topic_changes: TopicChanges
+    cleaner: LogCleaner
+    mover: ReplicaMover
+    groups: GroupShell
+    transactions: TransactionShell
+    cluster_config: ClusterConfig
+    scram_users: ScramUsers
+
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(config, loop)
+        self.node_id = config.node_id
+        self.listeners: dict[str, Listener] = {}
+        self.started_s = time.time()
+        self.idle = IdleMeter()
+
+    @property
+    def cluster_id(self) -> str:
+        return self.logs.cluster_id
+
+    # ---- configuration
+
+    def apply_dynamic_config(self) -> None:
+        """Apply the stored properties of all brokers and of this one. Raises ConfigError, and then nothing has changed."""
+        stored = self.cluster_config
+        config = self.config.with_dynamic(
+            defaults=stored.get(ResourceType.BROKER, ""),
+            own=stored.get(ResourceType.BROKER, str(self.node_id)),
+        )
+        self.logs.set_defaults(
+            config.topic_defaults, producer_id_expiration_ms=config["producer.id.expiration.ms"]
+        )
+        self.config = config
+
+    def check_dynamic_config(self, name: str, configs: Mapping[str, str]) -> None:
+        """Raise ConfigError if the broker cannot run with these, for all brokers (`name` is empty) or for this one."""
+        config = self.config
+        changed = config.with_dynamic(
+            defaults=config.dynamic_defaults if name else configs, own=configs if name else config.dynamic
+        )
+        LogConfig.from_topic({}, changed.topic_defaults)
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The configuration of a topic with these own properties. Raises ConfigError."""
+        return LogConfig.from_topic(overrides, self.config.topic_defaults)
