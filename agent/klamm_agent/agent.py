@@ -16,18 +16,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
+from klamm_agent.delivery.batches import Batch, Origin
+from klamm_agent.delivery.sender import Sender
 from klamm_agent.events import Dropped, Records
 from klamm_agent.figures import labels, of_inputs
-from klamm_agent.files import OpenFiles
+from klamm_agent.files.open_files import OpenFiles
+from klamm_agent.files.scan import Scanner
+from klamm_agent.files.tracked import Block, Checkpoint, Gap, Inode, Limits, Tracked
+from klamm_agent.files.tracker import Tracker
 from klamm_agent.host import host_fields
-from klamm_agent.lanes import Lane
-from klamm_agent.policy import PolicyLedger
-from klamm_agent.registry import StateDir, StateError
-from klamm_agent.scan import Scanner
-from klamm_agent.sender import Batch, Origin, Sender
-from klamm_agent.streams import Delivery, Kept, Range, Streams
-from klamm_agent.tracker import Block, Checkpoint, Gap, Inode, Limits, Tracked, Tracker
+from klamm_agent.inputs.streams import Delivery, Kept, Range, Streams
+from klamm_agent.lanes.lane import Lane
+from klamm_agent.state.policy import PolicyLedger
+from klamm_agent.state.registry import StateDir, StateError
 from klamm_base.sparing import Sparing
 
 log = logging.getLogger(__name__)

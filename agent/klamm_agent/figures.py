@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from klamm_agent.config_inputs import Input
-from klamm_agent.lanes import Lane
+from klamm_agent.config.inputs import Input
+from klamm_agent.lanes.lane import Lane
 from klamm_base.metrics_text import Family, Labels, Sample
 from klamm_base.version import __version__
 

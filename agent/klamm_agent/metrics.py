@@ -8,37 +8,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm_agent.config_values import Values
+from klamm_agent.config.metrics import MetricsSettings
 from klamm_agent.figures import families
 from klamm_base.errors import KlammError
 from klamm_base.metrics_server import MetricsServer
 
 _START_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsSettings:
-    """[metrics]; port 0 takes any free one, which `status.json` names."""
-
-    host: str = "127.0.0.1"
-    port: int
-
-
-def read_metrics(v: Values, document: dict[str, Any]) -> MetricsSettings | None:
-    """None when there is no [metrics]. Raises ConfigError."""
-    if "metrics" not in document:
-        return None
-    table = v.table(document, "metrics")
-    v.known(table, "metrics", ("host", "port"))
-    if "port" not in table:
-        raise v.error("metrics", "port", "is missing")
-    return MetricsSettings(
-        host=v.text(table, "metrics", "host", "127.0.0.1"),
-        port=v.number(table, "metrics", "port", 0, least=0, most=65535),
-    )
 
 
 class Metrics:

@@ -10,10 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_agent.registry import GAPS, REGISTRY, STATUS
+from klamm_agent.state.registry import GAPS, LOCK, REGISTRY, STATUS
 from klamm_base.errors import KlammError
 
-LOCK: Final = "lock"
 STALE_S: Final = 15.0  # an agent writes its status every second
 
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from klamm_agent import patience
 from klamm_agent.agent import Agent
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
+from klamm_agent.inputs.streams import Kept
 from klamm_agent.metrics import Metrics
-from klamm_agent.registry import StateDir
-from klamm_agent.streams import Kept
+from klamm_agent.stages import patience
+from klamm_agent.state.registry import StateDir
 from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)

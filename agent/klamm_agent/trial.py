@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from klamm_agent.config import AgentConfig
-from klamm_agent.config_readers import SyslogSettings
-from klamm_agent.cut import Cutter
+from klamm_agent.config.agent import AgentConfig
+from klamm_agent.config.readers import SyslogSettings
 from klamm_agent.events import Events
 from klamm_agent.figures import labels
+from klamm_agent.files.scan import Scanner, matcher
 from klamm_agent.host import host_fields
-from klamm_agent.lanes import Lane
-from klamm_agent.scan import Scanner, matcher
-from klamm_agent.syslog import Parser
-from klamm_agent.timestamps import stamp
-from klamm_agent.work import Work
+from klamm_agent.lanes.cutter import Cutter
+from klamm_agent.lanes.lane import Lane
+from klamm_agent.stages.staged import Work
+from klamm_agent.stages.timestamps import stamp
+from klamm_agent.syslog.messages import Parser
 from klamm_base.errors import KlammError
 
 _READ_MAX: Final = 16 * 1024 * 1024  # bytes of a file that are looked at

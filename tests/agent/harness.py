@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from support.broker import wait_until
 
-from klamm_agent.tracker import TAIL, Print
+from klamm_agent.files.tracked import TAIL, Print
 
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 

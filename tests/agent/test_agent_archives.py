@@ -11,9 +11,10 @@ from agent.test_agent_tracker import LIMITS, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_agent.archives import BROKEN_AFTER_S
-from klamm_agent.gzip_files import Candidate, GzipReader, Inspection
-from klamm_agent.tracker import TAIL, Print, Tracker
+from klamm_agent.files.archives import BROKEN_AFTER_S
+from klamm_agent.files.gzip import Candidate, GzipReader, Inspection
+from klamm_agent.files.tracked import TAIL, Print
+from klamm_agent.files.tracker import Tracker
 
 
 @pytest.fixture

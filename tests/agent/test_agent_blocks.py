@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from klamm_agent.blocks import split
-from klamm_agent.envelope import Envelope
-from klamm_agent.scan import expression
+from klamm_agent.files.scan import expression
+from klamm_agent.framing.lines import split
+from klamm_agent.stages.envelope import Envelope
 
 
 @given(
@@ -92,7 +92,7 @@ def test_excludes_mean_what_paths_mean(tmp_path, pattern):
 
 def test_starting_the_agent_imports_nothing_heavy():
     code = (
-        "import sys, klamm.cli.agent, klamm_agent.agent, klamm_agent.config;"
+        "import sys, klamm.cli.agent, klamm_agent.agent, klamm_agent.config.agent;"
         "print([m for m in ('aiohttp', 'sqlalchemy', 'pandas', 'pydantic', 'confluent_kafka', 'cryptography',"
         "'klamm_broker.server', 'klamm_broker.log', 'klamm_broker.api') if m in sys.modules])"
     )

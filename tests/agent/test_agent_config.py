@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from klamm_agent.config import AgentConfig, Input
-from klamm_agent.config_stages import KEYS
-from klamm_agent.scan import Scanner
+from klamm_agent.config.agent import AgentConfig, Input
+from klamm_agent.config.stages import KEYS
+from klamm_agent.files.scan import Scanner
 from klamm_base.errors import ConfigError
 
 GOOD = """\

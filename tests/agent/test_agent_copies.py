@@ -13,8 +13,8 @@ from agent.test_agent_tracker import LIMITS, World
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klamm_agent.archives import COPY_WAIT_S
-from klamm_agent.tracker import HEAD
+from klamm_agent.files.archives import COPY_WAIT_S
+from klamm_agent.files.tracked import HEAD
 
 
 class Copies(World):

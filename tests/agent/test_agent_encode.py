@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_agent.delivery import Batch, Origin, Parcel, Part
-from klamm_agent.encode import encode_batch, encode_records
+from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.encode import encode_batch, encode_records
 from klamm_kafka.client.partitioner import murmur2
 from klamm_kafka.wire.batch import Record, check_crc, decode_records, read_header, stamp
 from klamm_kafka.wire.compression import Compression

@@ -15,11 +15,12 @@ from agent.harness import AgentProcess, arrived
 from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_topic, wait_until
 
-from klamm_agent.braces import braces
-from klamm_agent.config_inputs import Input
-from klamm_agent.files import OpenFiles
-from klamm_agent.scan import Scanner
-from klamm_agent.tracker import Limits, Tracker
+from klamm_agent.config.braces import braces
+from klamm_agent.config.inputs import Input
+from klamm_agent.files.open_files import OpenFiles
+from klamm_agent.files.scan import Scanner
+from klamm_agent.files.tracked import Limits
+from klamm_agent.files.tracker import Tracker
 
 
 @pytest.fixture

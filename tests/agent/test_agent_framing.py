@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_agent.containers import assemble
-from klamm_agent.encodings import encoding
-from klamm_agent.files import OpenFiles
-from klamm_agent.framing import Framed, Framer, Place
-from klamm_agent.multiline import Multiline, expression
-from klamm_agent.tracker import Checkpoint, Limits, Observed, Tracker
+from klamm_agent.files.open_files import OpenFiles
+from klamm_agent.files.tracked import Checkpoint, Limits, Observed
+from klamm_agent.files.tracker import Tracker
+from klamm_agent.framing.containers import assemble
+from klamm_agent.framing.encodings import encoding
+from klamm_agent.framing.framer import Framed, Framer, Place
+from klamm_agent.framing.multiline import Multiline, expression
 
 POD = "/var/log/pods/shop_web-5d9_0a1b/app/0.log"
 

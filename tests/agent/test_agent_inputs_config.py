@@ -7,7 +7,7 @@ import zoneinfo
 
 import pytest
 
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
 from klamm_base.errors import ConfigError
 
 HEAD = 'bootstrap_servers = "localhost:9092"\nstate_dir = "state"\n[[inputs]]\ntopic = "t"\n'

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from support.broker import new_topic, wait_until
 
 from klamm.testing.topics import TopicReader
-from klamm_agent.config_readers import JournaldSettings
+from klamm_agent.config.readers import JournaldSettings
+from klamm_agent.inputs.journal import Export, ExportError, Fields, time_of
 from klamm_agent.inputs.journald import JournaldReader
-from klamm_agent.journal import Export, ExportError, Fields, time_of
 from klamm_base.errors import ConfigError
 
 JOURNALD = Path("/usr/lib/systemd/systemd-journald")

@@ -12,9 +12,9 @@ from support.kafka_broker import KafkaBroker
 from support.kafka_cluster import SecondNode
 from support.secure_kafka import PLAIN, SecureKafka
 
-from klamm_agent.config_producer import ProducerSettings, producer_settings
-from klamm_agent.delivery import Origin
-from klamm_agent.sender import Sender
+from klamm_agent.config.producer import ProducerSettings, producer_settings
+from klamm_agent.delivery.batches import Origin
+from klamm_agent.delivery.sender import Sender
 from klamm_kafka.wire.compression import Compression
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_agent.config_producer import producer_settings
-from klamm_agent.delivery import Batch, Origin, Parcel, Part
-from klamm_agent.encode import encode_batch
-from klamm_agent.outgoing import Limit
+from klamm_agent.config.producer import producer_settings
+from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.encode import encode_batch
+from klamm_agent.delivery.outgoing import Limit
 from klamm_base.errors import ConfigError
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.wire.batch import decode_records, read_header

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from klamm_agent.config import Input
-from klamm_agent.scan import Scanner
+from klamm_agent.config.agent import Input
+from klamm_agent.files.scan import Scanner
 
 PROGRAM = """
 import os, sys
-from klamm_agent.config import Input
-from klamm_agent.scan import Scanner
+from klamm_agent.config.agent import Input
+from klamm_agent.files.scan import Scanner
 if os.geteuid() == 0:  # whom permissions do not bind
     os.setuid(65534)
 tell = lambda path, error: print(path, error.strerror)

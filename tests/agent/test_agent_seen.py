@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.broker import new_topic, wait_until
 
-from klamm_agent.archives import COPY_WAIT_S
+from klamm_agent.files.archives import COPY_WAIT_S
+from klamm_agent.files.tracked import EXPIRE_S, Checkpoint, Gap, Observed, Print
+from klamm_agent.files.tracker import Tracker
 from klamm_agent.report import report
-from klamm_agent.tracker import EXPIRE_S, Checkpoint, Gap, Observed, Print, Tracker
 
 NOBODY = "127.0.0.1:1"  # no broker is there
 
@@ -296,7 +297,7 @@ def test_a_closed_file_that_was_renamed_is_read_to_its_end(world, killed, read):
 def test_folders_are_looked_through_once(world, monkeypatch):
     looks = []
     real = os.scandir
-    monkeypatch.setattr("klamm_agent.strays.os.scandir", lambda path: looks.append(path) or real(path))
+    monkeypatch.setattr("klamm_agent.files.strays.os.scandir", lambda path: looks.append(path) or real(path))
     world.append("a", 50)
     world.append("b", 50)
     world.quiet()

@@ -13,11 +13,12 @@ from support.broker import new_name, new_topic
 
 from klamm.testing import EmbeddedBroker
 from klamm_agent.agent import Agent
-from klamm_agent.config import AgentConfig, Input
-from klamm_agent.config_producer import ProducerSettings
-from klamm_agent.registry import StateDir, StateError
-from klamm_agent.sender import Origin, Sender
-from klamm_agent.tracker import Checkpoint, Gap, Print
+from klamm_agent.config.agent import AgentConfig, Input
+from klamm_agent.config.producer import ProducerSettings
+from klamm_agent.delivery.batches import Origin
+from klamm_agent.delivery.sender import Sender
+from klamm_agent.files.tracked import Checkpoint, Gap, Print
+from klamm_agent.state.registry import StateDir, StateError
 from klamm_kafka.wire.compression import Compression
 
 ORIGIN = Origin("/x.log", (1, 2), 0, 100)

@@ -16,14 +16,14 @@ from support.broker import new_topic, wait_until
 from support.private import not_private, umask
 
 from klamm.testing import EmbeddedBroker
-from klamm_agent.config_producer import ProducerSettings
-from klamm_agent.config_spool import SpoolSettings
-from klamm_agent.delivery import Origin
-from klamm_agent.encode import encode_batch
-from klamm_agent.sender import Sender
-from klamm_agent.spool.segment import Damaged, Share
-from klamm_agent.spool.spool import Spool, SpoolError
-from klamm_agent.spooling import ranges
+from klamm_agent.config.producer import ProducerSettings
+from klamm_agent.config.spool import SpoolSettings
+from klamm_agent.delivery.batches import Origin
+from klamm_agent.delivery.encode import encode_batch
+from klamm_agent.delivery.sender import Sender
+from klamm_agent.delivery.spool.segment import Damaged, Share
+from klamm_agent.delivery.spool.spool import Spool, SpoolError
+from klamm_agent.delivery.spooling import ranges
 from klamm_kafka.wire.batch import decode_records, stamp
 from klamm_kafka.wire.compression import Compression
 
@@ -241,7 +241,7 @@ def test_what_an_fsync_left_in_doubt_counts_when_a_broker_has_it(tmp_path, monke
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("klamm_agent.spool.segment.os.fsync", fails)
+            patch.setattr("klamm_agent.delivery.spool.segment.os.fsync", fails)
             batches = [sender.send(topic, [b"x" * 990], 990, None, origin(i)) for i in range(40)]
             wait_until(lambda: sender.poll(0.01) or sender._spooling._doubtful, "an fsync that fails")
         assert sender.figures()["batches"] == 40
@@ -413,7 +413,7 @@ def test_kills_of_agent_and_broker_with_a_spool_lose_nothing(tmp_path, when):
 
 
 def test_settings_of_the_spool(tmp_path):
-    from klamm_agent.config import AgentConfig
+    from klamm_agent.config.agent import AgentConfig
 
     config = tmp_path / "agent.toml"
     config.write_text(

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_agent import patience
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
 from klamm_agent.events import Events
-from klamm_agent.filters import anywhere
-from klamm_agent.lanes import Lane
-from klamm_agent.parse.dissect import DissectError, DissectParser
-from klamm_agent.parse.fields import get, merge, pop, put
-from klamm_agent.parse.json import JsonParser
-from klamm_agent.parse.logfmt import LogfmtParser
-from klamm_agent.parse.pattern import PatternParser
-from klamm_agent.timestamps import TimeError, Times, stamp
-from klamm_agent.work import Work
+from klamm_agent.lanes.lane import Lane
+from klamm_agent.stages import patience
+from klamm_agent.stages.filters import anywhere
+from klamm_agent.stages.parse.dissect import DissectError, DissectParser
+from klamm_agent.stages.parse.fields import get, merge, pop, put
+from klamm_agent.stages.parse.json import JsonParser
+from klamm_agent.stages.parse.logfmt import LogfmtParser
+from klamm_agent.stages.parse.pattern import PatternParser
+from klamm_agent.stages.staged import Work
+from klamm_agent.stages.timestamps import TimeError, Times, stamp
 from klamm_base.errors import ConfigError
 
 AT = 1_790_000_000.0

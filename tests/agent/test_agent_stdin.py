@@ -11,7 +11,7 @@ from agent.harness import KLAMM
 from support.broker import new_topic, wait_until
 
 from klamm.testing.topics import TopicReader
-from klamm_agent.config_readers import StdinSettings
+from klamm_agent.config.readers import StdinSettings
 from klamm_agent.inputs.stdin import StdinReader
 
 

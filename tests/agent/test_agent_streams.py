@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
 from klamm_agent.events import Events
-from klamm_agent.lanes import Lane
-from klamm_agent.streams import Streams
+from klamm_agent.inputs.streams import Streams
+from klamm_agent.lanes.lane import Lane
 from klamm_base.errors import ConfigError
 
 HEAD = 'bootstrap_servers = "h:1"\nstate_dir = "s"\n'

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_agent.document import Documents
 from klamm_agent.events import Events
-from klamm_agent.shared_fields import SharedFields
-from klamm_agent.syslog import FACILITIES, SEVERITIES, Parser, structured_data
-from klamm_agent.syslog_time import Times
-from klamm_agent.work import Work
+from klamm_agent.stages.document import Documents
+from klamm_agent.stages.shared_fields import SharedFields
+from klamm_agent.stages.staged import Work
+from klamm_agent.syslog.messages import FACILITIES, SEVERITIES, Parser, structured_data
+from klamm_agent.syslog.times import Times
 
 NOW = dt.datetime(2026, 11, 22, 12, 0, 0, tzinfo=dt.UTC).timestamp()
 CAME = "2026-11-22T12:00:00+00:00"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_agent.inputs.framing import Frames
+from klamm_agent.syslog.frames import Frames
 
 CASES = [
     ("lines", b"<13>one\n<13>two\n", [b"<13>one", b"<13>two"]),

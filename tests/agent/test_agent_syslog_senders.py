@@ -20,9 +20,9 @@ from support.certificates import Authority
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.topics import TopicReader
-from klamm_agent.config_readers import SyslogSettings
-from klamm_agent.inputs.addresses import Address
+from klamm_agent.config.readers import SyslogSettings
 from klamm_agent.inputs.syslog import SyslogReader
+from klamm_agent.syslog.addresses import Address
 from klamm_base.errors import ConfigError
 
 LOGGER = shutil.which("logger")

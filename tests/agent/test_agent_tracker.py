@@ -14,12 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klamm_agent.archives import COPY_WAIT_S
-from klamm_agent.config import Input
-from klamm_agent.files import OpenFiles
-from klamm_agent.registry import _checkpoint, _entry
-from klamm_agent.scan import Scanner
-from klamm_agent.tracker import HEAD, TAIL, Limits, Observed, Print, Tracked, Tracker
+from klamm_agent.config.agent import Input
+from klamm_agent.files.archives import COPY_WAIT_S
+from klamm_agent.files.open_files import OpenFiles
+from klamm_agent.files.scan import Scanner
+from klamm_agent.files.tracked import HEAD, TAIL, Limits, Observed, Print, Tracked
+from klamm_agent.files.tracker import Tracker
+from klamm_agent.state.registry import _checkpoint, _entry
 
 LIMITS = Limits(max_line=5000)
 STEPS = st.one_of(

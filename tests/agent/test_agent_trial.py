@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from klamm.cli.agent import app
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
 from klamm_agent.host import host_fields
-from klamm_agent.lanes import Lane
+from klamm_agent.lanes.lane import Lane
 from klamm_agent.trial import Trial, TrialError
 
 CONFIG = """

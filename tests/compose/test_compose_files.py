@@ -104,7 +104,7 @@ def test_mirror_properties_are_understood(caplog):
 
 
 def test_agent_settings_are_understood():
-    from klamm_agent.config import AgentConfig
+    from klamm_agent.config.agent import AgentConfig
 
     config = AgentConfig.load(COMPOSE / "config/agent.toml")
     assert [(i.type, i.topic, i.format) for i in config.inputs] == [
@@ -115,7 +115,7 @@ def test_agent_settings_are_understood():
 
 
 def test_spark_job_reads_what_the_agent_writes():
-    from klamm_agent.config import AgentConfig
+    from klamm_agent.config.agent import AgentConfig
     from klamm_spark import pipeline
 
     job = pipeline.load(COMPOSE / "config/pipeline.toml")
@@ -126,7 +126,7 @@ def test_spark_job_reads_what_the_agent_writes():
 
 def test_what_is_scraped_is_served(model):
     from klamm.mirror.files import load
-    from klamm_agent.config import AgentConfig
+    from klamm_agent.config.agent import AgentConfig
     from klamm_spark import pipeline
 
     targets = {

@@ -13,8 +13,9 @@ import time
 import pytest
 from support.broker import wait_until
 
-from klamm_connectors.logs.connector import LogTailConnector, read_config
-from klamm_connectors.logs.tail import LogTailTask
+from klamm_connectors.logs.config import read_config
+from klamm_connectors.logs.connector import LogTailConnector
+from klamm_connectors.logs.task import LogTailTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.testing import MemorySourceContext
 
@@ -307,7 +308,7 @@ def test_a_first_batch_of_the_journal_that_a_crash_cuts_comes_again(tmp_path, ta
 
 def test_what_is_left_out_by_a_rule_is_told(tmp_path, tail, caplog):
     write(tmp_path / "app.log", "keep 1", "debug", "keep 2")
-    with caplog.at_level(logging.INFO, logger="klamm_connectors.logs.tail"):
+    with caplog.at_level(logging.INFO, logger="klamm_connectors.logs.task"):
         assert tail(settings='exclude_lines = ["debug"]').values(2) == ["keep 1", "keep 2"]
     assert "1 events were left out" in caplog.text
 

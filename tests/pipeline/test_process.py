@@ -15,7 +15,7 @@ from klamm.demo.logs.measure import Meter
 from klamm.demo.logs.process import Process, StageFailed
 from klamm.demo.logs.stages import GeneratorStage, SparkStage, agent_toml
 from klamm.demo.logs.target import choose
-from klamm_agent.config import AgentConfig
+from klamm_agent.config.agent import AgentConfig
 from klamm_base.errors import KlammError
 from klamm_spark.pipeline import Job, Output, Source
 

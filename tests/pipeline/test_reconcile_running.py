@@ -24,8 +24,8 @@ from klamm.reconcile.compare import Document, SourceLine
 from klamm.reconcile.cut import Sources
 from klamm.reconcile.running import Question, reconcile_running
 from klamm.reconcile.times import between, seconds
-from klamm_agent.registry import StateDir
-from klamm_agent.tracker import Checkpoint, Gap, Print
+from klamm_agent.files.tracked import Checkpoint, Gap, Print
+from klamm_agent.state.registry import StateDir
 from klamm_base.errors import ConfigError, KlammError
 
 PATTERN = files.identifier("id=([0-9]+)")

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm_agent.delivery import Origin
+from klamm_agent.delivery.batches import Origin
+from klamm_agent.delivery.spool.segment import Damaged, Share
+from klamm_agent.delivery.spool.spool import Spool, SpoolError
 from klamm_agent.handler.client import Returned
-from klamm_agent.spool.segment import Damaged, Share
-from klamm_agent.spool.spool import Spool, SpoolError
 from klamm_base.errors import ConfigError
 from klamm_base.files import make_private_folder
 from klamm_kafka.wire.batch import Record, decode_records, encode_batch

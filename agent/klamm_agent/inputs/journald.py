@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Hashable
 from typing import IO, Any, Final
 
-from klamm_agent.config_readers import JournaldSettings
+from klamm_agent.config.readers import JournaldSettings
 from klamm_agent.events import Dropped, Events
-from klamm_agent.journal import Entry, Export, ExportError, Fields, time_of
+from klamm_agent.inputs.journal import Entry, Export, ExportError, Fields, time_of
 from klamm_base.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from klamm_agent.config_readers import JournaldSettings, Settings, StdinSettings, SyslogSettings
+from klamm_agent.config.readers import JournaldSettings, Settings, StdinSettings, SyslogSettings
 from klamm_agent.events import Reader
 
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Hashable
 from typing import Any, Final
 
-from klamm_agent.blocks import split
-from klamm_agent.config_readers import StdinSettings
+from klamm_agent.config.readers import StdinSettings
 from klamm_agent.events import Dropped, Events
-from klamm_agent.text import character_end
+from klamm_agent.framing.lines import split
+from klamm_agent.framing.text import character_end
 from klamm_base.errors import ConfigError
 
 _READ: Final = 256 * 1024

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final
 
-from klamm_agent.config_readers import SyslogSettings, tls_context
+from klamm_agent.config.readers import SyslogSettings, tls_context
 from klamm_agent.events import Dropped, Events
-from klamm_agent.inputs.listener import Limits, Listener
-from klamm_agent.syslog import Parser
+from klamm_agent.syslog.listener import Limits, Listener
+from klamm_agent.syslog.messages import Parser
 from klamm_base.errors import ConfigError
 
 _BLOCK: Final = 5000  # messages of one block

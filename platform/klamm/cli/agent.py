@@ -69,7 +69,7 @@ def start(
 def check(config: ConfigArgument, output: OutputOption = Output.TABLE) -> None:
     """Read a configuration and say what its inputs find now. Exit code 2 when it has an error."""
     from klamm.cli.common import print_rows
-    from klamm_agent.config import AgentConfig
+    from klamm_agent.config.agent import AgentConfig
     from klamm_agent.trial import found_now
 
     with reported():
@@ -104,8 +104,8 @@ def try_(
     import json
     import sys
 
-    from klamm_agent import patience
-    from klamm_agent.config import AgentConfig
+    from klamm_agent.config.agent import AgentConfig
+    from klamm_agent.stages import patience
     from klamm_agent.trial import Trial, head_of, read_head
 
     with reported():
@@ -186,7 +186,7 @@ def status(
 
 def _state_dir(config: Path | None) -> Path:
     """Of a configuration; one with an error is said, as the agent that runs goes on with the one before."""
-    from klamm_agent.config import AgentConfig, state_dir_of
+    from klamm_agent.config.agent import AgentConfig, state_dir_of
     from klamm_base.errors import ConfigError
 
     assert config is not None, "checked by the caller"

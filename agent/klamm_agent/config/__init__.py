@@ -1,0 +1,1 @@
+"""agent.toml: read and checked, each table into a frozen dataclass."""

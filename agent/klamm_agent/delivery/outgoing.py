@@ -1,0 +1,228 @@
+"""Parcels on their way to the brokers: topics, partitions, what is refused. One event loop, driven by the sender.
+
+A parcel without key goes to the partition with the least on its way that has a leader (as KIP-794 has it, a batch at a
+time), one with keys where Java's producers put them. Parcels of one partition stay in their order.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from klamm_agent.config.producer import ProducerSettings
+from klamm_agent.delivery.batches import Parcel
+from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
+from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
+from klamm_kafka.client.partitioner import partition_of
+from klamm_kafka.wire.messages.metadata import MetadataResponse
+
+Box = Outbox[Parcel]
+_WAITING: Final = 2 * IN_FLIGHT_MAX
+"""Parcels of a partition that are kept in memory: as many as are on their way, and as many again. The files keep the rest."""
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """`boxes` are empty until the topic is known."""
+
+    name: str
+    boxes: list[Box] = field(default_factory=list)
+    unplaced: deque[Parcel] = field(default_factory=deque)
+    trouble: str = ""
+
+    @property
+    def has_room(self) -> bool:
+        waiting = len(self.unplaced) + sum(b.waiting for b in self.boxes)
+        return waiting < _WAITING * max(1, len(self.boxes))
+
+    @property
+    def why(self) -> str:
+        """Why nothing of it can be delivered; empty when all is well."""
+        if self.trouble or not self.boxes:
+            return self.trouble
+        whys = [b.writing.why for b in self.boxes]
+        return next((w for w in whys if w), "") if all(whys) else ""
+
+
+class Owner(Protocol):
+    """Whom `Outgoing` tells."""
+
+    def delivered(self, parcel: Parcel) -> None: ...
+
+    def given_up(self, parcel: Parcel) -> None:
+        """One record, too large for the topic."""
+
+    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+        """It goes on as `parts`."""
+
+    def say(self, what: str) -> None:
+        """For the log, not too often."""
+
+    def woken(self) -> None:
+        """Something has changed."""
+
+
+class Limit:
+    """A token bucket of bytes: so many per second, a second's worth at once. None: no limit."""
+
+    def __init__(self, bytes_per_second: int | None) -> None:
+        self._rate = bytes_per_second
+        self._tokens, self._at = float(bytes_per_second or 0), time.monotonic()
+
+    def allows(self, now: float) -> bool:
+        if self._rate is None:
+            return True
+        self._tokens = min(float(self._rate), self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return self._tokens > 0
+
+    def took(self, size: int) -> None:
+        self._tokens -= size
+
+
+class Outgoing(IdempotentSender[Box, Parcel]):
+    """`put` from the sender's thread while the loop does not run, or from its callbacks."""
+
+    CREATE = True
+
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, limit: Limit, owner: Owner) -> None:
+        super().__init__(cluster, (), in_flight=settings.in_flight, timeout_ms=settings.request_timeout_ms)
+        self.brokers_away = False
+        self.known: dict[str, Topic] = {}
+        self._settings, self._owner, self._limit = settings, owner, limit
+        self._refresh_at = 0.0
+
+    def topic(self, name: str) -> Topic:
+        found = self.known.get(name)
+        if found is None:
+            found = self.known[name] = Topic(name)
+            self.stale = True
+        return found
+
+    def put(self, parcel: Parcel) -> None:
+        topic = self.topic(parcel.topic)
+        topic.unplaced.append(parcel)
+        self._place(topic)
+        self.wake.set()
+
+    def place_of(self, topic: str, key: bytes) -> int | None:
+        """The partition of a key; None while the topic is not known."""
+        boxes = self.topic(topic).boxes
+        return partition_of(key, len(boxes)) if boxes else None
+
+    def parcels(self, name: str) -> list[Parcel]:
+        """What of a topic is in memory and not acknowledged, in the order of encoding."""
+        topic = self.topic(name)
+        found = [p for box in topic.boxes for p in box.pending] + list(topic.unplaced)
+        return sorted(found, key=lambda p: p.number)
+
+    def _place(self, topic: Topic) -> None:
+        while topic.unplaced and topic.boxes:
+            parcel = topic.unplaced.popleft()
+            if parcel.key is not None:
+                box = topic.boxes[partition_of(parcel.key, len(topic.boxes))]
+            else:
+                box = self._least(topic.boxes)
+            box.put([parcel])
+            self.outboxes[box] = None
+
+    def _least(self, boxes: list[Box]) -> Box:
+        if len(boxes) == 1:
+            return boxes[0]
+        usable = [
+            b for b in boxes if b.writing.why is None and self.leader(b.remote, b.partition) >= 0
+        ] or boxes
+        least = min(b.waiting for b in usable)
+        return random.choice([b for b in usable if b.waiting == least])
+
+    # ---- IdempotentSender's questions
+
+    def topics(self) -> list[str]:
+        return sorted(self.known)
+
+    def learned(self, answer: MetadataResponse) -> str | None:
+        self.brokers_away = False
+        self._refresh_at = time.monotonic() + self._settings.metadata_max_age
+        lacking = None
+        for found in answer.topics:
+            topic = self.known.get(found.name or "")
+            if topic is None:
+                continue
+            topic.trouble = ""
+            if found.error_code:
+                topic.trouble = lacking = str(broker_error(found.error_code, f"topic {topic.name}"))
+                self._owner.say(
+                    f"topic {topic.name} takes no records: {lacking}; they are kept and sent again"
+                )
+                continue
+            self._resize(topic, len(found.partitions))
+            self._place(topic)
+        return lacking
+
+    def _resize(self, topic: Topic, count: int) -> None:
+        while len(topic.boxes) < count:
+            topic.boxes.append(Outbox(remote=topic.name, partition=len(topic.boxes), producer=self.producer))
+        if count and len(topic.boxes) > count and all(b.idle for b in topic.boxes[count:]):
+            # The topic was deleted and made anew, smaller
+            gone, topic.boxes = topic.boxes[count:], topic.boxes[:count]
+            for box in gone:
+                topic.unplaced.extend(box.give_back())
+                self.outboxes.pop(box, None)
+
+    def may_send(self, now: float) -> bool:
+        if now >= self._refresh_at and not self.stale:
+            self.stale = True
+            self._refresh_at = now + self._settings.metadata_max_age
+        return self._limit.allows(now)
+
+    def sent(self, size: int, now: float) -> None:
+        self._limit.took(size)
+
+    def answered(self) -> None:
+        self._owner.woken()
+
+    def delivered(self, outbox: Box, parcel: Parcel, offset: int) -> None:
+        self.brokers_away = False
+        outbox.delivered(parcel)
+        if outbox.empty:
+            self.outboxes.pop(outbox, None)
+        self._owner.delivered(parcel)
+
+    async def refused(self, outbox: Box, parcel: Parcel, error: BrokerError, said: str | None) -> None:
+        if error.code not in TOO_LARGE:
+            self.failed(
+                outbox, error if not said else BrokerError(error.code, said, str(error), retriable=False)
+            )
+            outbox.failed(time.monotonic(), f"{error}: {said}" if said else str(error))
+            return
+        parts = parcel.halves(self._settings.level)
+        if parts:
+            outbox.replaced(parcel, parts)
+            self._owner.split(parcel, parts)
+            self._owner.say(
+                f"topic {parcel.topic} refuses a batch of {len(parcel.data)} bytes as too large: it is sent again in two "
+                "halves, which is slow; set batch.size in [producer] below the topic's max.message.bytes"
+            )
+            return
+        producer = await self.new_producer()
+        outbox.replaced(parcel, [])
+        outbox.new_producer(producer)
+        if outbox.empty:
+            self.outboxes.pop(outbox, None)
+        self._owner.given_up(parcel)
+
+    def unusable(self, error: ClientError) -> None:
+        self._owner.say(f"the broker does not let this agent in: {error}")
+        self._metadata.failed(time.monotonic(), str(error))
+
+    def away(self, error: ClientError) -> None:
+        self.brokers_away = True
+        self._owner.say(f"no broker answers: {error}")
+        self._owner.woken()
+
+    def failed(self, outbox: Box, error: ClientError) -> None:
+        self._owner.say(f"{outbox} takes no records: {error}; they are kept and sent again")

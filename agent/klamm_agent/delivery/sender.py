@@ -1,0 +1,297 @@
+"""Delivers blocks of record values and says when a whole block is acknowledged. The memory bound is here.
+
+Values of one topic (and partition, where there are keys) are gathered up to `batch.size` or `linger.ms`, encoded at once
+and sent by `outgoing` with sequence numbers: nothing is written twice while the agent runs. The agent drops nothing by
+itself, except a record that is too large for the topic, which would block all behind it: `refused` is told.
+One thread, which drives the event loop of the sockets in `poll`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm_agent.config.producer import ProducerSettings
+from klamm_agent.config.spool import SpoolSettings
+from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.encode import Segment, encode_batch
+from klamm_agent.delivery.outgoing import Limit, Outgoing
+from klamm_agent.delivery.spooling import Dropped, Spooling
+from klamm_base.sparing import Sparing
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.batch import decode_records
+
+log = logging.getLogger(__name__)
+
+_SAID_AGAIN_S: Final = 60.0  # the same trouble is logged at most this often
+_RECORD_COST: Final = 64  # bytes that a record takes before it is encoded, besides its value
+_ROUNDS: Final = 4  # of the event loop: what an answer takes from the socket to its parcel
+_CLOSE_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is gathered for one parcel."""
+
+    topic: str
+    key: bytes | None
+    since: float
+    segments: list[Segment] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    size: int = 0
+    count: int = 0
+    cost: int = 0
+
+
+class Sender:
+    """`queue_bytes` bounds what is in memory; each topic has an equal share, which it may exceed by one block.
+
+    `dropped`: what the spool gives up, as `spooling.Dropped`. `name`: client id, unless the settings have one. `refused(batch, size)`: a record of `batch` is too large for its topic. `bandwidth` in bytes per second.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: ProducerSettings,
+        *,
+        name: str = "klamm-agent",
+        queue_bytes: int,
+        topics: int,
+        refused: Callable[[Batch, int], None],
+        bandwidth: int | None = None,
+        spool: SpoolSettings | None = None,
+        dropped: Dropped = lambda ranges, why, policy: False,
+    ) -> None:
+        self._settings, self._refused = settings, refused
+        self._share = max(1, queue_bytes // max(1, topics))
+        self._most = 2 * queue_bytes
+        self._flying: dict[str, int] = {}
+        self._total = 0
+        self._owed = 0  # records that are not safe
+        self._parcels = 0
+        self._open: dict[tuple[str, bytes | int | None], _Open] = {}
+        self._said = Sparing(_SAID_AGAIN_S)
+        self._away = False
+        self.acked = 0  # records
+        self._loop: asyncio.AbstractEventLoop | None = None  # until the first poll
+        self._running: asyncio.Task[None] | None = None
+        self._waiting = False
+        cluster = Cluster(
+            bootstrap,
+            client_id=settings.client_id or name,
+            timeout_s=settings.connect_timeout,
+            patience_s=0,
+            security=settings.security,
+        )
+        self._cluster = cluster
+        self._outgoing = Outgoing(cluster, settings, Limit(bandwidth), self)
+        self._spooling = None if spool is None else Spooling(spool, self._outgoing, self, dropped)
+
+    # ---- for the agent
+
+    def has_room(self, topic: str) -> bool:
+        if self._spooling is not None and (by_disk := self._spooling.has_room(topic)) is not None:
+            return by_disk
+        if self._total >= self._most or self._flying.get(topic, 0) >= self._share:
+            return False
+        return self._outgoing.topic(topic).has_room
+
+    @property
+    def waits(self) -> bool:
+        """Something is not acknowledged yet, nor in the spool."""
+        return self._owed > 0
+
+    @property
+    def brokers_away(self) -> bool:
+        return self._outgoing.brokers_away
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Topics that take nothing now, with the reason."""
+        return {name: why for name, topic in self._outgoing.known.items() if (why := topic.why)}
+
+    def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Batch:
+        """Take `values` of `size` bytes together on their way."""
+        batch = Batch(topic, origin, len(values))
+        self._owed += len(values)
+        pieces = max(1, round(size / self._settings.batch_bytes))
+        if pieces == 1 or len(values) < 2:
+            self._gather(batch, values, size, key)
+            return batch
+        step = -(-len(values) // pieces)
+        for at in range(0, len(values), step):
+            piece = values[at : at + step]
+            self._gather(batch, piece, sum(map(len, piece)), key)
+        return batch
+
+    def _gather(self, batch: Batch, values: list[bytes], size: int, key: bytes | None) -> None:
+        if not values:
+            return
+        place: bytes | int | None = None
+        if key is not None:
+            partition = self._outgoing.place_of(batch.topic, key)
+            place = key if partition is None else partition
+        opened = self._open.get((batch.topic, place))
+        full = self._settings.batch_bytes
+        if opened is not None and opened.size + size > full + full // 4:
+            self._seal((batch.topic, place))
+            opened = None
+        if opened is None:
+            opened = self._open[batch.topic, place] = _Open(batch.topic, key, time.monotonic())
+        opened.segments.append((key, values))
+        opened.parts.append(Part(batch, len(values)))
+        opened.size += size
+        opened.count += len(values)
+        cost = size + _RECORD_COST * len(values)
+        opened.cost += cost
+        self._count(batch.topic, cost)
+        if opened.size >= full - full // 8:
+            self._seal((batch.topic, place))
+
+    def figures(self) -> dict[str, int]:
+        """For status and metrics: what is in memory and in the spool, and what was done."""
+        spooling = self._spooling
+        return {
+            "queued_bytes": self._total,
+            "batches": self._parcels,
+            "spool_bytes": spooling.size if spooling else 0,
+            "spool_records": spooling.records if spooling else 0,
+            "spool_dropped": spooling.dropped_records if spooling else 0,
+        }
+
+    def _count(self, topic: str, cost: int) -> None:
+        self._flying[topic] = self._flying.get(topic, 0) + cost
+        self._total += cost
+
+    def _seal(self, at: tuple[str, bytes | int | None]) -> None:
+        opened = self._open.pop(at)
+        settings = self._settings
+        now_ms = time.time_ns() // 1_000_000
+        data = encode_batch(opened.segments, now_ms, settings.codec, settings.level)
+        parcel = Parcel(opened.topic, data, opened.count, opened.parts, opened.key)
+        self._parcels += 1
+        parcel.number = self._parcels
+        self._count(opened.topic, parcel.cost - opened.cost)
+        if self._spooling is None:
+            self._outgoing.put(parcel)
+        else:
+            self._spooling.put(parcel)
+
+    def poll(self, timeout_s: float) -> None:
+        """Send and receive, waiting up to `timeout_s` for an answer."""
+        now = time.monotonic()
+        due = self._seal_due(now)
+        if self._spooling is not None:
+            self._spooling.tick(now)
+        if due is not None:
+            timeout_s = min(timeout_s, due)
+        self._turn(timeout_s)
+
+    def _seal_due(self, now: float) -> float | None:
+        """Seconds until the next parcel has waited long enough."""
+        linger = self._settings.linger
+        for at, opened in list(self._open.items()):
+            if now - opened.since >= linger:
+                self._seal(at)
+        oldest = min((o.since for o in self._open.values()), default=None)
+        return None if oldest is None else max(0.0, oldest + linger - now)
+
+    def _turn(self, timeout_s: float) -> None:
+        loop = self._loop
+        if loop is None or self._running is None:
+            loop = self._loop = asyncio.new_event_loop()
+            self._running = loop.create_task(self._outgoing.run())
+        if self._running.done():
+            self._running.result()
+            raise AssertionError("the sender has ended")
+        if timeout_s > 0:
+            timer = loop.call_later(timeout_s, loop.stop)
+            self._waiting = True
+            loop.run_forever()
+            self._waiting = False
+            timer.cancel()
+        else:
+            loop.call_soon(_round, loop, _ROUNDS)
+            loop.run_forever()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until everything is acknowledged, at most `timeout_s`; whether it is."""
+        for at in list(self._open):
+            self._seal(at)
+        deadline = time.monotonic() + timeout_s
+        while self.waits and time.monotonic() < deadline:
+            self.poll(0.05)
+        return not self.waits
+
+    def close(self) -> None:
+        """Connections are closed; what is not acknowledged stays so."""
+        if self._spooling is not None:
+            self._spooling.close()
+        if self._loop is None or self._running is None:
+            return
+        self._running.cancel()
+        self._loop.run_until_complete(asyncio.wait([self._running, self._loop.create_task(self._end())]))
+        self._loop.close()
+        self._loop = self._running = None
+
+    async def _end(self) -> None:
+        await self._cluster.close()
+        await self._outgoing.drain(_CLOSE_S)
+
+    # ---- told by Outgoing
+
+    def settled(self, parcel: Parcel) -> None:
+        if not parcel.safe:
+            parcel.safe = True
+            for part in parcel.parts:
+                part.batch.left -= part.count
+                self._owed -= part.count
+
+    def let_go(self, parcel: Parcel) -> None:
+        self._count(parcel.topic, -parcel.cost)
+
+    def taken_back(self, parcel: Parcel) -> None:
+        self._count(parcel.topic, parcel.cost)
+
+    def delivered(self, parcel: Parcel) -> None:
+        self.settled(parcel)
+        self.acked += parcel.count
+        self._count(parcel.topic, -parcel.cost)
+        if self._spooling is not None:
+            self._spooling.delivered(parcel)
+        if self._away:
+            self._away = False
+            log.info("the broker answers again")
+
+    def given_up(self, parcel: Parcel) -> None:
+        self.settled(parcel)
+        self._count(parcel.topic, -parcel.cost)
+        if self._spooling is not None:
+            self._spooling.delivered(parcel)
+        if parcel.parts:
+            self._refused(parcel.parts[0].batch, len(decode_records(parcel.data)[0].value or b""))
+
+    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+        if self._spooling is not None:
+            self._spooling.split(parcel, parts)
+        self._count(parcel.topic, sum(p.cost for p in parts) - parcel.cost)
+
+    def say(self, what: str) -> None:
+        self._said.warning(log, what, what)
+
+    def woken(self) -> None:
+        self._away = self._away or self._outgoing.brokers_away
+        if self._waiting and self._loop is not None:
+            self._loop.stop()
+
+
+def _round(loop: asyncio.AbstractEventLoop, left: int) -> None:
+    """The loop runs so often through what is ready, and stops."""
+    if left > 1:
+        loop.call_soon(_round, loop, left - 1)
+    else:
+        loop.stop()

@@ -1,0 +1,143 @@
+"""The spool's folder: a queue per topic, a bound for all together, a lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from klamm_agent.delivery.spool.segment import Damaged, Share, Stored
+from klamm_agent.delivery.spool.topic import TopicQueue
+from klamm_base.errors import KlammError
+from klamm_base.files import PRIVATE_FILE, make_private_folder
+
+_SEGMENTS: Final = 16  # what is given up at a time is about this part of the bound
+_SEGMENT_MAX: Final = 64 * 1024 * 1024
+_SEGMENT_MIN: Final = 64 * 1024
+
+
+class SpoolError(KlammError):
+    """The folder cannot be used or written to."""
+
+
+class Spool:
+    """Owns its folder from construction on. Raises SpoolError."""
+
+    def __init__(self, path: Path, max_bytes: int, *, fsync: bool) -> None:
+        self.path, self._max, self._fsync = path, max_bytes, fsync
+        self._segment = min(_SEGMENT_MAX, max(_SEGMENT_MIN, max_bytes // _SEGMENTS))
+        self._topics: dict[str, TopicQueue] = {}
+        self._dirty: set[str] = set()
+        try:
+            make_private_folder(path)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        except OSError as e:
+            raise SpoolError(f"spool {path} cannot be used: {e.strerror}") from e
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for folder in sorted(path.iterdir()):
+                if folder.is_dir() and folder.name.endswith("-0"):
+                    self._topics[folder.name[:-2]] = TopicQueue(folder, self._segment)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise SpoolError(f"spool {path} is used by another agent") from None
+        except (OSError, ValueError) as e:
+            os.close(self._lock)
+            raise SpoolError(f"spool {path} cannot be used: {e}") from e
+
+    @property
+    def size(self) -> int:
+        """Bytes of all logs."""
+        return sum(t.size for t in self._topics.values())
+
+    @property
+    def unread(self) -> list[str]:
+        """Topics with batches that are not in memory."""
+        return [name for name, t in self._topics.items() if t.unread]
+
+    @property
+    def records(self) -> int:
+        """Records that are neither acknowledged nor given up."""
+        return sum(t.records for t in self._topics.values())
+
+    def has_room(self, more: int = 0) -> bool:
+        """Copies of what is in memory are not counted."""
+        return sum(t.unread_size for t in self._topics.values()) + more < self._max
+
+    def append(
+        self, topic: str, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None
+    ) -> int:
+        """The offset behind it. It is on disk after the next `sync`. Raises SpoolError, having taken nothing."""
+        try:
+            queue = self._topics.get(topic)
+            if queue is None:
+                queue = self._topics[topic] = TopicQueue(self.path / f"{topic}-0", self._segment)
+            end = queue.append(data, count, shares, key)
+        except OSError as e:
+            raise SpoolError(f"spool {self.path} cannot be written: {e.strerror}") from e
+        self._dirty.add(topic)
+        return end
+
+    def in_memory(self, topic: str) -> None:
+        """What was appended last need not be read."""
+        self._topics[topic].skip()
+
+    def is_unread(self, topic: str) -> bool:
+        queue = self._topics.get(topic)
+        return queue is not None and queue.unread
+
+    def read(self, topic: str) -> Stored | Damaged | None:
+        return self._topics[topic].read()
+
+    def acknowledged(self, topic: str, offset: int) -> None:
+        self._topics[topic].acknowledged(offset)
+
+    def acked(self, topic: str) -> int:
+        """The offset behind what is delivered or given up."""
+        return self._topics[topic].acked
+
+    def sync(self) -> bool:
+        """Make what was appended safe; whether there was anything. Raises SpoolError."""
+        if not self._dirty:
+            return False
+        if self._fsync:
+            try:
+                for topic in self._dirty:
+                    self._topics[topic].sync()
+            except OSError as e:
+                raise SpoolError(f"spool {self.path} cannot be written: {e.strerror}") from e
+        self._dirty.clear()
+        return True
+
+    def save(self) -> None:
+        """Remember what is acknowledged. Raises SpoolError."""
+        try:
+            for queue in self._topics.values():
+                queue.save()
+        except OSError as e:
+            raise SpoolError(f"spool {self.path} cannot be written: {e.strerror}") from e
+
+    def drop_oldest(self, note: Callable[[str, list[Share]], bool]) -> bool:
+        """Give up the oldest unread segment of the topic that has most, once `note` has it in its ledger."""
+        unread = [(t.size, name) for name, t in self._topics.items() if t.unread]
+        if not unread:
+            return False
+        name = max(unread)[1]
+        queue = self._topics[name]
+        if not note(name, queue.oldest_unread()):
+            return False
+        queue.drop_oldest()
+        return True
+
+    def close(self) -> None:
+        for queue in self._topics.values():
+            queue.close()
+        os.close(self._lock)
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited; nothing is written, and the folder stays the parent's."""
+        for queue in self._topics.values():
+            queue.abandon()
+        os.close(self._lock)

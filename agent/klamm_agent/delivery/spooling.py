@@ -1,0 +1,272 @@
+"""Between the sender and the spool: what goes to disk, what comes back, when it counts as safe.
+
+A topic is spooled while its broker is away (or always): every parcel is written before it is sent. Those that memory has
+no room for are on disk only, and are read when there is room; new ones queue behind them. So each topic keeps its order.
+Parcels in memory keep their sequence numbers: only a restart of the agent may send something twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from klamm_agent.config.spool import SpoolSettings
+from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.outgoing import Outgoing
+from klamm_agent.delivery.spool.segment import Damaged, Share, Stored
+from klamm_agent.delivery.spool.spool import Spool, SpoolError
+from klamm_kafka.wire.batch import stamp
+
+PATIENCE_S: Final = 1.0
+"""How long a topic must be in trouble before it is spooled: an election takes less."""
+_LOOK_S: Final = 0.1
+_SYNC_S: Final = 0.1
+_SAVE_S: Final = 1.0
+
+Dropped = Callable[[list[tuple[Origin, int]], str, bool], bool]
+"""Ranges that are given up with the number of their records, why, whether it is by the configuration's policy. Answers
+whether that is in the ledger.
+"""
+
+
+def ranges(shares: list[Share]) -> list[tuple[Origin, int]]:
+    """Ranges of files with the number of their records; neighbours are one."""
+    found: list[tuple[Origin, int]] = []
+    for origin, count in shares:
+        if found:
+            last, before = found[-1]
+            if (last.path, last.inode) == (
+                origin.path,
+                origin.inode,
+            ) and last.start <= origin.start <= last.end:
+                found[-1] = last._replace(end=max(last.end, origin.end)), before + count
+                continue
+        found.append((origin, count))
+    return found
+
+
+class Owner(Protocol):
+    """The sender."""
+
+    def settled(self, parcel: Parcel) -> None:
+        """Its records are safe."""
+
+    def let_go(self, parcel: Parcel) -> None:
+        """It is on disk only."""
+
+    def taken_back(self, parcel: Parcel) -> None:
+        """It is in memory again."""
+
+    def say(self, what: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Topic:
+    trouble_since: float | None = None
+    active: bool = False
+    under_way: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    """By offset in the spool: parcels that are not acknowledged."""
+
+
+class Spooling:
+    """Raises SpoolError from construction only; later trouble of the disk is said, and memory is used instead."""
+
+    def __init__(self, settings: SpoolSettings, outgoing: Outgoing, owner: Owner, dropped: Dropped) -> None:
+        self._settings, self._outgoing, self._owner, self._dropped = settings, outgoing, owner, dropped
+        self._spool = Spool(settings.path, settings.max_bytes, fsync=settings.fsync)
+        self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
+        self._unsafe: list[Parcel] = []
+        self._doubtful: list[Parcel] = []  # written, but an fsync failed: a broker has to have them
+        self._look_at = self._sync_at = self._save_at = 0.0
+        self._broken = False
+        self.dropped_records = 0
+
+    @property
+    def size(self) -> int:
+        return self._spool.size
+
+    @property
+    def records(self) -> int:
+        return self._spool.records
+
+    def has_room(self, topic: str) -> bool | None:
+        """Whether the topic may go on with the disk (a block may exceed the bound); None: memory decides."""
+        state = self._topics.get(topic)
+        if self._broken or state is None or not state.active:
+            return None
+        return self._settings.drop != "block" or self._spool.has_room()
+
+    def put(self, parcel: Parcel) -> None:
+        """A new parcel: to disk, to the brokers, or both."""
+        state = self._topics.get(parcel.topic)
+        if state is None:
+            state = self._topics[parcel.topic] = _Topic(active=self._settings.when == "always")
+        in_memory = not self._spool.is_unread(parcel.topic) and self._outgoing.topic(parcel.topic).has_room
+        written = self._write(parcel, state, in_memory=in_memory) if state.active else None
+        if written is None or (written and in_memory):
+            self._outgoing.put(parcel)
+
+    def _write(self, parcel: Parcel, state: _Topic, *, in_memory: bool) -> bool | None:
+        """Whether it is in the spool; False: it was dropped; None: it has to go by memory."""
+        if not (in_memory or self._spool.has_room(len(parcel.data)) or self._make_room(parcel)):
+            shares = [Share(p.batch.origin, p.count) for p in parcel.parts]
+            if not self._note(shares, "spool full: newest dropped"):
+                return None
+            self._owner.settled(parcel)
+            self._owner.let_go(parcel)
+            return False
+        return self._append(parcel, state, in_memory=in_memory)
+
+    def _append(self, parcel: Parcel, state: _Topic, *, in_memory: bool) -> bool | None:
+        if parcel.sequence < 0:
+            stamp(parcel.data, -1, -1, -1)
+        shares = [Share(p.batch.origin, p.count) for p in parcel.parts]
+        try:
+            parcel.spooled = self._spool.append(parcel.topic, parcel.data, parcel.count, shares, parcel.key)
+        except SpoolError as e:
+            self._fails(e)
+            return None
+        self._broken = False
+        self._unsafe.append(parcel)
+        if in_memory:
+            self._spool.in_memory(parcel.topic)
+            state.under_way[parcel.spooled] = 1
+        else:
+            self._owner.let_go(parcel)
+            parcel.data = bytearray()
+        return True
+
+    def _make_room(self, parcel: Parcel) -> bool:
+        if self._settings.drop != "oldest":
+            return self._settings.drop == "block"  # nothing is read any more until there is room
+        while not self._spool.has_room(len(parcel.data)):
+            if not self._spool.drop_oldest(
+                lambda _, shares: self._note(shares, "spool full: oldest dropped")
+            ):
+                return False
+        return True
+
+    def _note(self, shares: list[Share], why: str, *, policy: bool = True) -> bool:
+        if not self._dropped(ranges(shares), why, policy):
+            return False
+        self.dropped_records += sum(s.records for s in shares)
+        return True
+
+    def _fails(self, error: SpoolError) -> None:
+        self._broken = True
+        self._owner.say(f"{error}; going on in memory")
+
+    # ---- what becomes of parcels
+
+    def delivered(self, parcel: Parcel) -> None:
+        """A broker has it, or it was given up."""
+        if parcel.spooled < 0:
+            return
+        state = self._topics[parcel.topic]
+        state.under_way[parcel.spooled] -= 1
+        acked = -1
+        while state.under_way and not next(iter(state.under_way.values())):
+            acked = state.under_way.popitem(last=False)[0]
+        if acked >= 0:
+            self._spool.acknowledged(parcel.topic, acked)
+
+    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+        if parcel.spooled >= 0:
+            self._topics[parcel.topic].under_way[parcel.spooled] += len(parts) - 1
+            for parcels in (self._unsafe, self._doubtful):
+                if parcel in parcels:
+                    at = parcels.index(parcel)
+                    parcels[at : at + 1] = parts
+
+    # ---- now and then
+
+    def tick(self, now: float) -> None:
+        """Begin and end spooling, make safe what was written, read what there is room for."""
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._look(now)
+        self._fill()
+        if self._unsafe and now >= self._sync_at:
+            self.sync()
+            self._sync_at = time.monotonic() + _SYNC_S
+        if self._doubtful:
+            self._settle_doubtful()
+        if now >= self._save_at:
+            self._save()
+            self._save_at = now + _SAVE_S
+
+    def _look(self, now: float) -> None:
+        for name, topic in self._outgoing.known.items():
+            state = self._topics.setdefault(name, _Topic(active=self._settings.when == "always"))
+            in_trouble = self._outgoing.brokers_away or bool(topic.why)
+            if not in_trouble:
+                state.trouble_since = None
+            elif state.trouble_since is None:
+                state.trouble_since = now
+            elif not state.active and now - state.trouble_since >= PATIENCE_S:
+                self._begin(name, state)
+
+    def _begin(self, name: str, state: _Topic) -> None:
+        """What is in memory goes to disk first."""
+        state.active = True
+        for parcel in self._outgoing.parcels(name):
+            if parcel.spooled < 0 and not self._write(parcel, state, in_memory=True):
+                break
+
+    def _fill(self) -> None:
+        for name, state in self._topics.items():
+            if not state.active:
+                continue
+            topic = self._outgoing.topic(name)
+            while topic.has_room and not self._outgoing.brokers_away and self._spool.is_unread(name):
+                found = self._spool.read(name)
+                if isinstance(found, Damaged):
+                    self._owner.say(
+                        f"spool: {found.why}: {sum(s.records for s in found.shares)} records are lost"
+                    )
+                    self._note(found.shares, f"spool damaged: {found.why}", policy=False)
+                elif found is not None:
+                    self._take_back(name, state, found)
+            busy = self._spool.is_unread(name) or state.under_way or state.trouble_since is not None
+            state.active = bool(busy) or self._settings.when == "always"
+
+    def _take_back(self, name: str, state: _Topic, found: Stored) -> None:
+        parts = [Part(Batch(name, s.origin, s.records), s.records) for s in found.shares]
+        parcel = Parcel(name, found.data, found.records, parts, found.key)
+        parcel.spooled, parcel.safe = found.end, True
+        state.under_way[found.end] = 1
+        self._owner.taken_back(parcel)
+        self._outgoing.put(parcel)
+
+    def sync(self) -> None:
+        """What was written is on disk: it counts."""
+        unsafe, self._unsafe = self._unsafe, []
+        try:
+            self._spool.sync()
+        except SpoolError as e:
+            # A second fsync may succeed without the data: checkpoints wait until brokers have it
+            self._doubtful += unsafe
+            self._fails(e)
+            return
+        for parcel in unsafe:
+            self._owner.settled(parcel)
+
+    def _settle_doubtful(self) -> None:
+        """What was read again from the disk has handles of its own: these follow."""
+        waiting = self._doubtful
+        self._doubtful = [p for p in waiting if not p.safe and p.spooled > self._spool.acked(p.topic)]
+        for parcel in waiting:
+            if parcel.spooled <= self._spool.acked(parcel.topic):
+                self._owner.settled(parcel)
+
+    def _save(self) -> None:
+        try:
+            self._spool.save()
+        except SpoolError as e:
+            self._fails(e)
+
+    def close(self) -> None:
+        self._spool.close()

@@ -1,0 +1,462 @@
+"""Which bytes of which file come next: identity, rotation and truncation as a state machine without I/O.
+
+A file is known by device and inode, and known again by its content: a fingerprint of its first bytes (up to HEAD; it
+grows with the file) and of the last bytes before the position. Every read begins with the bytes before the position, in the same
+system call, so that bytes which do not continue what was read are never taken for its continuation: then the file
+was truncated, and is read from its beginning as a new generation. In doubt lines come twice; none is left out.
+
+The shell tells it what it sees (`observe`, `opened`, `looked`, `feed`, `acknowledged`, `closed`) and the time; it
+answers what to open, read and close. What can no longer be read is handed to `gaps`, by file and byte range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from klamm_agent.files.archives import COPY_WAIT_S, Archives
+from klamm_agent.files.tracked import (
+    EXPIRE_S,
+    HEAD,
+    TAIL,
+    Archive,
+    Block,
+    Checkpoint,
+    Gap,
+    Inode,
+    Limits,
+    Observed,
+    Print,
+    Tracked,
+)
+from klamm_agent.framing.framer import Framed, Framer, Place
+from klamm_agent.framing.text import character_end
+
+_MARKS: Final = (
+    4  # what is read between the end of a copy and the truncation of its original takes no more blocks
+)
+
+
+class Tracker:
+    """All files of an agent. `limits` and `framers` are by input. Not thread-safe."""
+
+    def __init__(
+        self,
+        limits: list[Limits],
+        checkpoints: Iterable[Checkpoint] | None = None,
+        now: float = 0.0,
+        framers: Sequence[Framer | None] = (),
+    ) -> None:
+        self._limits = limits
+        self._framers = framers or [None] * len(limits)
+        self._files: dict[Inode, Tracked] = {}
+        self._ignored: set[Inode] = set()
+        self._observed = False
+        self._now = now  # of the last scan
+        self._generations = 0  # of all files: what is still in flight of one never counts for another
+        self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
+        self.cuts = 0  # of lines longer than allowed
+        self.gaps: list[Gap] = []  # taken and emptied by the shell
+        self.archives = Archives(
+            self._files,
+            lambda f, start, end, why: self._gap(f.path, f.was or f.inode, start, end, why),
+            self._restart,
+            lambda f: self._limits[f.source].topic if f.source >= 0 else "",
+        )
+        for c in checkpoints or ():
+            self._files[c.inode] = _restored(c, now)
+
+    def __len__(self) -> int:
+        """Files that are followed: those that the last scan saw, and those that are still open."""
+        return sum(f.is_there for f in self._files.values())
+
+    def limits(self, file: Tracked) -> Limits:
+        return self._limits[file.source]
+
+    def get(self, inode: Inode) -> Tracked | None:
+        return self._files.get(inode)
+
+    def __iter__(self) -> Iterator[Tracked]:
+        return iter(self._files.values())
+
+    def observe(self, scan: Iterable[Observed], now: float, wall: float) -> None:
+        """Take in one look at all paths. A path that names another file than before rotated that file."""
+        self._now = now
+        self.archives.settle()  # before another file is seen under the inode of one that is gone
+        by_inode: dict[Inode, Observed] = {}
+        for found in scan:
+            known = self._files.get(found.inode)
+            # Hard links: one file; the name that it had stays.
+            if found.inode not in by_inode or (known is not None and known.path == found.path):
+                by_inode[found.inode] = found
+        if not self._observed:
+            self._renumber(by_inode)
+            self._observed = True
+        for file in self._files.values():
+            there = by_inode.get(file.inode)
+            if there is None:
+                if file.seen or file.gone_at is None:
+                    file.seen, file.gone_at, file.rotated = False, now, True
+                    if not file.is_open and not file.removed and file.archive is None and file.was is None:
+                        file.astray = "look"
+            else:
+                self._update(file, there, now)
+        for inode, found in by_inode.items():
+            if inode not in self._files:
+                self._add(found, now, wall)
+        self._ignored &= by_inode.keys()
+        self._first = False
+        self.archives.age(now)
+        self.archives.settle()
+
+    def _renumber(self, by_inode: dict[Inode, Observed]) -> None:
+        """Devices may have other numbers since the machine was started: path and inode tell the files of the registry
+        as well, and `opened` compares their content.
+        """
+        missing = {(f.path, f.inode[1]): f for f in self._files.values() if f.inode not in by_inode}
+        for inode, found in by_inode.items():
+            file = missing.get((found.path, inode[1]))
+            if file is not None and inode not in self._files:
+                del self._files[file.inode]
+                file.inode = inode
+                self._files[inode] = file
+
+    def _update(self, file: Tracked, there: Observed, now: float) -> None:
+        if file.source == -1:  # from the registry: its name may have changed while nobody looked
+            file.source = there.source
+        file.rotated = file.rotated or file.path != there.path
+        file.path, file.seen, file.gone_at, file.astray = there.path, True, None, ""
+        file.where = ""
+        if file.archive is not None:
+            file.modified = there.modified
+            self.archives.seen(file, there.size, there.modified)
+        elif not file.is_open:
+            self._sized(file, there.size, there.modified, now)
+
+    def _add(self, found: Observed, now: float, wall: float) -> None:
+        limits = self._limits[found.source]
+        if limits.ignore_older is not None and wall - found.modified > limits.ignore_older:
+            if found.inode not in self._ignored and found.size:
+                self._ignored.add(found.inode)
+                self._gap(found.path, found.inode, 0, found.size, "ignore_older")
+            return
+        file = Tracked(inode=found.inode, path=found.path, source=found.source, grew_at=now)
+        file.generation = self._next_generation()
+        file.size, file.modified = found.size, found.modified
+        if self._first and limits.from_end and found.size:
+            file.position = file.acked = found.size
+            file.left_out = True
+            self._gap(found.path, found.inode, 0, found.size, "start_position")
+        self._files[found.inode] = file
+
+    def to_open(self) -> list[Tracked]:
+        """Closed files with something new, oldest first (newest, if the input asks for that)."""
+        found = [f for f in self._files.values() if not f.is_open and f.is_there and self._wants_opening(f)]
+        # Files of the registry first: whether they are still what they were tells what copies are
+        return sorted(found, key=lambda f: (bool(f.head) or not f.head_print.length, self.turn(f)))
+
+    def astray(self) -> list[Tracked]:
+        """Closed files that lost their name: whether they have another one is to be told by `found`, or in `Tracked.astray`."""
+        return [f for f in self._files.values() if f.astray == "look"]
+
+    def found(self, file: Tracked, path: str, size: int, modified: float, now: float) -> None:
+        """A file that is astray may be the one at `path`, which has its inode: `recognised` tells."""
+        if not file.head_print.length and not path.startswith(file.path):
+            file.astray = "missing"  # nothing tells that it is not another with its inode
+            return
+        file.where, file.ended = path, None
+        self._sized(file, size, modified, now)
+        file.astray = "found" if self._wants_opening(file) else ""
+
+    def recognised(self, file: Tracked, head: bytes, tail: bytes) -> bool:
+        """Whether a file that is astray is the one that was found: another may have got its inode."""
+        if self._is_known(file, head, tail):
+            return True
+        file.astray, file.size = "missing", max(file.size, file.lost)
+        return False
+
+    def turn(self, file: Tracked) -> float:
+        """Files with a smaller number come first."""
+        return -file.modified if self._limits[file.source].order == "newest_first" else file.modified
+
+    def _wants_opening(self, file: Tracked) -> bool:
+        if file.archive is not None:
+            return file.archive.state == "recheck" or (file.archive.state == "ready" and file.unread > 0)
+        return bool(file.size or file.position or file.lost) and self._changed(file)
+
+    def opened_archive(self, file: Tracked, head: bytes, now: float) -> None:
+        """An archive that `archives.opened` called readable is open; `head` are its first unpacked bytes."""
+        file.is_open, file.grew_at, file.head = True, now, head
+
+    def not_packed(self, file: Tracked) -> None:
+        """What was an archive holds text now."""
+        file.archive = None
+        self._restart(file, "replaced")
+
+    def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
+        """`file` is open: `head` are its first HEAD bytes, `tail` those before its position (as `tail_range` says)."""
+        file.is_open, file.grew_at, file.left_out, file.astray = True, now, False, ""
+        unknown = not file.position and file.lost and not file.head_print.length
+        if unknown or not self._is_known(file, head, tail):
+            self._restart(file, "truncated" if file.lost else "replaced")
+            file.rotated = file.removed = False
+        else:
+            file.tail = tail
+        self._extend_head(file, head, 0)
+
+    @staticmethod
+    def tail_range(file: Tracked) -> tuple[int, int]:
+        """Where the bytes are, start and count, that `opened` wants to see as `tail`."""
+        count = len(file.tail) or file.acked_tail.length or min(TAIL, file.position)
+        return file.position - count, count
+
+    @staticmethod
+    def _is_known(file: Tracked, head: bytes, tail: bytes) -> bool:
+        if not file.head_print.fits(head) or len(tail) < Tracker.tail_range(file)[1]:
+            return False
+        # A file that this process closed and opens again, or one of the registry
+        return tail == file.tail if file.tail else file.acked_tail.fits(tail)
+
+    def looked(self, file: Tracked, size: int, modified: float, links: int, now: float) -> bool:
+        """An open file was looked at (fstat); whether it should be read."""
+        file.removed = links == 0
+        file.rotated = file.rotated or file.removed
+        if file.archive is not None:
+            self.archives.seen(file, size, modified)
+            return file.archive.state == "ready" and file.unread > 0
+        self._sized(file, size, modified, now)
+        return self._changed(file)
+
+    @staticmethod
+    def _changed(file: Tracked) -> bool:
+        return file.ended != (file.size, file.modified)
+
+    @staticmethod
+    def _sized(file: Tracked, size: int, modified: float, now: float) -> None:
+        if (size, modified) != (file.size, file.modified):
+            file.grew_at = now
+        file.modified = modified
+        if size < file.size:
+            file.lost = max(file.lost, file.size)
+        elif size > file.size:
+            file.before = (
+                file.size
+            )  # the growth may be of other content, until a read has shown that it is not
+        if size < file.position:
+            file.ended = None  # truncated: the next read finds it out
+        else:
+            file.size = size
+
+    def range(self, file: Tracked, block: int) -> tuple[int, int]:
+        """Start and count of the next read: the known bytes before the position and up to `block` more."""
+        wanted = block
+        if file.long_line:
+            framer = self._framers[file.source]
+            wanted = max(block, self._limits[file.source].max_line + 1 if framer is None else framer.reach)
+        return file.position - len(file.tail), len(file.tail) + wanted
+
+    def feed(
+        self, file: Tracked, data: bytes, count: int, *, final: bool = False, quiet: bool = False
+    ) -> Block | None:
+        """What was read by `range` (`count` bytes were asked for): whole lines, or None when there is none.
+
+        `final`: the last line needs no end; `quiet`: the last event is whole. A read that does not continue the file
+        begins its next generation.
+        """
+        known = len(file.tail)
+        if data[:known] != file.tail:
+            self._restart(file, "truncated")
+            return None
+        whole = len(data) >= file.head_print.length or len(data) < count
+        if not file.position and whole and not file.head_print.fits(data):
+            self.glimpsed(file, data)
+            return None
+        file.before = file.size
+        self._extend_head(file, data, file.position - known)
+        new = len(data) - known
+        at_end = len(data) < count
+        if at_end and file.lost > file.position + new:  # cut off in the middle
+            self._gap(file.path, file.inode, file.position + new, file.lost, "truncated")
+            file.lost = 0
+        framer = self._framers[file.source]
+        if framer is not None:
+            place = Place(
+                path=file.path, start=file.position, head=file.head, inside=file.inside, final=final and at_end,
+                quiet=quiet and at_end, full=file.long_line and not at_end,
+            )  # fmt: skip
+            return self._feed_framed(file, data, framer.frame(data[known:], place), at_end=at_end)
+        cut = data.rfind(b"\n", known) + 1 - known
+        if cut <= 0:
+            cut = self._cut_without_end(file, data, known, final=final and at_end)
+        file.long_line = not cut and not at_end
+        if at_end and (cut == new or not cut):
+            file.ended = (file.position + new, file.modified)
+        if not cut:
+            return None
+        return self._advance(file, data, known, cut)
+
+    def glimpsed(self, file: Tracked, head: bytes) -> None:
+        """Nothing of a file was read yet, and these are its first bytes now."""
+        if not file.head_print.fits(head):
+            self._restart(file, "truncated")
+        self._extend_head(file, head, 0)
+
+    def _feed_framed(self, file: Tracked, data: bytes, framed: Framed, *, at_end: bool) -> Block | None:
+        known, cut = len(file.tail), framed.consumed
+        file.held, file.long_line = framed.held, not cut and not at_end
+        if at_end and (framed.held or not cut or known + cut == len(data)):
+            file.ended = (file.position + len(data) - known, file.modified)
+        if not cut:
+            return None
+        file.inside = framed.inside
+        return self._advance(file, data, known, cut, framed)
+
+    def _cut_without_end(self, file: Tracked, data: bytes, known: int, *, final: bool) -> int:
+        """Bytes to give out of a line whose end is not there (yet): all when `final`, a piece when it is too long."""
+        limit, new = self._limits[file.source].max_line, len(data) - known
+        if new > limit:
+            self.cuts += 1
+            return character_end(data, known, limit)
+        return new if final else 0
+
+    @staticmethod
+    def _advance(file: Tracked, data: bytes, known: int, cut: int, framed: Framed | None = None) -> Block:
+        tail = data[max(0, known + cut - TAIL) : known + cut]
+        block = Block(
+            data=data[known : known + cut],
+            start=file.position,
+            end=file.position + cut,
+            tail=tail,
+            generation=file.generation,
+            framed=framed,
+        )
+        if file.tail and not file.inside:
+            file.marks = (*file.marks[-_MARKS + 1 :], (file.position, file.tail))
+        file.position, file.tail = block.end, tail
+        file.size = max(file.size, file.position)
+        return block
+
+    def acknowledged(
+        self, file: Tracked | None, generation: int, offset: int, tail: bytes, *, inside: bool = False
+    ) -> None:
+        """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one; `file` may be
+        forgotten meanwhile.
+        """
+        if file is not None and generation == file.generation:
+            file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
+        else:
+            self.archives.acknowledged(generation, offset, tail, inside=inside)
+
+    def is_final(self, file: Tracked, now: float) -> bool:
+        """Whether a file that is read to its last line end has its end: no more of the last line will come."""
+        if file.archive is not None:
+            return True
+        limits, quiet = self._limits[file.source], now - file.grew_at
+        return quiet >= limits.close_inactive or (file.rotated and quiet >= limits.rotate_wait)
+
+    def is_quiet(self, file: Tracked, now: float) -> bool:
+        """Whether lines that were left, because their event might grow, have waited for long enough."""
+        framer = self._framers[file.source]
+        return (
+            file.held
+            and framer is not None
+            and framer.timeout is not None
+            and now - file.grew_at >= framer.timeout
+        )
+
+    def may_close(self, file: Tracked, now: float) -> bool:
+        """Whether an open file that is read to its end need not be watched any more."""
+        if file.archive is not None:
+            return file.archive.state != "ready" or not file.unread
+        limits, quiet = self._limits[file.source], now - file.grew_at
+        nameless = file.removed or not file.seen
+        if file.unread or quiet < (limits.close_rotated if nameless else limits.close_inactive):
+            return False
+        return not (file.removed and self.archives.holds(file))
+
+    def closed(self, file: Tracked, now: float) -> None:
+        file.is_open = False
+        if file.gone_at is None and file.removed:
+            file.seen, file.gone_at = False, now
+
+    def expire(self, now: float) -> None:
+        """Forget files that are gone. What they had and nobody could read is a gap."""
+        for inode, file in list(self._files.items()):
+            if file.is_open or file.seen or file.gone_at is None or file.position != file.acked:
+                continue
+            if self.archives.wants(file) or file.astray == "found":
+                continue
+            self.archives.missed(file, now)
+            self._missing(file, now)
+            # A file without any name cannot come back, and its inode may be given to another soon.
+            if file.removed or now - file.gone_at >= EXPIRE_S:
+                if file.unread:
+                    self._gap(file.path, inode, file.position, file.size, "gone")
+                del self._files[inode]
+
+    def _missing(self, file: Tracked, now: float) -> None:
+        """Nobody brings what a file had that is nowhere."""
+        reason = {"missing": "gone", "unwanted": "no input names it any more"}.get(file.astray)
+        if reason and file.gone_at is not None and now - file.gone_at >= COPY_WAIT_S and file.unread:
+            self._gap(file.path, file.inode, file.position, file.size, reason)
+            file.size = file.position
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Of all files of which something was seen: what is not acknowledged may not be there at the next start."""
+        return [f.checkpoint() for f in self._files.values() if f.acked or _is_begun(f)]
+
+    def _restart(self, file: Tracked, reason: str) -> None:
+        # Of what was never read only the size is known, as it was when the file was last looked at
+        known = max(file.before, file.lost) or (file.size if file.head_print.length else 0)
+        if file.archive is None and file.head_print.length and max(file.position, known):
+            self.archives.remember(file, known, reason, self._now)
+        elif known > file.position:
+            self._gap(file.path, file.inode, file.position, known, reason)
+        file.generation = self._next_generation()
+        file.position = file.acked = 0
+        file.tail, file.acked_tail, file.marks = b"", Print(), ()
+        file.head, file.head_print = b"", Print()
+        file.ended, file.long_line, file.held = None, False, False
+        file.inside = file.acked_inside = False
+        file.size = file.before = file.lost = 0
+
+    def _next_generation(self) -> int:
+        self._generations += 1
+        return self._generations
+
+    @staticmethod
+    def _extend_head(file: Tracked, data: bytes, start: int) -> None:
+        """The fingerprint grows with the file. Before the first line is given out it is what is there now."""
+        if file.archive is not None:
+            return
+        known = 0 if file.position == 0 else len(file.head)
+        if known < HEAD and start <= known and start + len(data) > known:
+            file.head = file.head[:known] + data[known - start : HEAD - start]
+            file.head_print = Print.of(file.head)
+
+    def _gap(self, path: str, inode: Inode, start: int, end: int, reason: str) -> None:
+        self.gaps.append(Gap(path=path, inode=inode, start=start, end=end, reason=reason))
+
+
+def _is_begun(file: Tracked) -> bool:
+    """Whether there is more than is acknowledged. What archives hold may be nothing new, until that is decided."""
+    return file.lag > 0 and (file.archive is None or file.archive.state == "ready")
+
+
+def _restored(c: Checkpoint, now: float) -> Tracked:
+    file = Tracked(
+        inode=c.inode, path=c.path, source=-1, position=c.offset, acked=c.offset, inside=c.inside,
+        acked_inside=c.inside, seen=False, gone_at=now,
+    )  # fmt: skip
+    file.size = file.before = max(c.size, c.total, c.offset)
+    if c.inode[0] < 0:
+        file.was = c.inode  # of which file it was is not kept
+        file.reason = "truncated"
+    elif c.packed is None:
+        file.astray = "look"
+    if c.packed is None:
+        file.head_print, file.acked_tail = c.head, c.tail
+        file.left_out = c.offset > 0 and not c.head.length and not c.tail.length
+    else:
+        file.archive = Archive(c.packed, 0.0, c.head, c.tail, "recheck", c.total, begun=True)
+    return file

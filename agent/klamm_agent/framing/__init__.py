@@ -1,0 +1,1 @@
+"""Bytes of a file as events: line ends, encodings, containers, multiline. Pure."""

@@ -1,0 +1,204 @@
+"""The inputs that are no files, between their readers and the sender: order, acknowledgements, what is lost.
+
+Events of a stream are numbered from 1 at each start of the agent; the gap ledger names them by these numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from klamm_agent.config.inputs import Input
+from klamm_agent.config.readers import JournaldSettings, Settings
+from klamm_agent.events import Reader, Records
+from klamm_agent.files.tracked import Gap
+from klamm_agent.inputs.opening import open_reader
+from klamm_agent.lanes.lane import Lane
+
+
+class Delivery(Protocol):
+    """A batch that was handed to the sender."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+class Range(NamedTuple):
+    """Events of a stream, by number: from `start`, before `end`."""
+
+    path: str
+    start: int
+    end: int
+
+
+Deliver = Callable[[Lane, Records, Range], Sequence[Delivery]]
+
+
+class _Stream:
+    def __init__(self, lane: Lane, reader: Reader) -> None:
+        self.lane, self.reader = lane, reader
+        self.sent: deque[tuple[Sequence[Delivery], Hashable, Range]] = deque()
+        self.count = 0
+        self.kept = False
+        """Somebody else has the reader now."""
+
+    @property
+    def is_read_again(self) -> bool:
+        """What was not acknowledged comes again at the next start."""
+        return isinstance(self.lane.config.options, JournaldSettings)
+
+    def take(self, now: float, deliver: Deliver) -> bool:
+        found = self.reader.poll(now)
+        for events, handle in found:
+            self.lane.bytes += sum(map(len, events.values))
+            numbers = Range(events.path, self.count, self.count + len(events.values))
+            self.count = numbers.end
+            self.sent.append((deliver(self.lane, self.lane.run(events), numbers), handle, numbers))
+        return bool(found)
+
+    def acknowledge(self) -> None:
+        """Tell the reader of the delivered prefix."""
+        last: tuple[Hashable] | None = None
+        while self.sent and all(batch.done for batch in self.sent[0][0]):
+            last = (self.sent.popleft()[1],)
+        if last is not None:
+            self.reader.acknowledged(last[0])
+
+
+Kept = list[tuple[Settings, bool, Reader]]
+"""Open readers with what they were opened for: settings, and whether documents are made of their events."""
+
+
+class Streams:
+    """`saved` is what `checkpoints` gave when the agent ran last. Opens the readers, or takes those of `kept` that fit away from
+    there; raises KlammError, and `kept` is as it was then.
+    """
+
+    def __init__(self, lanes: list[Lane], saved: Mapping[str, Any], kept: Kept | None = None) -> None:
+        self._streams: list[tuple[str, _Stream]] = []
+        self._saved = dict(saved)
+        taken: Kept = []
+        self._every_input = all(lane.config.options is not None for lane in lanes)
+        try:
+            for lane in lanes:
+                options = lane.config.options
+                if options is None:
+                    continue
+                parse = lane.config.format != "raw"
+                reader = _taken(kept or [], options, parse=parse)
+                if reader is not None:
+                    taken.append((options, parse, reader))
+                else:
+                    reader = open_reader(options, parse=parse, checkpoint=saved.get(options.name))
+                self._streams.append((options.name, _Stream(lane, reader)))
+        except BaseException:
+            for _, stream in self._streams:
+                stream.kept = any(stream.reader is reader for _, _, reader in taken)
+            self.close()
+            if kept is not None:
+                kept += taken  # what they hold is not lost with a configuration that cannot be used
+            raise
+
+    @property
+    def ended(self) -> bool:
+        """All inputs are streams, all have come to their end, and all that they gave is delivered."""
+        ends = [getattr(s.reader, "ended", False) and not s.sent for _, s in self._streams]
+        return self._every_input and bool(ends) and all(ends)
+
+    def take(self, now: float, *, has_room: Callable[[str], bool], deliver: Deliver) -> tuple[bool, bool]:
+        """What has come: whether there was any, and whether some input waits for room in its topic."""
+        busy = full = False
+        for _, stream in self._streams:
+            if all(map(has_room, stream.lane.config.topics)):
+                busy |= stream.take(now, deliver)
+            else:
+                full = True
+        return busy, full
+
+    def acknowledge(self) -> None:
+        for _, stream in self._streams:
+            stream.acknowledge()
+
+    def keep(self, inputs: Sequence[Input]) -> Kept:
+        """Give away the readers that `inputs` have too, and whose senders do not send again what is lost: they stay open meanwhile.
+
+        Those with certificates are opened again, as the files may be others now.
+        """
+        wanted = {(i.options, i.format != "raw") for i in inputs}
+        kept: Kept = []
+        for _, stream in self._streams:
+            options, parse = stream.lane.config.options, stream.lane.config.format != "raw"
+            if options is None or (options, parse) not in wanted or stream.is_read_again:
+                continue
+            if getattr(options, "tls_certificate", None) is None:
+                stream.kept = True
+                kept.append((options, parse, stream.reader))
+        return kept
+
+    def finish(self, now: float, deliver: Deliver) -> None:
+        """Take no more from outside, and hand over what had arrived; not of readers that were given away."""
+        for _, stream in self._streams:
+            if stream.kept:
+                continue
+            stream.reader.finish()
+            while stream.take(now, deliver):
+                pass
+
+    def checkpoints(self) -> dict[str, Any]:
+        """Where each stream that can be read again goes on; those of inputs that are not configured now are kept."""
+        for name, stream in self._streams:
+            if (found := stream.reader.checkpoint()) is not None:
+                self._saved[name] = found
+        return dict(self._saved)
+
+    def lost(self) -> list[Gap]:
+        """What readers know to be lost since the last call."""
+        return [
+            Gap(
+                path=path,
+                inode=(0, 0),
+                start=d.start,
+                end=d.start if d.end is None else d.end,
+                reason=d.reason,
+                lines=d.lines,
+            )
+            for _, stream in self._streams
+            for path, d in stream.reader.lost()
+        ]
+
+    def abandoned(self) -> list[Gap]:
+        """At the end: events that were read and not delivered, and cannot be read again."""
+        reason = "not acknowledged when the agent ended"
+        return [
+            Gap(
+                path=numbers.path,
+                inode=(0, 0),
+                start=numbers.start,
+                end=numbers.end,
+                reason=reason,
+                lines=numbers.end - numbers.start,
+            )
+            for _, stream in self._streams
+            if not stream.is_read_again
+            for batches, _, numbers in stream.sent
+            if not all(batch.done for batch in batches)
+        ]
+
+    def status(self) -> list[dict[str, Any]]:
+        return [
+            {"input": name, "topic": s.lane.config.topic} | s.reader.status() for name, s in self._streams
+        ]
+
+    def close(self) -> None:
+        for _, stream in self._streams:
+            if not stream.kept:
+                stream.reader.close()
+
+
+def _taken(kept: Kept, options: Settings, *, parse: bool) -> Reader | None:
+    for i, (settings, parses, reader) in enumerate(kept):
+        if (settings, parses) == (options, parse):
+            del kept[i]
+            return reader
+    return None

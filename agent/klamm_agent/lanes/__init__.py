@@ -1,0 +1,1 @@
+"""One input's way from bytes to record values: cutter, then stages. Pure."""

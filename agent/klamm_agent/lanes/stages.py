@@ -1,0 +1,306 @@
+"""Events to record values: what an input's configuration asks for, in order, a block at a time. Pure.
+
+    lines (include, exclude) → mask → parse … → ecs names → timestamp → level → rename, remove → mask fields → documents
+
+An input that asks for nothing (`format = "raw"`) costs nothing here; one that asks for documents alone has its lines wrapped by
+a template. What does not parse stays as text with `error.message` and a tag, is dropped and counted, or goes to the dead
+letter topic: never away in silence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from klamm_agent.config.inputs import Input
+from klamm_agent.config.stages import ParseStep, StageConfig, Timestamp
+from klamm_agent.events import Events, Records
+from klamm_agent.stages.document import Documents
+from klamm_agent.stages.ecs import EcsNames
+from klamm_agent.stages.envelope import Envelope
+from klamm_agent.stages.filters import LineFilter
+from klamm_agent.stages.mask import FieldMask, TextMask
+from klamm_agent.stages.parse.fields import Document, converter, get, merge, nested, pop, put
+from klamm_agent.stages.shared_fields import SharedFields
+from klamm_agent.stages.staged import Work
+from klamm_agent.stages.timestamps import Times
+
+_BARE: Final = frozenset({"json", "logfmt"})  # all of their text is in the fields
+
+
+class Stage(Protocol):
+    """A step on a block."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, work: Work) -> None:
+        """Change the columns of `work`."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the agent began."""
+
+    parse_failures: int = 0
+    dead_letters: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Events by the rule that left them out."""
+
+
+class Parse:
+    """The stage `parse`: one format on one field."""
+
+    def __init__(self, step: ParseStep, counts: Counts) -> None:
+        self._step, self._counts = step, counts
+        self.name = f"parse {step.kind}"
+        self._tag = f"_{step.kind}parsefailure"
+        self._bare = step.kind in _BARE and not step.target and step.field == "message"
+        self._types = [(name, convert) for name, kind in step.types if (convert := converter(kind))]
+
+    def run(self, work: Work) -> None:
+        """Fields of each event into its document, or what went wrong."""
+        texts = self._texts(work)
+        known = [i for i, text in enumerate(texts) if text is not None]
+        parsed = self._step.parser.parse([text for text in texts if text is not None])
+        wanted = [True] * len(texts)
+        for i, found in zip(known, parsed, strict=True):
+            if isinstance(found, str):
+                self._failed(work.docs[i], found)
+                wanted[i] = False
+            else:
+                self._take(work, i, found)
+        if not all(wanted):
+            self._after_failures(work, wanted)
+
+    def _texts(self, work: Work) -> list[str | None]:
+        name = self._step.field
+        if name != "message":
+            found = [get(doc, name) for doc in work.docs]
+        elif not any(work.bare) and not any("message" in doc for doc in work.docs):
+            return list(work.texts)
+        else:
+            found = [
+                doc.get("message", None if bare else text)
+                for doc, text, bare in zip(work.docs, work.texts, work.bare, strict=True)
+            ]
+        return [text if isinstance(text, str) else None for text in found]
+
+    def _take(self, work: Work, i: int, found: Document) -> None:
+        for name, convert in self._types:
+            value = get(found, name)
+            if value is not None:
+                put(found, name, convert(value))
+        if "log" in found and type(found["log"]) is not dict and not self._step.target:
+            merge(found, {"labels": {"log": found.pop("log")}})  # an object of ECS's, with the file
+        if self._step.target:
+            merge(work.docs[i], nested(self._step.target, found))
+        elif work.docs[i]:
+            merge(work.docs[i], found)
+        else:
+            work.docs[i] = found
+        if self._bare:
+            work.bare[i] = True
+
+    def _failed(self, doc: Document, why: str) -> None:
+        self._counts.parse_failures += 1
+        put(doc, "error.message", why if self._step.field == "message" else f"{self._step.field}: {why}")
+        put(doc, "error.type", self._step.kind)
+        add_tag(doc, self._tag)
+
+    def _after_failures(self, work: Work, wanted: list[bool]) -> None:
+        match self._step.on_error:
+            case "drop":
+                work.keep(wanted, "parse_error")
+            case "dead_letter":
+                self._counts.dead_letters += len(wanted) - sum(wanted)
+                work.bury(wanted)
+
+
+class EventTime:
+    """The stage `timestamp`: the configured field as `@timestamp`. A time that cannot be read stays where it is, with a tag."""
+
+    name = "timestamp"
+
+    def __init__(self, config: Timestamp) -> None:
+        self._field, self._times = config.field, config.times
+
+    def run(self, work: Work) -> None:
+        """Take the time of each document."""
+        for i, doc in enumerate(work.docs):
+            value = get(doc, self._field)
+            if value is None:
+                continue
+            found = self._times.parse(value, work.at)
+            if found is None:
+                add_tag(doc, "_dateparsefailure")
+            else:
+                work.seconds[i] = found
+                pop(doc, self._field)
+
+
+class Names:
+    """The stage `names`: `level`, `rename` and `remove`."""
+
+    name = "names"
+
+    def __init__(self, level: str, rename: tuple[tuple[str, str], ...], remove: tuple[str, ...]) -> None:
+        self._rename = (*(((level, "log.level"),) if level and level != "log.level" else ()), *rename)
+        self._remove = remove
+
+    def run(self, work: Work) -> None:
+        """Move and remove fields of all documents."""
+        for doc in work.docs:
+            for name, to in self._rename:
+                value = pop(doc, name)
+                if value is not None:
+                    put(doc, to, value)
+            for name in self._remove:
+                pop(doc, name)
+
+
+class Stages:
+    """The stages of one input."""
+
+    def __init__(
+        self,
+        config: StageConfig,
+        *,
+        documents: Documents | None,
+        envelope: Envelope | None,
+    ) -> None:
+        self.counts = Counts()
+        self._documents, self._envelope = documents, envelope
+        self._shared = SharedFields(documents) if documents is not None and envelope is not None else None
+        self._lines: list[Stage] = []
+        """On texts; those behind them need documents."""
+        self._fields: list[Stage] = []
+        if config.include_lines or config.exclude_lines:
+            self._lines.append(LineFilter(config.include_lines, config.exclude_lines))
+        if texts := [m for m in config.masks if not m.fields]:
+            self._lines.append(TextMask(texts))
+        if documents is not None:
+            self._fields = _on_documents(config, self.counts)
+        self._plain = not self._lines and not self._fields
+        self._errors = "replace" if documents is not None else "surrogateescape"
+
+    @classmethod
+    def for_input(cls, config: Input, *, host: Mapping[str, Any], agent_id: str) -> Stages:
+        """`host` and `agent_id` are what documents say of where they come from."""
+        asked = config.stages
+        if config.format != "json":
+            return cls(asked, documents=None, envelope=None)
+        base: Document = {}
+        for part in ({"host": dict(host), "agent": {"type": "klamm", "id": agent_id}}, config.fields):
+            merge(base, part)
+        envelope = None if asked.original else Envelope(base)
+        return cls(asked, documents=Documents(base, original=asked.original), envelope=envelope)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the stages, in their order."""
+        return [stage.name for stage in (*self._lines, *self._fields)]
+
+    @property
+    def needs_offsets(self) -> bool:
+        """Whether events must know where they begin."""
+        return self._documents is not None or bool(self._lines)
+
+    def run(self, events: Events) -> Records:
+        """Record values of a block."""
+        if self._plain:
+            values = events.values
+            if (
+                self._envelope is not None
+                and events.times is None
+                and events.fields is None
+                and events.offsets
+            ):
+                values = self._envelope.wrap(values, events.offsets, events.path, events.at)
+            elif (
+                self._shared is not None and events.fields is not None and events.times and not events.offsets
+            ):
+                values = self._shared.wrap(events)
+            elif self._documents is not None:
+                return self._finish(self.begin(events))
+            known = values is events.values and events.size
+            return Records(values, events.size if known else sum(map(len, values)))
+        work = self.begin(events)
+        for _ in self._each(work):
+            pass
+        return self._finish(work)
+
+    def trace(self, events: Events) -> Iterator[tuple[str, Work]]:
+        """As `run`, but the state of the block after each stage; the last one is what `records` takes."""
+        work = self.begin(events)
+        yield from ((stage.name, work) for stage in self._each(work))
+
+    def records(self, work: Work) -> Records:
+        """Record values of a block whose stages have run."""
+        return self._finish(work)
+
+    def begin(self, events: Events) -> Work:
+        """A block before its first stage."""
+        return Work(events, errors=self._errors)
+
+    def _each(self, work: Work) -> Iterator[Stage]:
+        for stage in self._lines:
+            stage.run(work)
+            yield stage
+            if not work.values:
+                return
+        if self._fields:
+            work.begin_documents()
+        for stage in self._fields:
+            if work.values:
+                stage.run(work)
+            if work.dead is not None and not isinstance(stage, Parse):
+                stage.run(work.dead)  # dead letters have the same names, and hide the same fields
+            yield stage
+            if not work.values and work.dead is None:
+                return
+
+    def _finish(self, work: Work) -> Records:
+        for dropped in work.dropped:
+            self.counts.dropped[dropped.reason] += dropped.lines
+        documents, dead = self._documents, []
+        values = work.values
+        if documents is not None and values:
+            values = self._written(documents, work)
+        if documents is not None and work.dead is not None:
+            dead = documents.build(work.dead)
+        return Records(values, sum(map(len, values)), dead, work.dropped)
+
+    def _written(self, documents: Documents, work: Work) -> list[bytes]:
+        if (
+            not self._fields
+            and self._envelope is not None
+            and not work.times
+            and not work.fields
+            and work.offsets
+        ):
+            return self._envelope.wrap(work.values, work.offsets, work.path, work.at)
+        if not work.docs:
+            work.begin_documents()
+        return documents.build(work)
+
+
+def _on_documents(config: StageConfig, counts: Counts) -> list[Stage]:
+    stages: list[Stage] = [Parse(step, counts) for step in config.parse]
+    if config.parse and config.ecs:
+        stages.append(EcsNames(None if config.timestamp else Times()))
+    if config.timestamp is not None:
+        stages.append(EventTime(config.timestamp))
+    if config.level or config.rename or config.remove:
+        stages.append(Names(config.level, config.rename, config.remove))
+    if fields := [m for m in config.masks if m.fields]:
+        stages.append(FieldMask(fields))
+    return stages
+
+
+def add_tag(doc: Document, tag: str) -> None:
+    """Put a tag to those of an event."""
+    tags = doc.get("tags")
+    doc["tags"] = [*tags, tag] if isinstance(tags, list) else [tag] if tags is None else [tags, tag]

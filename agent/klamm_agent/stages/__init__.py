@@ -1,0 +1,1 @@
+"""The single stages that events pass, and the documents that end them. Pure."""

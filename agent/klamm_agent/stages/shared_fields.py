@@ -1,0 +1,56 @@
+"""Documents of events that share what is known of them: a sender's fields are written as JSON once. Pure.
+
+For syslog and the journal, when nothing else is asked for. A document is the one that `Documents` would make of the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from klamm_agent.events import Events
+from klamm_agent.stages.document import Documents
+from klamm_agent.stages.envelope import escaped
+from klamm_agent.stages.staged import Work
+from klamm_agent.stages.timestamps import stamp
+
+_KEPT: Final = 4096
+
+
+class SharedFields:
+    """Wraps events whose `fields` and `times` are known and which have no place in a file."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._tails: dict[int, tuple[dict[str, Any], bytes]] = {}
+
+    def wrap(self, events: Events) -> list[bytes]:
+        """Values of a block."""
+        assert events.fields is not None, "asked by the caller"
+        assert events.times is not None, "asked by the caller"
+        stamps = {t: stamp(t).encode() for t in set(events.times)}
+        return [
+            b'{"@timestamp":"%b","message":"%b"%b' % (stamps[time], body, tail)
+            for time, body, tail in zip(
+                events.times, escaped(events.values), self._ends(events.fields), strict=True
+            )
+        ]
+
+    def _ends(self, fields: Sequence[dict[str, Any]]) -> Iterator[bytes]:
+        tails = self._tails
+        for each in fields:
+            known = tails.get(id(each))
+            yield known[1] if known is not None else self._remember(each)
+
+    def _remember(self, fields: dict[str, Any]) -> bytes:
+        if len(self._tails) >= _KEPT:
+            self._tails.clear()
+        work = Work(Events([b""], "", 0.0, times=[0.0], fields=[fields]), errors="replace")
+        work.begin_documents()
+        whole = orjson.loads(self._documents.build(work)[0])
+        del whole["@timestamp"], whole["message"]
+        found = b"," + orjson.dumps(whole)[1:] if whole else b"}"
+        self._tails[id(fields)] = fields, found  # the dict is kept, so that no other gets its id
+        return found

@@ -1,0 +1,163 @@
+"""The agent's state directory: registry of acknowledged positions, ledger of gaps, status, and the lock.
+
+`registry.json` and `status.json` are replaced as a whole, the registry with an fsync, so a reader or a crash sees the
+old or the new file. `gaps.jsonl` only grows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_agent.files.tracked import Checkpoint, Gap, Print
+from klamm_base.errors import KlammError
+from klamm_base.files import make_private_folder, write_atomically
+
+REGISTRY: Final = "registry.json"
+STATUS: Final = "status.json"
+GAPS: Final = "gaps.jsonl"
+LOCK: Final = "lock"
+_VERSION: Final = 1
+
+
+class StateError(KlammError):
+    """The state directory cannot be used."""
+
+
+class StateDir:
+    """Held by one agent at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.streams: dict[str, Any] = {}
+        self.policy: list[dict[str, Any]] = []
+        try:
+            make_private_folder(path)
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise StateError(
+                f"state_dir {path} is in use by another agent (pid {holder or 'unknown'}): each needs its own"
+            ) from None
+        try:
+            os.pwrite(self._lock, f"{os.getpid():<19}\n".encode(), 0)  # over the old one: also on a full disk
+        except OSError as e:
+            os.close(self._lock)
+            raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def load(self) -> list[Checkpoint] | None:
+        """Checkpoints of the last run; None when there was none. `streams` are those of inputs that are no files, `policy`
+        what the configuration left out.
+        """
+        path = self._path / REGISTRY
+        try:
+            document = json.loads(path.read_bytes())
+            if document["version"] != _VERSION:
+                raise StateError(f"{path} is of version {document['version']}; this agent reads {_VERSION}")
+            self.streams = dict(document.get("streams", {}))
+            self.policy = list(document.get("policy", []))
+            return [_checkpoint(f) for f in document["files"]]
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise StateError(f"{path} cannot be read: {e.strerror}") from e
+        except (ValueError, LookupError, TypeError) as e:
+            raise StateError(
+                f"{path} is damaged ({e}): move it away to read all files from their beginning again"
+            ) from e
+
+    def save(
+        self,
+        checkpoints: Iterable[Checkpoint],
+        streams: dict[str, Any] | None = None,
+        policy: list[dict[str, Any]] | None = None,
+    ) -> None:
+        document: dict[str, Any] = {"version": _VERSION, "files": [_entry(c) for c in checkpoints]}
+        if streams:
+            document["streams"] = streams
+        if policy:
+            document["policy"] = policy
+        self._replace(REGISTRY, json.dumps(document, separators=(",", ":")), durable=True)
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        self._replace(STATUS, json.dumps(status), durable=False)
+
+    def add_gaps(self, gaps: Iterable[Gap], at: str) -> None:
+        """Append to the ledger; `at` is the time in ISO form."""
+        lines = [
+            json.dumps({
+                "at": at, "path": g.path, "dev": g.inode[0], "inode": g.inode[1],
+                "from": g.start, "to": g.end, "reason": g.reason,
+                **({"lines": g.lines} if g.lines else {}), **({"policy": True} if g.policy else {}),
+            }) + "\n"
+            for g in gaps
+        ]  # fmt: skip
+        try:
+            fd = os.open(self._path / GAPS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                _append(fd, "".join(lines).encode())
+            finally:
+                os.close(fd)
+        except OSError as e:
+            raise StateError(f"{self._path / GAPS} cannot be written: {e.strerror}") from e
+
+    def _replace(self, name: str, text: str, *, durable: bool) -> None:
+        path = self._path / name
+        try:
+            write_atomically(path, text.encode(), sync=durable)
+        except OSError as e:
+            raise StateError(f"{path} cannot be written: {e.strerror}") from e
+
+
+def _append(fd: int, data: bytes) -> None:
+    """All of `data`, or nothing: a disk that becomes full takes a part without an error."""
+    before = os.fstat(fd).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(fd, data[written:])
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, before)
+        raise
+
+
+def _entry(c: Checkpoint) -> dict[str, Any]:
+    # A path need not be UTF-8: surrogates are written as escapes
+    entry = {
+        "path": c.path, "dev": c.inode[0], "inode": c.inode[1], "offset": c.offset,
+        "head": [c.head.length, c.head.digest], "tail": [c.tail.length, c.tail.digest],
+    }  # fmt: skip
+    if c.inside:
+        entry["inside"] = True
+    if c.size > c.offset:
+        entry["size"] = c.size
+    if c.packed is not None:
+        entry |= {"packed": c.packed, "total": c.total}
+    return entry
+
+
+def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        path=str(entry["path"]),
+        inode=(int(entry["dev"]), int(entry["inode"])),
+        offset=int(entry["offset"]),
+        head=Print(int(entry["head"][0]), str(entry["head"][1])),
+        tail=Print(int(entry["tail"][0]), str(entry["tail"][1])),
+        inside=bool(entry.get("inside", False)),
+        packed=int(entry["packed"]) if "packed" in entry else None,
+        total=int(entry.get("total", -1)),
+        size=int(entry.get("size", -1)),
+    )

@@ -1,0 +1,1 @@
+"""Syslog: sockets, framing on the wire, and messages as texts, times and fields."""
