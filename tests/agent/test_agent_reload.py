@@ -254,10 +254,13 @@ def test_what_a_file_holds_that_nobody_finds_again_is_read_at_the_end(broker, ag
     assert arrived(broker.bootstrap, topic) == {str(i): 1 for i in range(20_200)}
 
 
+NOHUP = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+
+
 def test_under_nohup_a_hangup_reloads(agent):
     with (agent.folder / "agent.err").open("ab") as errors:
         agent.process = subprocess.Popen(
-            ["nohup", KLAMM, "agent", "start", str(agent.config)],
+            [sys.executable, "-c", NOHUP, KLAMM, "agent", "start", str(agent.config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -65,11 +66,11 @@ def clean_offset(broker: EmbeddedBroker, topic: str) -> int:
 
 def cleaner_process(broker: EmbeddedBroker) -> int | None:
     """The process id of the broker's cleaner."""
-    found = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(broker.pid)], capture_output=True, text=True, check=False
-    )
-    lines = [line.split(None, 1) for line in found.stdout.splitlines()]
-    return next((int(pid) for pid, args in lines if "klamm_broker.log.cleaner" in args), None)
+    for child in psutil.Process(broker.pid).children():
+        with contextlib.suppress(psutil.Error):  # it ends meanwhile
+            if any("klamm_broker.log.cleaner" in word for word in child.cmdline()):
+                return child.pid
+    return None
 
 
 def read_all(

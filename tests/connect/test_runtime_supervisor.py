@@ -160,7 +160,9 @@ async def test_what_a_plugin_started_dies_with_the_fork_server(tmp_path, own_gro
         await w.supervisor.start_task(task_spec("c", config))
         await w.wait_states(TASK, R)
         grandchild = int(pid_file.read_text())
-        bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        bystander = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+        )
         try:
             os.kill(w.supervisor.fork_server_pid, signal.SIGKILL)
             await w.wait_states(TASK, R, X, R)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 
 import pytest
 from support.runtime import Watched, install_plugins, task_spec, wait_for
@@ -128,7 +129,7 @@ async def test_usage_is_of_a_process_that_is_there():
     mine = usage_of(os.getpid())
     assert mine.cpu_s > 0
     assert mine.memory_bytes > 1 << 20
-    process = await asyncio.create_subprocess_exec("true")
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await process.wait()
     assert usage_of(process.pid) is None
     assert [size_text(n) for n in (12, 1536, 200 << 20)] == ["12 bytes", "1.5 KiB", "200 MiB"]

@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+from support.klamm import gone
 
 from klamm.demo.logs.kind import Kind
 from klamm.demo.logs.lines import SERVICES, Plan
@@ -83,7 +84,7 @@ time.sleep(600)
         pids = [int(p) for p in owner.stdout.readline().split()]
         assert len(pids) == 2
         owner.kill()
-    wait_for(lambda: not any(psutil.pid_exists(p) for p in pids))
+    assert all(gone(pid) for pid in pids)
 
 
 def spark_stage(tmp_path) -> SparkStage:

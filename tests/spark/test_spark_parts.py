@@ -48,7 +48,7 @@ def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
             locked(place, stop, 0.1),
         ):
             pass
-        holder = subprocess.Popen(["sleep", "600"], pass_fds=(held,))
+        holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=(held,))
     with pytest.raises(ConfigError, match="in use"), locked(place, stop, 0.1):
         pytest.fail("a child that has the descriptor (Java) holds it, too")
     threading.Timer(0.3, holder.kill).start()

@@ -75,7 +75,9 @@ def misbehave(props, where):
             print("the password is", props["db.password"])
         case "grandchild":
             group = 0 if props.get("own.group") else None
-            process = subprocess.Popen(["sleep", "3600"], process_group=group)
+            process = subprocess.Popen(
+                [sys.executable, "-c", "import time; time.sleep(3600)"], process_group=group
+            )
             Path(props["pid.file"]).write_text(str(process.pid))
 
 

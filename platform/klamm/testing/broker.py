@@ -26,6 +26,8 @@ TEST_DEFAULTS: Final = {
     "num.partitions": "4",
     "offsets.topic.num.partitions": "4",  # fifty partitions are a second of every test's time
     "group.initial.rebalance.delay.ms": "0",
+    # Tests produce records of years ago, which the usual check would delete once a run has lasted five minutes.
+    "log.retention.check.interval.ms": "86400000",
 }
 
 

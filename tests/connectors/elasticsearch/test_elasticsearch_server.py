@@ -60,7 +60,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_tethered_command_ends_with_its_owner() -> None:
     owner = subprocess.Popen(
-        [sys.executable, "-m", "klamm.testing.tether", "sleep", "60"], stdin=subprocess.PIPE
+        [sys.executable, "-m", "klamm.testing.tether", sys.executable, "-c", "import time; time.sleep(60)"],
+        stdin=subprocess.PIPE,
     )
     assert owner.stdin is not None
     owner.stdin.close()
@@ -68,6 +69,6 @@ def test_a_tethered_command_ends_with_its_owner() -> None:
 
 
 def test_a_tethered_command_gives_its_exit_code_while_its_owner_lives() -> None:
-    command = [sys.executable, "-m", "klamm.testing.tether", "sh", "-c", "exit 3"]
+    command = [sys.executable, "-m", "klamm.testing.tether", sys.executable, "-c", "raise SystemExit(3)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as owner:
         assert owner.wait(60) == 3

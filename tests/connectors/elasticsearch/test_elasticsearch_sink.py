@@ -362,7 +362,7 @@ def test_a_target_that_is_not_there_fails_with_its_name(run) -> None:
 @pytest.mark.timeout(300)
 def test_https_and_credentials(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+        pytest.skip("openssl is not installed (Debian: apt-get install openssl)")
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = [
