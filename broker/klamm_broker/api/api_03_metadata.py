@@ -14,10 +14,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.server.slices import when_done
-from klamm_broker.server.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, metric_name, why_invalid
+from klamm_broker.server.topics import Topic, metric_name, why_invalid
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.metadata import (

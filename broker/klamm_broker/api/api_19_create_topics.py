@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
 from klamm_broker.log.steps import Steps, finish
-from klamm_broker.server.topics import INTERNAL, metric_name, why_invalid
+from klamm_broker.server.topics import metric_name, why_invalid
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_topics import (
@@ -84,7 +85,7 @@ def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[Create
             except Refused as e:
                 failed[name] = e
                 del new[name]
-        if INTERNAL.isdisjoint(new):
+        if INTERNAL_TOPICS.isdisjoint(new):
             failed |= yield from broker.topic_changes.creating(new)
         else:  # the coordinators ask for them as well, and cannot wait
             failed |= finish(broker.topic_changes.creating(new))
@@ -118,7 +119,7 @@ def _checked(broker: BrokerState, asked: CreatableTopic, by_metric: dict[str, st
     _check_name(broker, asked.name, by_metric)
     partitions = _partitions(broker, asked)
     overrides = _overrides(asked)
-    if asked.name in INTERNAL and "cleanup.policy" not in overrides:
+    if asked.name in INTERNAL_TOPICS and "cleanup.policy" not in overrides:
         overrides["cleanup.policy"] = "compact"
     broker.log_config(overrides)  # checks them
     by_metric[metric_name(asked.name)] = asked.name

@@ -10,10 +10,10 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import AddRequest
-from klamm_broker.server.topics import OFFSETS_TOPIC
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -12,8 +12,8 @@ import logging
 import shutil
 import uuid
 from pathlib import Path
-from typing import Final
 
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.log.checkpoints import CLEANER_OFFSET, TopicPartition, read_offsets
 from klamm_broker.log.errors import CorruptFile
 from klamm_broker.log.files import stray_dir_name
@@ -24,8 +24,6 @@ from klamm_broker.log.partition_metadata import read_topic_id
 from klamm_broker.log.topic_registry import Topic, TopicRegistry
 
 log = logging.getLogger(__name__)
-
-_INTERNAL_COMPACTED: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 def reconcile(
@@ -64,7 +62,7 @@ def _adopt(
 ) -> None:
     topic = registry.topics.get(name)
     if topic is None:
-        compact = compact or name in _INTERNAL_COMPACTED
+        compact = compact or name in INTERNAL_TOPICS
         configs = {"cleanup.policy": "compact"} if compact else {"retention.ms": "-1"}
         topic = Topic(
             name=name, id=topic_id or new_uuid(), partitions=0, configs=configs, first_start=registry.starts

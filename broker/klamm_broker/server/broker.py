@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.log.disk_failure import is_broken
 from klamm_broker.log.errors import LogError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
@@ -27,7 +28,6 @@ from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
 from klamm_broker.server.state import BrokerState
 from klamm_broker.server.topic_changes import TopicChanges
-from klamm_broker.server.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.server.transactions import TransactionShell
 
 if TYPE_CHECKING:

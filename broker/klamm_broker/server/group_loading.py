@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.server.topic_loading import partitions_to_load, read_partitions
-from klamm_broker.server.topics import OFFSETS_TOPIC
 from klamm_kafka.wire.batch import BatchHeader, Record, read_end_txn_marker
 
 if TYPE_CHECKING:

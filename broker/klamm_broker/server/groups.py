@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
 from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
-from klamm_broker.server.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from klamm_broker.server.cluster_config import ClusterConfig

@@ -14,10 +14,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.slices import drive, when_done
-from klamm_broker.server.topics import INTERNAL
 
 if TYPE_CHECKING:
     from klamm_broker.server.storage import Storage
@@ -71,7 +71,7 @@ class TopicChanges:
 
     def create(self, wanted: Mapping[str, New]) -> Failed | asyncio.Future[Failed]:
         """Create topics; returns the errors by name, as `create_topic` raises them. The other topics are served."""
-        if not INTERNAL.isdisjoint(wanted):  # the coordinators ask for them as well, and cannot wait
+        if not INTERNAL_TOPICS.isdisjoint(wanted):  # the coordinators ask for them as well, and cannot wait
             return finish(self.creating(wanted))
         return self.run(self.creating(wanted))
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.server.metrics import TopicMetrics
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME_MAX: Final = 249
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
-INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -92,7 +90,7 @@ class Topic:
 
     @property
     def internal(self) -> bool:
-        return self.name in INTERNAL
+        return self.name in INTERNAL_TOPICS
 
 
 class TopicTable:

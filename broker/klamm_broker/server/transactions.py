@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.producer_ids import ProducerIdResult
@@ -22,7 +23,6 @@ from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner, Marker
 from klamm_broker.server.producer_id_file import open_producer_ids
 from klamm_broker.server.topic_loading import partitions_to_load, read_partitions
-from klamm_broker.server.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_kafka.wire.batch import BatchHeader, Record, encode_end_txn_marker
 from klamm_kafka.wire.errors import ErrorCode
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_connectors.spark import config, keys
 from klamm_connectors.spark.driver_task import SparkTask
 from klamm_plugins.errors import ConnectError
 from klamm_spark.pipeline import Job
-
-_INTERNAL: Final = re.compile(r"__(consumer_offsets|transaction_state)")
 
 
 class SparkSinkTask(SparkTask):
@@ -45,7 +44,7 @@ class SparkSinkTask(SparkTask):
         names = list(keys.names(props, "topics"))
         if regex := props.get("topics.regex"):
             pattern = re.compile(regex)
-            names = [t for t in found.topics if pattern.fullmatch(t) and not _INTERNAL.fullmatch(t)]
+            names = [t for t in found.topics if pattern.fullmatch(t) and t not in INTERNAL_TOPICS]
         if absent := [t for t in names if t not in found.topics]:
             raise ConnectError(f"there is no topic {absent[0]}")
         return {t: sorted(found.topics[t].partitions) for t in names}, found.cluster_id or "cluster"

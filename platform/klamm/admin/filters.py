@@ -9,7 +9,6 @@ from typing import Final
 from klamm.admin.model import TopicPartition
 from klamm_base.errors import KlammError
 
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 PartitionFilter = Callable[[TopicPartition], bool]
 

@@ -12,6 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_spark.datasource.offsets import Partition
 from klamm_spark.datasource.option_values import EARLIEST, LATEST, Bound, Subscription, Times
 from klamm_spark.datasource.options import ReadOptions, client_config
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 REQUEST_S: Final = 30.0
 _SPEC: Final[Any] = OffsetSpec  # its functions have no types
-_INTERNAL: Final = re.compile(r"__(consumer_offsets|transaction_state|share_group_state)")
 
 
 class ClusterError(KlammError):
@@ -140,7 +140,7 @@ def selected(subscription: Subscription, topics: Mapping[str, list[int]]) -> lis
         return [(t, p) for t, p in subscription.partitions if p in topics.get(t, ())]
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
-        names = [t for t in topics if pattern.fullmatch(t) and not _INTERNAL.fullmatch(t)]
+        names = [t for t in topics if pattern.fullmatch(t) and t not in INTERNAL_TOPICS]
     else:
         names = [t for t in subscription.topics if t in topics]
     return [(t, p) for t in sorted(names) for p in topics[t]]

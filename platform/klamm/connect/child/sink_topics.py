@@ -17,11 +17,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException
 
 from klamm_base.errors import ConfigError
+from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_plugins.java_regex import compile_java
 
 log = logging.getLogger(__name__)
 
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _REFRESH: Final = ("topic.metadata.refresh.interval.ms", "metadata.max.age.ms")
 _REFRESH_MS: Final = 300_000
 _ASK_S: Final = 1.0
@@ -41,7 +41,7 @@ class Matching:
         return sorted(
             name
             for name in names
-            if self.pattern.fullmatch(name) and (self.internal or name not in _INTERNAL)
+            if self.pattern.fullmatch(name) and (self.internal or name not in INTERNAL_TOPICS)
         )
 
 
