@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
-from klamm_mirror.config import Side, client_security, client_settings
+from klamm_mirror.common_config import Side, client_security, client_settings
 from klamm_mirror.sensor_tables import Pace
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition
 

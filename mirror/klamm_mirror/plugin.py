@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from klamm_mirror.checkpoint import MirrorCheckpointConnector
-from klamm_mirror.heartbeat import MirrorHeartbeatConnector
-from klamm_mirror.source import MirrorSourceConnector
+from klamm_mirror.checkpoint.connector import MirrorCheckpointConnector
+from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
+from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.hookspecs import hookimpl
 

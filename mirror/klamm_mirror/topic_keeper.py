@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
-from klamm_mirror.config import Side, client_security, client_settings
+from klamm_mirror.common_config import Side, client_security, client_settings
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
 

@@ -237,6 +237,8 @@ class Plugin:
 
     kafka_name: ClassVar[str | None] = None
     """The Java class name that JSON written for Kafka Connect uses for this plugin."""
+    former_names: ClassVar[tuple[str, ...]] = ()
+    """Python paths (`package.module.Class`) that this class had before it moved: configurations may still use them."""
 
     @classmethod
     def version(cls) -> str:

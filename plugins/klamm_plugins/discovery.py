@@ -80,10 +80,9 @@ class PluginDesc:
     @property
     def names(self) -> list[str]:
         """Every name that means it where no other plugin of its kind has it too; the first one is full."""
-        found = (self.class_name, python_name(self.cls), python_name(self.cls, sep=":"))
         own = self.cls.__name__
         short = own.removesuffix(_SUFFIX[self.type]) or own  # SqlSink, whose Kafka name is JdbcSinkConnector
-        return list(dict.fromkeys((*found, self.simple_name, own, self.alias, short)))
+        return list(dict.fromkeys((*self._full_names, self.simple_name, own, self.alias, short)))
 
     @property
     def simple_name(self) -> str:
@@ -96,7 +95,13 @@ class PluginDesc:
 
     def answers_to(self, name: str) -> bool:
         """Whether `name` is one of the full names, which are never ambiguous by mistake."""
-        return name in {self.class_name, python_name(self.cls), python_name(self.cls, sep=":")}
+        return name in self._full_names
+
+    @property
+    def _full_names(self) -> list[str]:
+        former: tuple[str, ...] = vars(self.cls).get("former_names", ())  # a subclass is another plugin
+        own = (self.class_name, python_name(self.cls), python_name(self.cls, sep=":"))
+        return [*own, *former, *(":".join(path.rsplit(".", 1)) for path in former)]
 
     def __str__(self) -> str:
         # Kafka's words: they stand in REST errors.

@@ -165,7 +165,7 @@ def test_the_web_servers_log_format_is_the_one_that_the_job_parses():
 
 def test_connectors_take_their_documents():
     from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
-    from klamm_connectors.mysql.source import MySqlSourceConnector
+    from klamm_connectors.mysql.connector import MySqlSourceConnector
 
     for name, plugin in (
         ("customers-source", MySqlSourceConnector),

@@ -14,7 +14,7 @@ from klamm.testing import EmbeddedWorker, FakeClock, WorkerFailed
 from klamm.testing.connector_suite import assert_at_least_once
 from klamm.testing.exposed import expose
 from klamm.testing.topics import Sent, TopicReader, send
-from klamm_connectors.file.source import FileStreamSourceConnector
+from klamm_connectors.file.source.connector import FileStreamSourceConnector
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.testing import MemorySourceContext
 

@@ -8,10 +8,10 @@ from contextlib import closing, contextmanager
 import pytest
 
 from klamm.testing.conformance import SinkCase, SinkSuite, SourceCase, SourceSuite
-from klamm_connectors.file.sink import FileStreamSinkConnector
-from klamm_connectors.file.source import FileStreamSourceConnector
+from klamm_connectors.file.sink.connector import FileStreamSinkConnector
+from klamm_connectors.file.source.connector import FileStreamSourceConnector
 from klamm_connectors.logs.connector import LogTailConnector
-from klamm_connectors.sql.sink import SqlSinkConnector
+from klamm_connectors.sql.connector import SqlSinkConnector
 from klamm_plugins.schema import INT32, OPTIONAL_STRING, STRING, SchemaBuilder, Struct
 
 

@@ -10,7 +10,7 @@ from support.elasticsearch import call
 from klamm.testing.conformance import SinkCase, SinkSuite, SourceCase, SourceSuite
 from klamm.testing.topics import make_topic
 from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
-from klamm_connectors.mysql.source import MySqlSourceConnector
+from klamm_connectors.mysql.connector import MySqlSourceConnector
 
 
 @pytest.mark.slow

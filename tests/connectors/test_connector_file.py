@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from klamm_connectors.file import sink as sink_module
-from klamm_connectors.file.sink import FileStreamSinkConnector, FileStreamSinkTask
-from klamm_connectors.file.source import FileStreamSourceConnector, FileStreamSourceTask
+from klamm_connectors.file.sink import task as sink_module
+from klamm_connectors.file.sink.connector import FileStreamSinkConnector
+from klamm_connectors.file.sink.task import FileStreamSinkTask
+from klamm_connectors.file.source.connector import FileStreamSourceConnector
+from klamm_connectors.file.source.task import FileStreamSourceTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import TopicPartition
 from klamm_plugins.schema import FLOAT32, INT32, STRING, SchemaBuilder, Struct
@@ -155,7 +157,7 @@ def test_malformed_utf8_is_replaced(source, tmp_path):
 
 
 def test_a_line_without_end_has_a_limit(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("klamm_connectors.file.follow._LINE_MAX", 10)
+    monkeypatch.setattr("klamm_connectors.file.source.follow._LINE_MAX", 10)
     (tmp_path / "in.txt").write_bytes(b"ok\n" + b"x" * 20)
     task = source()
     with pytest.raises(ConnectError, match="begins at byte 3 is longer than 10 bytes"):

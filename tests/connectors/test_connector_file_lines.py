@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_connectors.file.lines import AsciiEnds, LineSplitter
+from klamm_connectors.file.source.lines import AsciiEnds, LineSplitter
 
 PIECES = st.lists(
     st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"word", "ü€😀".encode(), b"\xff", b"\x85", b"\x0c"])

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from klamm_connectors.file import follow
-from klamm_connectors.file import source as source_module
-from klamm_connectors.file.source import FileStreamSourceTask
+from klamm_connectors.file.source import follow
+from klamm_connectors.file.source import task as source_module
+from klamm_connectors.file.source.task import FileStreamSourceTask
 from klamm_plugins.testing import MemorySourceContext
 
 

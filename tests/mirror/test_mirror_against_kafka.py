@@ -15,10 +15,10 @@ from support.kafka_tools import KafkaTools
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_mirror import groups, internal_topics
-from klamm_mirror.checkpoint import MirrorCheckpointConnector
+from klamm_mirror.checkpoint.connector import MirrorCheckpointConnector
 from klamm_mirror.formats import OffsetSync
 from klamm_mirror.groups import Committed
-from klamm_mirror.heartbeat import MirrorHeartbeatConnector
+from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
 from klamm_plugins.testing import MemoryDriverContext
 
 TOOL = Path(__file__).parents[1] / "support" / "MirrorTool.java"

@@ -15,7 +15,7 @@ from klamm_mirror import groups, internal_topics
 from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
 from klamm_mirror.formats import Checkpoint, OffsetSync
 from klamm_mirror.groups import Committed
-from klamm_mirror.heartbeat import MirrorHeartbeatConnector
+from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
 from klamm_plugins.testing import MemoryDriverContext
 
 NOW_MS = 1_700_000_000_000

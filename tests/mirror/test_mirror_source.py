@@ -13,7 +13,7 @@ from support.mirroring import Running, assigned, produce, props, read, rows
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_mirror.formats import OffsetSync
-from klamm_mirror.source import MirrorSourceConnector
+from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_plugins.errors import ConnectError
 
 

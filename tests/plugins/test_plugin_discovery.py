@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from klamm_connectors import file as file_plugins
-from klamm_connectors.file.source import FileStreamSourceConnector
+from klamm_connectors.file.source.connector import FileStreamSourceConnector
 from klamm_plugins import builtin
 from klamm_plugins.connector import SourceConnector
 from klamm_plugins.converters.json import JsonConverter
@@ -68,6 +68,8 @@ def test_what_is_installed_holds_what_comes_with_klamm():
         "org.apache.kafka.connect.file.FileStreamSourceConnector",
         "FileStreamSourceConnector",
         "FileStreamSource",
+        "klamm_connectors.file.source.connector.FileStreamSourceConnector",
+        "klamm_connectors.file.source.connector:FileStreamSourceConnector",
         "klamm_connectors.file.source.FileStreamSourceConnector",
         "klamm_connectors.file.source:FileStreamSourceConnector",
     ],

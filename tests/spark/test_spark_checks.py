@@ -11,8 +11,8 @@ from support.klamm import klamm
 
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import TomlLines
-from klamm_connectors.spark.sink import SparkSinkConnector
-from klamm_connectors.spark.source import SparkSourceConnector
+from klamm_connectors.spark.sink.connector import SparkSinkConnector
+from klamm_connectors.spark.source.connector import SparkSourceConnector
 from klamm_spark.checks import check_function, check_schema, check_sql
 from klamm_spark.pipeline import load, place_in
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from klamm_mirror.source import ASSIGNED, MirrorSourceConnector
+from klamm_mirror.source.config import ASSIGNED
+from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_plugins.testing import MemoryConnectorContext, MemoryDriverContext
 
 Row = tuple[bytes | None, bytes | None, Any, int]

@@ -2,8 +2,8 @@
 
 | module | what |
 |---|---|
-| `keys.py`, `settings.py` | configuration keys; typed settings, what cannot be used and why |
 | `connector.py` | the connector class (imports no client) |
+| `config.py`, `config_checks.py` | configuration keys and typed settings; what cannot be used and why |
 | `documents.py`, `mapping.py` (pure) | a record as an action of a bulk request; a schema as a mapping |
 | `tracker.py`, `window.py`, `buffer.py` (pure) | what may be committed; how much may be under way; what is sent next |
 | `answers.py`, `conflicts.py` (pure) | what an answer of the server means for each document; what it had already |

@@ -16,7 +16,7 @@ import urllib3
 from elastic_transport import ConnectionTimeout, Serializer, TlsError, TransportError
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 
-from klamm_connectors.elasticsearch.settings import Settings, Ssl
+from klamm_connectors.elasticsearch.config import Settings, Ssl
 from klamm_plugins.errors import ConnectError
 
 NO_ANSWER: Final = 0

@@ -8,8 +8,8 @@ from typing import Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_connectors.elasticsearch.keys import config_def
-from klamm_connectors.elasticsearch.settings import Settings, cross_errors, no_effect
+from klamm_connectors.elasticsearch.config import config_def, no_effect, parse
+from klamm_connectors.elasticsearch.config_checks import cross_errors
 from klamm_connectors.extras import need, need_value
 from klamm_plugins.connector import SinkConnector, SinkTask
 from klamm_plugins.records import TopicPartition
@@ -57,7 +57,7 @@ class ElasticsearchSinkConnector(SinkConnector):
         return ElasticsearchSinkTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        Settings.parse(props)
+        parse(props)
         for sentence in no_effect(props):
             log.warning("%s", sentence)
         self._props = dict(props)

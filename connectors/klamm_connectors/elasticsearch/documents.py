@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from klamm_connectors.elasticsearch.settings import Settings
+from klamm_connectors.elasticsearch.config import Settings
 from klamm_plugins import logical
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SinkRecord

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from klamm_connectors.elasticsearch.answers import Verdicts, is_servers, judge, never_fits, where
 from klamm_connectors.elasticsearch.buffer import Buffer, Document, Request
 from klamm_connectors.elasticsearch.client import NO_ANSWER, Reply
+from klamm_connectors.elasticsearch.config import Settings
 from klamm_connectors.elasticsearch.conflicts import Conflicts
-from klamm_connectors.elasticsearch.settings import Settings
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import Window
 from klamm_plugins.records import TopicPartition

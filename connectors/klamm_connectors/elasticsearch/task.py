@@ -14,10 +14,10 @@ from typing import Final
 from klamm_connectors.elasticsearch.answers import where
 from klamm_connectors.elasticsearch.buffer import Document
 from klamm_connectors.elasticsearch.client import Client
+from klamm_connectors.elasticsearch.config import parse
 from klamm_connectors.elasticsearch.documents import DocumentBuilder
 from klamm_connectors.elasticsearch.mapping import mapping_of
 from klamm_connectors.elasticsearch.sender import MakeClient, Sender
-from klamm_connectors.elasticsearch.settings import Settings
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConnectError, DataError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -43,7 +43,7 @@ class ElasticsearchSinkTask(SinkTask):
         self._error: Exception | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
-        self._settings = Settings.parse(props)
+        self._settings = parse(props)
         self._builder = DocumentBuilder(self._settings)
         self._sender = Sender(self._settings, type(self).make_client(self._settings))
 

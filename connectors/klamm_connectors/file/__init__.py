@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from klamm_connectors.file.sink import FileStreamSinkConnector
-from klamm_connectors.file.source import FileStreamSourceConnector
+from klamm_connectors.file.sink.connector import FileStreamSinkConnector
+from klamm_connectors.file.source.connector import FileStreamSourceConnector
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.hookspecs import hookimpl
 

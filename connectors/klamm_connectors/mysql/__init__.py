@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm_connectors.mysql.source import MariaDbSourceConnector, MySqlSourceConnector
+from klamm_connectors.mysql.connector import MariaDbSourceConnector, MySqlSourceConnector
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.hookspecs import hookimpl
 

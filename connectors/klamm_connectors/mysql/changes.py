@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from pymysqlreplication.event import (
@@ -27,6 +26,7 @@ from pymysqlreplication.row_event import (
 from klamm_connectors.mysql import server, statements
 from klamm_connectors.mysql.binlog import BinlogReader
 from klamm_connectors.mysql.catalog import Captured, Catalog
+from klamm_connectors.mysql.config import Settings
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.position import Position
@@ -60,7 +60,7 @@ class Changes:
         catalog: Catalog,
         position: Position,
         partition: dict[str, Any],
-        settings: Mapping[str, Any],
+        settings: Settings,
     ) -> None:
         self._reader = reader
         self._facts = facts
@@ -68,8 +68,8 @@ class Changes:
         self._catalog = catalog
         self._progress = Progress(position, gtids=facts.gtid)
         self._partition = partition
-        self._limit: int = settings["max.batch.size"]
-        self._wait_s: float = settings["poll.interval.ms"] / 1000
+        self._limit = settings.batch_size
+        self._wait_s = settings.poll_wait_s
         self._error: Exception | None = None
         catalog.forget_ids()
 

@@ -1,14 +1,16 @@
-"""Configuration keys of the MySQL source; Debezium's names where they mean the same."""
+"""The MySQL source's configuration; keys have Debezium's names where they mean the same."""
 
 from __future__ import annotations
 
 import re
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of
+from klamm_base.configdef import ConfigDef, Importance, Password, Type, between, invalid, non_empty, one_of
 from klamm_connectors.mysql.filters import Filters
+from klamm_connectors.mysql.values import Modes
 from klamm_plugins.errors import ConfigError
 
 SNAPSHOT_MODES: Final = (
@@ -24,6 +26,35 @@ _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A task's settings."""
+
+    host: str
+    port: int
+    user: str
+    password: Password | None = field(repr=False)
+    server_id: int
+    """The number under which the task reads the binlog."""
+    ssl_mode: str
+    ssl_ca: str | None
+    connect_timeout_s: int
+    topic_prefix: str
+    rows_only: bool
+    plain_keys: bool
+    tombstones: bool
+    modes: Modes
+    heartbeat_interval_ms: int
+    heartbeat_prefix: str
+    filters: Filters
+    snapshot_mode: str
+    snapshot_fetch_size: int
+    snapshot_lock: bool
+    batch_size: int
+    queue_size: int
+    poll_wait_s: float
+
+
 def _legal_prefix(name: str, value: Any) -> None:
     if value is None or not _PREFIX.fullmatch(value):
         raise invalid(
@@ -31,7 +62,8 @@ def _legal_prefix(name: str, value: Any) -> None:
         )
 
 
-def config() -> ConfigDef:
+def config_def() -> ConfigDef:
+    """Returns the configuration keys."""
     return _capture(_events(_connection(ConfigDef())))
 
 
@@ -85,22 +117,50 @@ def _capture(d: ConfigDef) -> ConfigDef:
     )  # fmt: skip
 
 
-def parse(props: Mapping[str, str]) -> dict[str, Any]:
-    """Typed settings. ConfigError for what keys alone cannot tell."""
-    settings = config().parse(props)
-    if settings["include.schema.changes"]:
+def parse(props: Mapping[str, str]) -> Settings:
+    """Returns typed settings. Raises ConfigError, also for keys that exclude each other."""
+    values = config_def().parse(props)
+    if values["include.schema.changes"]:
         raise ConfigError(
             "include.schema.changes=true: there is no topic of schema changes here; leave it false", key="include.schema.changes"
         )  # fmt: skip
     for kind in ("database", "table", "column"):
-        if settings[f"{kind}.include.list"] and settings[f"{kind}.exclude.list"]:
+        if values[f"{kind}.include.list"] and values[f"{kind}.exclude.list"]:
             raise ConfigError(
                 f"{kind}.include.list and {kind}.exclude.list are both set: use one of them",
                 key=f"{kind}.exclude.list",
             )
-    Filters(settings)
-    if not settings["database.server.id"]:
-        # Stable, so that a task that was killed does not meet its own old connection under another number.
-        name = f"{props.get('name', '')}/{settings['topic.prefix']}"
-        settings["database.server.id"] = 100_000_000 + zlib.crc32(name.encode()) % 1_900_000_000
-    return settings
+    return Settings(
+        host=values["database.hostname"],
+        port=values["database.port"],
+        user=values["database.user"],
+        password=values["database.password"],
+        server_id=values["database.server.id"] or _server_id(props.get("name", ""), values["topic.prefix"]),
+        ssl_mode=values["database.ssl.mode"],
+        ssl_ca=values["database.ssl.ca"],
+        connect_timeout_s=max(1, values["connect.timeout.ms"] // 1000),
+        topic_prefix=values["topic.prefix"],
+        rows_only=values["event.format"] == "row",
+        plain_keys=values["key.format"] == "value",
+        tombstones=values["tombstones.on.delete"],
+        modes=Modes(
+            decimal=values["decimal.handling.mode"],
+            bigint_unsigned=values["bigint.unsigned.handling.mode"],
+            time=values["time.precision.mode"],
+            binary=values["binary.handling.mode"],
+        ),
+        heartbeat_interval_ms=values["heartbeat.interval.ms"],
+        heartbeat_prefix=values["heartbeat.topics.prefix"],
+        filters=Filters(values),
+        snapshot_mode=values["snapshot.mode"],
+        snapshot_fetch_size=values["snapshot.fetch.size"],
+        snapshot_lock=values["snapshot.locking.mode"] == "minimal",
+        batch_size=values["max.batch.size"],
+        queue_size=values["max.queue.size"],
+        poll_wait_s=values["poll.interval.ms"] / 1000,
+    )
+
+
+def _server_id(connector: str, prefix: str) -> int:
+    """Makes a stable id from names: a restarted task takes over the connection of its killed predecessor."""
+    return 100_000_000 + zlib.crc32(f"{connector}/{prefix}".encode()) % 1_900_000_000

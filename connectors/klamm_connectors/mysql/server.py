@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from klamm_connectors.mysql.columns import Table, from_information_schema
+from klamm_connectors.mysql.config import Settings
 from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
 
 log = logging.getLogger(__name__)
@@ -82,28 +83,27 @@ class ServerFacts:
 class Server:
     """Makes connections by the task's settings."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.address = f"{settings['database.hostname']}:{settings['database.port']}"
+        self.address = f"{settings.host}:{settings.port}"
 
     def arguments(self) -> dict[str, Any]:
         """PyMySQL's arguments; they hold the password, so they are never shown."""
         s = self._settings
-        password = s["database.password"]
         found: dict[str, Any] = {
-            "host": s["database.hostname"],
-            "port": s["database.port"],
-            "user": s["database.user"],
-            "password": password.value if password is not None else "",
-            "connect_timeout": max(1, s["connect.timeout.ms"] // 1000),
+            "host": s.host,
+            "port": s.port,
+            "user": s.user,
+            "password": s.password.value if s.password is not None else "",
+            "connect_timeout": s.connect_timeout_s,
             "charset": "utf8mb4",
         }
-        if s["database.ssl.mode"] != "disabled":
+        if s.ssl_mode != "disabled":
             found["ssl"] = self._tls()
         return found
 
     def _tls(self) -> ssl.SSLContext:
-        mode, authority = self._settings["database.ssl.mode"], self._settings["database.ssl.ca"]
+        mode, authority = self._settings.ssl_mode, self._settings.ssl_ca
         try:
             context = ssl.create_default_context(cafile=authority)
         except OSError as e:
@@ -146,7 +146,7 @@ class Server:
                 f"MySQL at {self.address} has binlog_row_image=FULL_NODUP: set binlog_row_image=FULL"
             )
         server_id = int(found.get("server_id", 0))
-        if server_id == self._settings["database.server.id"]:
+        if server_id == self._settings.server_id:
             raise ConfigError(
                 f"database.server.id={server_id} is that of the server at {self.address} itself: choose another",
                 key="database.server.id",

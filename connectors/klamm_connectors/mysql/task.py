@@ -23,12 +23,10 @@ from klamm_connectors.mysql.changes import Changes
 from klamm_connectors.mysql.columns import Table
 from klamm_connectors.mysql.config import parse
 from klamm_connectors.mysql.events import Shape
-from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.heartbeat import Heartbeat
 from klamm_connectors.mysql.initial import SnapshotRecords
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_connectors.mysql.snapshot import Snapshot, position_now
-from klamm_connectors.mysql.values import Modes
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.records import SourceRecord
@@ -42,7 +40,6 @@ class MySqlSourceTask(SourceTask):
     """One server, one reader, one order of events."""
 
     def __init__(self) -> None:
-        self._settings: dict[str, Any] = {}
         self._partition: dict[str, Any] = {}
         self._position: Position | None = None
         self._snapshot: SnapshotRecords | None = None
@@ -53,24 +50,20 @@ class MySqlSourceTask(SourceTask):
         self._lag: tuple[float, int | None] = (0.0, None)
 
     def start(self, props: Mapping[str, str]) -> None:
-        self._settings = s = parse(props)
-        self._partition = {SERVER: s["topic.prefix"]}
-        modes = Modes(
-            s["decimal.handling.mode"], s["bigint.unsigned.handling.mode"], s["time.precision.mode"], s["binary.handling.mode"]
-        )  # fmt: skip
-        self._filters = Filters(s)
+        self._settings = settings = parse(props)
+        self._partition = {SERVER: settings.topic_prefix}
         self._shape = Shape(
-            s["topic.prefix"],
-            rows_only=s["event.format"] == "row",
-            plain_keys=s["key.format"] == "value",
-            tombstones=s["tombstones.on.delete"],
-            modes=modes,
+            settings.topic_prefix,
+            rows_only=settings.rows_only,
+            plain_keys=settings.plain_keys,
+            tombstones=settings.tombstones,
+            modes=settings.modes,
         )
-        self._server = server.Server(s)
+        self._server = server.Server(settings)
         self._heartbeat = Heartbeat(
-            s["heartbeat.topics.prefix"], s["topic.prefix"], s["heartbeat.interval.ms"]
+            settings.heartbeat_prefix, settings.topic_prefix, settings.heartbeat_interval_ms
         )
-        self._catalog = Catalog(self._filters, self._shape, self._describe)
+        self._catalog = Catalog(settings.filters, self._shape, self._describe)
         offset = self.context.offset(self._partition)
         if offset is not None:
             self._position = Position.from_offset(offset)
@@ -135,8 +128,8 @@ class MySqlSourceTask(SourceTask):
         self._control = self._server.connect(autocommit=True)
         self._facts = facts = self._server.facts(self._control)
         self._shape = replace(self._shape, connector="mariadb" if facts.is_mariadb else "mysql")
-        self._catalog = Catalog(self._filters, self._shape, self._describe)
-        mode = self._settings["snapshot.mode"]
+        self._catalog = Catalog(self._settings.filters, self._shape, self._describe)
+        mode = self._settings.snapshot_mode
         if mode in {"no_data", "schema_only", "never"}:
             if self._position is None or self._position.snapshot:
                 self._position = position_now(self._server, facts)
@@ -150,9 +143,12 @@ class MySqlSourceTask(SourceTask):
             or self._position.snapshot
             or (mode == "always" and not self._snapshot_taken)
         ):
-            lock = self._settings["snapshot.locking.mode"] == "minimal"
             snapshot = Snapshot(
-                self._server, facts, self._filters, self._settings["snapshot.fetch.size"], lock=lock
+                self._server,
+                facts,
+                self._settings.filters,
+                self._settings.snapshot_fetch_size,
+                lock=self._settings.snapshot_lock,
             )
             log.info(
                 "MySQL at %s: snapshot of %d tables at %s", self._server.address, len(snapshot.tables), snapshot.position
@@ -163,7 +159,7 @@ class MySqlSourceTask(SourceTask):
         self._ready = True
 
     def _purged(self, error: Exception) -> None:
-        if self._settings["snapshot.mode"] != "when_needed":
+        if self._settings.snapshot_mode != "when_needed":
             raise ConfigError(
                 f"{error}. The binlog no longer holds the position {self._position and self._position.to_offset()}: set "
                 "snapshot.mode=when_needed to read the tables again, or reset the connector's offsets (DELETE "
@@ -178,7 +174,7 @@ class MySqlSourceTask(SourceTask):
         if snapshot.done:
             self._snapshot, self._snapshot_taken = None, True
             self._position = snapshot.position
-            self._idle = self._settings["snapshot.mode"] == "initial_only"
+            self._idle = self._settings.snapshot_mode == "initial_only"
         return records
 
     def _binlog_batch(self) -> list[SourceRecord]:
@@ -186,11 +182,9 @@ class MySqlSourceTask(SourceTask):
         if self._changes is None:
             assert self._facts is not None, "asked when connecting"
             s = self._settings
-            reader = BinlogReader(
-                self._server, self._facts, s["database.server.id"], self._position, s["max.queue.size"]
-            )
+            reader = BinlogReader(self._server, self._facts, s.server_id, self._position, s.queue_size)
             self._changes = Changes(
-                reader, self._facts, self._filters, self._catalog, self._position, self._partition, s
+                reader, self._facts, s.filters, self._catalog, self._position, self._partition, s
             )
         records = self._changes.batch(self.context.stopping)
         self._position = self._changes.position

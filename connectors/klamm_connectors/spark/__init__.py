@@ -3,16 +3,15 @@ read, through a job, into a topic.
 
 | module | what |
 |---|---|
-| `keys.py`, `config.py`, `source_config.py` | configuration keys, and the job that they describe |
-| `sink.py`, `source.py` | the connector classes |
-| `driver_task.py` | a driver task: starts the job's process, follows its events |
-| `task.py`, `source_task.py` | where each of them begins, and what it commits |
+| `sink/`, `source/` | each connector: its class, its configuration as a Spark job, its task |
+| `common_config.py` | the keys that both connectors have |
+| `driver_task.py` | the base of both tasks: starts the job's process, follows its events |
 """
 
 from __future__ import annotations
 
-from klamm_connectors.spark.sink import SparkSinkConnector
-from klamm_connectors.spark.source import SparkSourceConnector
+from klamm_connectors.spark.sink.connector import SparkSinkConnector
+from klamm_connectors.spark.source.connector import SparkSourceConnector
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.hookspecs import hookimpl
 

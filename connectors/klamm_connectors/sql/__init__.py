@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm_connectors.sql.sink import SqlSinkConnector
+from klamm_connectors.sql.connector import SqlSinkConnector
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.hookspecs import hookimpl
 

@@ -1,17 +1,39 @@
-"""Configuration keys of the SQL sink: those of the JDBC sink."""
+"""The SQL sink's configuration: the keys of the JDBC sink."""
 
 from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of
+from klamm_base.configdef import ConfigDef, Importance, Password, Type, between, invalid, non_empty, one_of
+from klamm_connectors.sql.rows import RowRules
 from klamm_connectors.sql.urls import to_sqlalchemy
 from klamm_plugins.errors import ConfigError
 
 DEFAULT_URL: Final = "sqlite:///klamm.db"
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A task's settings."""
+
+    url: str
+    user: str | None
+    password: Password | None = field(repr=False)
+    timezone: str
+    table_name: str
+    insert_mode: str
+    rows: RowRules
+    batch_size: int
+    auto_create: bool
+    auto_evolve: bool
+    max_retries: int
+    retry_backoff_ms: int
+    positions_table: str | None
+    """The table of offsets with `exactly.once`; None without."""
 
 
 def _zone(name: str, value: Any) -> None:
@@ -23,7 +45,8 @@ def _zone(name: str, value: Any) -> None:
         ) from None
 
 
-def config() -> ConfigDef:
+def config_def() -> ConfigDef:
+    """Returns the configuration keys."""
     return (
         ConfigDef()
         .define("connection.url", Type.STRING, DEFAULT_URL, validator=non_empty, importance=_HIGH, documentation="Database: a SQLAlchemy URL (sqlite:///file.db, mysql://host/db, mariadb://host/db, postgresql://host/db where a driver is installed) or a jdbc: URL of these. The default is the file klamm.db in the worker's working directory. Give user and password apart, so that nobody sees them here.")
@@ -46,19 +69,19 @@ def config() -> ConfigDef:
     )  # fmt: skip
 
 
-def parse(props: Mapping[str, Any]) -> dict[str, Any]:
-    """Typed settings. ConfigError for combinations that cannot work."""
-    settings = config().parse(props)
-    to_sqlalchemy(settings["connection.url"])
-    mode, fields = settings["pk.mode"], settings["pk.fields"]
-    if settings["delete.enabled"] and mode != "record_key":
+def parse(props: Mapping[str, str]) -> Settings:
+    """Returns typed settings. Raises ConfigError, also for combinations that cannot work."""
+    values = config_def().parse(props)
+    to_sqlalchemy(values["connection.url"])
+    mode, fields = values["pk.mode"], values["pk.fields"]
+    if values["delete.enabled"] and mode != "record_key":
         raise ConfigError(
             f"delete.enabled=true needs pk.mode=record_key, not {mode}: only the key is left",
             key="delete.enabled",
         )
-    if settings["insert.mode"] != "insert" and mode == "none":
+    if values["insert.mode"] != "insert" and mode == "none":
         raise ConfigError(
-            f"insert.mode={settings['insert.mode']} needs a primary key: set pk.mode to kafka, record_key or record_value",
+            f"insert.mode={values['insert.mode']} needs a primary key: set pk.mode to kafka, record_key or record_value",
             key="pk.mode",
         )
     if mode == "kafka" and fields and len(fields) != 3:
@@ -66,4 +89,24 @@ def parse(props: Mapping[str, Any]) -> dict[str, Any]:
             f"pk.fields={','.join(fields)}: pk.mode=kafka takes three names, for topic, partition and offset",
             key="pk.fields",
         )
-    return settings
+    return Settings(
+        url=values["connection.url"],
+        user=values["connection.user"],
+        password=values["connection.password"],
+        timezone=values["db.timezone"],
+        table_name=values["table.name.format"],
+        insert_mode=values["insert.mode"],
+        rows=RowRules(
+            mode,
+            tuple(fields),
+            frozenset(values["fields.whitelist"]),
+            values["delete.enabled"],
+            zoneinfo.ZoneInfo(values["db.timezone"]),
+        ),
+        batch_size=values["batch.size"],
+        auto_create=values["auto.create"],
+        auto_evolve=values["auto.evolve"],
+        max_retries=values["max.retries"],
+        retry_backoff_ms=values["retry.backoff.ms"],
+        positions_table=values["exactly.once.table"] if values["exactly.once"] else None,
+    )

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.schema import CreateColumn
 
+from klamm_connectors.sql.config import Settings
 from klamm_connectors.sql.rows import ColumnType, Kind, Layout
 from klamm_connectors.sql.statement import Statement
 from klamm_plugins.errors import ConfigError, ConnectError
@@ -70,10 +71,10 @@ def _exact_collation(dialect: sa.Dialect) -> str:
 class Target:
     """The tables that a task has met, with their statements."""
 
-    def __init__(self, engine: sa.Engine, settings: Mapping[str, Any]) -> None:
+    def __init__(self, engine: sa.Engine, settings: Settings) -> None:
         self._engine = engine
-        self._create, self._evolve = settings["auto.create"], settings["auto.evolve"]
-        self._mode = settings["insert.mode"]
+        self._create, self._evolve = settings.auto_create, settings.auto_evolve
+        self._mode = settings.insert_mode
         self._tables: dict[str, sa.Table] = {}
         self._statements: dict[tuple[str, bool, tuple[str, ...], tuple[str, ...]], Statement] = {}
 

@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
 
-from klamm_connectors.sql.config import parse
+from klamm_connectors.sql.config import Settings, parse
 from klamm_connectors.sql.drivers import missing_driver, unknown_database
 from klamm_connectors.sql.positions import Moved, Positions
-from klamm_connectors.sql.rows import Change, RowMaker, RowRules, widest
+from klamm_connectors.sql.rows import Change, RowMaker, widest
 from klamm_connectors.sql.tables import Target
 from klamm_connectors.sql.urls import masked, to_sqlalchemy
 from klamm_plugins.connector import Reported, SinkTask
@@ -45,25 +44,16 @@ class SqlSinkTask(SinkTask):
     def __init__(self) -> None:
         self._engine: sa.Engine | None = None
         self._positions: Positions | None = None
-        self._settings: dict[str, Any] = {}
         self._tries = 0
 
     def start(self, props: Mapping[str, str]) -> None:
-        self._settings = s = parse(props)
-        self._where = masked(s["connection.url"])
-        self._rows = RowMaker(
-            RowRules(
-                s["pk.mode"],
-                tuple(s["pk.fields"]),
-                frozenset(s["fields.whitelist"]),
-                s["delete.enabled"],
-                ZoneInfo(s["db.timezone"]),
-            )
-        )
-        self._engine = make_engine(s)
-        self._target = Target(self._engine, s)
-        if s["exactly.once"]:
-            self._positions = Positions(self._engine, s["exactly.once.table"], props.get("name", ""))
+        self._settings = settings = parse(props)
+        self._where = masked(settings.url)
+        self._rows = RowMaker(settings.rows)
+        self._engine = make_engine(settings)
+        self._target = Target(self._engine, settings)
+        if settings.positions_table is not None:
+            self._positions = Positions(self._engine, settings.positions_table, props.get("name", ""))
             try:
                 self._positions.create()
             except (sa.exc.SQLAlchemyError, OSError) as e:
@@ -156,7 +146,7 @@ class SqlSinkTask(SinkTask):
         return found
 
     def _table_name(self, topic: str) -> str:
-        template = str(self._settings["table.name.format"])
+        template = self._settings.table_name
         name = template.replace("${topic}", topic).replace("${table}", topic.rsplit(".", 1)[-1])
         if "%(" in name:
             raise ConfigError(
@@ -216,7 +206,7 @@ class SqlSinkTask(SinkTask):
 
     def _statements(self, name: str, changes: list[Change]) -> Iterator[tuple[str, list[Any]]]:
         """Runs of changes that share a statement, in order, cut to batch.size."""
-        size, target = self._settings["batch.size"], self._target
+        size, target = self._settings.batch_size, self._target
         for statement, run in groupby(changes, lambda c: target.statement(name, c.layout)):
             rows = statement.rows(c.values for c in run)
             for i in range(0, len(rows), size):
@@ -230,36 +220,35 @@ class SqlSinkTask(SinkTask):
                 raise ConfigError(text, key="connection.user") from error
             return ConnectError(text)
         self._tries += 1
-        if self._tries > self._settings["max.retries"]:
+        if self._tries > self._settings.max_retries:
             return ConnectError(f"{text} (given up after {self._tries} tries, see max.retries)")
-        self.context.timeout(self._settings["retry.backoff.ms"])
+        self.context.timeout(self._settings.retry_backoff_ms)
         return RetriableError(text)
 
 
-def alter_positions(
-    settings: Mapping[str, Any], connector: str, offsets: Mapping[TopicPartition, int | None]
-) -> None:
-    """Set the offsets of a connector that is stopped."""
+def alter_positions(settings: Settings, connector: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+    """Set the offsets, which the database keeps, of a connector that is stopped."""
+    assert settings.positions_table is not None, "with exactly.once"
     engine = make_engine(settings)
     try:
-        positions = Positions(engine, settings["exactly.once.table"], connector)
+        positions = Positions(engine, settings.positions_table, connector)
         positions.create()
         positions.store(offsets)
     except (sa.exc.SQLAlchemyError, OSError) as e:
-        where = masked(settings["connection.url"])
+        where = masked(settings.url)
         raise ConnectError(f"{where}: offsets cannot be changed: {_text(e)}") from e
     finally:
         engine.dispose()
 
 
-def make_engine(settings: Mapping[str, Any]) -> sa.Engine:
-    shown = masked(settings["connection.url"])
+def make_engine(settings: Settings) -> sa.Engine:
+    shown = masked(settings.url)
     try:
-        url = sa.make_url(to_sqlalchemy(settings["connection.url"]))
-        if settings["connection.user"]:
-            url = url.set(username=settings["connection.user"])
-        if settings["connection.password"] is not None:
-            url = url.set(password=settings["connection.password"].value)
+        url = sa.make_url(to_sqlalchemy(settings.url))
+        if settings.user:
+            url = url.set(username=settings.user)
+        if settings.password is not None:
+            url = url.set(password=settings.password.value)
         is_sqlite = url.get_backend_name() == "sqlite"
         more: dict[str, Any] = {}
         arguments: dict[str, Any] = {"timeout": _SQLITE_WAIT_S} if is_sqlite else {}
@@ -271,9 +260,9 @@ def make_engine(settings: Mapping[str, Any]) -> sa.Engine:
             url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True, **more
         )
     except sa.exc.NoSuchModuleError:
-        raise unknown_database(settings["connection.url"]) from None
+        raise unknown_database(settings.url) from None
     except ModuleNotFoundError as e:
-        raise missing_driver(settings["connection.url"], e.name) from None
+        raise missing_driver(settings.url, e.name) from None
     except (sa.exc.ArgumentError, ValueError, TypeError):
         raise ConfigError(
             f"connection.url={shown} is no address of a database", key="connection.url"
@@ -282,7 +271,7 @@ def make_engine(settings: Mapping[str, Any]) -> sa.Engine:
         sa.event.listen(engine, "connect", _sqlite_connected)
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     elif engine.dialect.name in {"mysql", "mariadb"}:
-        sa.event.listen(engine, "connect", _mysql_connected(settings["db.timezone"]))
+        sa.event.listen(engine, "connect", _mysql_connected(settings.timezone))
     return engine
 
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from klamm_connectors.elasticsearch.answers import judge, never_fits
 from klamm_connectors.elasticsearch.buffer import Buffer, Document
 from klamm_connectors.elasticsearch.client import Reply, ssl_context
+from klamm_connectors.elasticsearch.config import Ssl, parse
 from klamm_connectors.elasticsearch.conflicts import Conflicts
 from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
 from klamm_connectors.elasticsearch.documents import DocumentBuilder
 from klamm_connectors.elasticsearch.mapping import mapping_of
-from klamm_connectors.elasticsearch.settings import Settings, Ssl
 from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import PAUSE_MAX_S, Window
@@ -45,7 +45,7 @@ def record(value=None, key="k", offset=7, schema=None, topic="t", timestamp=1_70
 def build(rec, **props):
     """Action and source that the record becomes, as the server reads them."""
     keys = {k.replace("__", "."): v for k, v in props.items()}
-    built = DocumentBuilder(Settings.parse({**URL, **keys})).build(rec)
+    built = DocumentBuilder(parse({**URL, **keys})).build(rec)
     if built is None:
         return None
     lines = built[0].split(b"\n")
@@ -311,7 +311,7 @@ def test_text_that_is_json_passes_as_it_is():
     assert build(record('{"a":  1}'))[1] == {"a": 1}
     assert build(record(b'{\n"a": 1}'))[1] == {"a": 1}
     digits = b'{"a":\r\n 1.234567890123456789012345}'
-    assert b"1.234567890123456789012345" in DocumentBuilder(Settings.parse(URL)).build(record(digits))[0]
+    assert b"1.234567890123456789012345" in DocumentBuilder(parse(URL)).build(record(digits))[0]
     for bad in ("text", b"[1]", "", b'{"a":\n', b'{"a": "x\ny"}'):
         with pytest.raises(DataError, match="JSON"):
             build(record(bad))
@@ -440,7 +440,7 @@ def test_schemas_become_mappings():
 def test_what_cannot_be_used_is_named_and_no_password_shown(key, props):
     props = {**URL, **props}
     with pytest.raises(ConfigError) as e:
-        Settings.parse(props)
+        parse(props)
     assert e.value.key == key
     assert "hunter2" not in str(e.value)
     answers = {a.name: a for a in ElasticsearchSinkConnector.validate(props)}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_information_schema
+from klamm_connectors.mysql.connector import MySqlSourceConnector
 from klamm_connectors.mysql.events import Origin, Shape, TableEvents, topic_name
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.position import Position, add_gtid, parse_gtid_set
 from klamm_connectors.mysql.rows import RowDecoder
-from klamm_connectors.mysql.source import MySqlSourceConnector
 from klamm_connectors.mysql.values import Modes, builder_and_converter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 from klamm_plugins.schema import validate_value

@@ -10,7 +10,7 @@ import pytest
 from support.broker import wait_until
 from support.mariadb import MariaDB, require
 
-from klamm_connectors.mysql.source import MySqlSourceConnector
+from klamm_connectors.mysql.connector import MySqlSourceConnector
 from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
 from klamm_plugins.testing import MemorySourceContext, SourceConformance
 

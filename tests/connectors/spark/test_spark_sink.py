@@ -17,9 +17,11 @@ from support.spark import QUICK, all_gone, family, find_process, produce, requir
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
-from klamm_connectors.spark import SparkSinkConnector, config, driver_task, keys
+from klamm_connectors.spark import common_config, driver_task
 from klamm_connectors.spark.driver_task import bounded
-from klamm_connectors.spark.task import SparkSinkTask
+from klamm_connectors.spark.sink import config
+from klamm_connectors.spark.sink.connector import SparkSinkConnector
+from klamm_connectors.spark.sink.task import SparkSinkTask
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.testing import ConnectorConformance, MemoryDriverContext
 
@@ -51,7 +53,7 @@ class TestConformance(ConnectorConformance):
 
 
 def test_a_configuration_is_a_job() -> None:
-    job = config.job(PROPS, CLIENT, "/cp", "earliest")
+    job = config.parse(PROPS, CLIENT, "/cp", "earliest")
     assert (job.name, job.checkpoint, job.source.topics) == ("x", "/cp", ("a", "b"))
     assert job.spark == {"spark.sql.shuffle.partitions": "2"}
     assert job.source.options == {"kafka.security.protocol": "SASL_SSL"}, (
@@ -82,7 +84,7 @@ def test_what_is_wrong_is_said_at_its_key(change: dict[str, Any], key: str, said
 
 def test_checkpoints_of_clusters_do_not_mix() -> None:
     env = {"KLAMM_SPARK_DIR": "/data"}
-    assert keys.default_checkpoint("a/b", "id1", env) == "/data/a%2fb-id1"
+    assert common_config.default_checkpoint("a/b", "id1", env) == "/data/a%2fb-id1"
 
 
 def test_a_status_is_not_too_long() -> None:
@@ -143,7 +145,7 @@ def test_a_job_that_somebody_else_stopped_is_started_again(
         monkeypatch.setattr(driver_task, "DriverProcess", lambda job: ScriptedDriver(*events))
         found = SparkSinkTask()
         found.initialize(MemoryDriverContext(PROPS))
-        job = config.job(PROPS | {"trigger": trigger}, CLIENT, "/cp", "earliest")
+        job = config.parse(PROPS | {"trigger": trigger}, CLIENT, "/cp", "earliest")
         monkeypatch.setattr(found, "describe", lambda props: job)
         return found
 

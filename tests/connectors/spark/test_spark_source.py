@@ -16,8 +16,9 @@ from support.spark import QUICK, find_process, read_to_end, require_spark
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
-from klamm_connectors.spark import SparkSourceConnector, source_config
-from klamm_connectors.spark.source_task import SparkSourceTask
+from klamm_connectors.spark.source import config
+from klamm_connectors.spark.source.connector import SparkSourceConnector
+from klamm_connectors.spark.source.task import SparkSourceTask
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.testing import ConnectorConformance, MemoryDriverContext
 
@@ -50,7 +51,7 @@ class TestConformance(ConnectorConformance):
 
 
 def test_a_configuration_is_a_job() -> None:
-    job = source_config.job(PROPS, CLIENT, "/cp", "{}")
+    job = config.parse(PROPS, CLIENT, "/cp", "{}")
     assert (job.name, job.checkpoint, job.position, job.spark) == ("x", "/cp", "{}", {"spark.jars": "/j.jar"})
     assert (job.source.format, job.source.read) == ("jdbc", "batch")
     assert job.source.options == {"url": "jdbc:derby:x", "dbtable": "t"}
@@ -64,7 +65,7 @@ def test_a_configuration_is_a_job() -> None:
         "source.read": "stream",
         "delivery.guarantee": "exactly-once",
     }
-    job = source_config.job(stream, CLIENT, "/cp", None)
+    job = config.parse(stream, CLIENT, "/cp", None)
     assert job.outputs[0].options["deliveryGuarantee"] == "exactly-once"
     assert job.outputs[0].trigger == "1000 milliseconds"
 

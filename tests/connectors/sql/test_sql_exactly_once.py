@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.sql.sink import SqlSinkConnector
+from klamm_connectors.sql.connector import SqlSinkConnector
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
 from klamm_plugins.testing import MemorySinkContext

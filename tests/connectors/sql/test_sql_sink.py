@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.sql.sink import SqlSinkConnector
+from klamm_connectors.sql.connector import SqlSinkConnector
 from klamm_connectors.sql.urls import masked, to_sqlalchemy
 from klamm_plugins import logical
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError

@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 from typing import Final
 
+from klamm_plugins.connector import SourceOffset
+from klamm_plugins.errors import ConnectError
+
+FILENAME: Final = "filename"
+POSITION: Final = "position"
+
 _NEAR: Final = 64 * 1024  # bytes in which the line around a position is looked for, to name its ends
 
 
@@ -36,3 +42,14 @@ def unusable(path: str, position: int) -> str | None:
     begin = max(around.rfind(b"\n", 0, here), around.rfind(b"\r", 0, here)) + 1
     said = f"it is in the middle of a line of {path}"
     return said + (f", which begins at byte {start + begin}" if begin or not start else "")
+
+
+def check_offset(offset: SourceOffset) -> None:
+    """Raise what Kafka raises for an offset that cannot be a position in a file."""
+    if POSITION not in offset:
+        raise ConnectError(f"Offset objects should either be null or contain the key '{POSITION}'")
+    position = offset[POSITION]
+    if not isinstance(position, int) or isinstance(position, bool):
+        raise ConnectError(f"The value for the '{POSITION}' key in the offset is expected to be a Long value")
+    if position < 0:
+        raise ConnectError(f"The value for the '{POSITION}' key in the offset should be a non-negative value")

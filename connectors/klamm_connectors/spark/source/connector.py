@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_connectors.spark import source_config
-from klamm_connectors.spark.keys import validated
+from klamm_connectors.spark.common_config import validated
+from klamm_connectors.spark.source import config
 from klamm_plugins.connector import DriverTask, SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
 
@@ -16,6 +16,7 @@ class SparkSourceConnector(SourceConnector):
     """One task: Spark shares out the work itself."""
 
     kafka_name = "klamm.SparkSource"
+    former_names = ("klamm_connectors.spark.source.SparkSourceConnector",)
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -26,27 +27,27 @@ class SparkSourceConnector(SourceConnector):
 
     @classmethod
     def config(cls) -> ConfigDef:
-        return source_config.definition()
+        return config.config_def()
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
-        strange = source_config.unknown_keys(props)
+        strange = config.unknown_keys(props)
         return validated(
             "SparkSource",
             props,
-            source_config.definition(),
+            config.config_def(),
             strange,
-            lambda: source_config.job(props, {"bootstrap.servers": "-"}, "-", None),
+            lambda: config.parse(props, {"bootstrap.servers": "-"}, "-", None),
         )
 
     @classmethod
     def task_class(cls) -> type[DriverTask]:
-        from klamm_connectors.spark.source_task import SparkSourceTask
+        from klamm_connectors.spark.source.task import SparkSourceTask
 
         return SparkSourceTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        source_config.job(props, {"bootstrap.servers": "-"}, "-", None)
+        config.parse(props, {"bootstrap.servers": "-"}, "-", None)
         self._props = dict(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:

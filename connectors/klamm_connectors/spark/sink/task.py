@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from klamm_base.internal_topics import INTERNAL_TOPICS
-from klamm_connectors.spark import config, keys
+from klamm_connectors.spark import common_config
 from klamm_connectors.spark.driver_task import SparkTask
+from klamm_connectors.spark.sink import config
 from klamm_plugins.errors import ConnectError
 from klamm_spark.pipeline import Job
 
@@ -35,13 +36,13 @@ class SparkSinkTask(SparkTask):
         starting = self._committed_before(partitions)
         if starting is None:
             starting = "latest" if client.get("auto.offset.reset") == "latest" else "earliest"
-        checkpoint = keys.default_checkpoint(props.get("name", "spark-sink"), cluster_id)
-        return config.job(props, client, checkpoint, starting)
+        checkpoint = common_config.default_checkpoint(props.get("name", "spark-sink"), cluster_id)
+        return config.parse(props, client, checkpoint, starting)
 
     def _topics(self, props: Mapping[str, str]) -> tuple[dict[str, list[int]], str]:
         """The topics that the configuration names, with their partitions, and the cluster's id."""
         found = self.metadata("consumer")
-        names = list(keys.names(props, "topics"))
+        names = list(common_config.names(props, "topics"))
         if regex := props.get("topics.regex"):
             pattern = re.compile(regex)
             names = [t for t in found.topics if pattern.fullmatch(t) and t not in INTERNAL_TOPICS]

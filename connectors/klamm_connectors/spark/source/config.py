@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty, one_of
 from klamm_base.errors import ConfigError
-from klamm_connectors.spark.keys import (
+from klamm_connectors.spark.common_config import (
     OUTPUT,
     below,
     client_options,
@@ -26,7 +26,7 @@ _OWN_PREFIXES: Final = (
 _FREE_PREFIXES: Final = ("source.options.", "query.view.", "topic.creation.")
 
 
-def definition() -> ConfigDef:
+def config_def() -> ConfigDef:
     """Beside these keys any `spark.*`, `query.view.NAME` and `source.options.*` is taken."""
     high, low = Importance.HIGH, Importance.LOW
     return define_common(
@@ -46,14 +46,14 @@ def definition() -> ConfigDef:
 
 
 def unknown_keys(props: Mapping[str, str]) -> list[str]:
-    return unknown(props, definition(), _OWN_PREFIXES, _FREE_PREFIXES)
+    return unknown(props, config_def(), _OWN_PREFIXES, _FREE_PREFIXES)
 
 
-def job(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, position: str | None) -> Job:
+def parse(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, position: str | None) -> Job:
     """The job that a configuration describes; `client` are the worker's producer properties. Raises ConfigError."""
     if strange := unknown_keys(props):
         raise ConfigError(f"SparkSource has no configuration {strange[0]}", key=strange[0])
-    found = definition().parse(props)
+    found = config_def().parse(props)
     result = Job(
         name=props.get("name", "spark-source"),
         checkpoint=found["checkpoint.location"] or checkpoint,

@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from klamm_connectors.spark import keys, source_config
+from klamm_connectors.spark import common_config
 from klamm_connectors.spark.driver_task import SparkTask
+from klamm_connectors.spark.source import config
 from klamm_spark.pipeline import Job
 
 
@@ -33,8 +34,8 @@ class SparkSourceTask(SparkTask):
         position = None
         if props.get("source.read") == "batch":
             position = json.dumps(self.context.offset(self._partition) or {})
-        checkpoint = keys.default_checkpoint(name, cluster_id)
-        return source_config.job(props, self.context.client_properties("producer"), checkpoint, position)
+        checkpoint = common_config.default_checkpoint(name, cluster_id)
+        return config.parse(props, self.context.client_properties("producer"), checkpoint, position)
 
     def moved(self, event: Mapping[str, Any]) -> None:
         if event["rows"]:

@@ -1,4 +1,4 @@
-"""FileStreamSink: appends one line per record to a file.
+"""The task of FileStreamSink: appends one line per record to a file.
 
 Each `put` is one write, and offsets are committed only after an fsync, so what is committed is in the file.
 Delivery is at least once: lines written after the last commit come again when the task is killed. A write that
@@ -15,9 +15,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type
-from klamm_base.version import __version__
-from klamm_plugins.connector import SinkConnector, SinkTask
+from klamm_connectors.file.sink.config import parse
+from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
 from klamm_plugins.text import text_of
@@ -26,49 +25,6 @@ log = logging.getLogger(__name__)
 
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EINTR, errno.EAGAIN})
 """Errors that may be gone a moment later, when somebody has made room."""
-
-
-def _config() -> ConfigDef:
-    return ConfigDef().define(
-        "file",
-        Type.STRING,
-        None,
-        importance=Importance.HIGH,
-        documentation="Path of the file to append to; it is made when it is missing. Without it, lines go to the log.",
-    )
-
-
-class FileStreamSinkConnector(SinkConnector):
-    """Tasks that all append to one file; each batch is one write, so their lines do not mix."""
-
-    kafka_name = "org.apache.kafka.connect.file.FileStreamSinkConnector"
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
-
-    @classmethod
-    def config(cls) -> ConfigDef:
-        return _config()
-
-    @classmethod
-    def task_class(cls) -> type[FileStreamSinkTask]:
-        return FileStreamSinkTask
-
-    def start(self, props: Mapping[str, str]) -> None:
-        _config().parse(props)
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props) for _ in range(max_tasks)]
-
-    @classmethod
-    def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offset will do: nothing about offsets is kept in the file."""
-        return True
 
 
 class FileStreamSinkTask(SinkTask):
@@ -82,7 +38,7 @@ class FileStreamSinkTask(SinkTask):
         self._regular = False
 
     def start(self, props: Mapping[str, str]) -> None:
-        self._path = _config().parse(props)["file"] or None
+        self._path = parse(props).path
         if self._path is None:
             return
         try:

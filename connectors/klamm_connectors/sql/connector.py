@@ -1,4 +1,4 @@
-"""SqlSink: the connector. SQLAlchemy is imported with the task."""
+"""The connector class of SqlSink. SQLAlchemy is imported with the task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
 from klamm_connectors.extras import need, need_value
-from klamm_connectors.sql.config import config, parse
+from klamm_connectors.sql.config import config_def, parse
 from klamm_connectors.sql.drivers import check_driver
 from klamm_connectors.sql.urls import masked
 from klamm_plugins.connector import SinkConnector
@@ -25,6 +25,7 @@ class SqlSinkConnector(SinkConnector):
     """Tasks that each write with a connection of their own."""
 
     kafka_name = "io.confluent.connect.jdbc.JdbcSinkConnector"
+    former_names = ("klamm_connectors.sql.sink.SqlSinkConnector",)
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -35,7 +36,7 @@ class SqlSinkConnector(SinkConnector):
 
     @classmethod
     def config(cls) -> ConfigDef:
-        return config()
+        return config_def()
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
@@ -46,7 +47,7 @@ class SqlSinkConnector(SinkConnector):
             try:
                 settings = parse(props)
                 if not missing:
-                    check_driver(settings["connection.url"])
+                    check_driver(settings.url)
             except ConfigError as e:
                 error = e
         for value in values:
@@ -74,7 +75,7 @@ class SqlSinkConnector(SinkConnector):
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
         """Any offset will do. With `exactly.once` they are kept in the database, too, and are changed there."""
         settings = parse(props)
-        if settings["exactly.once"]:
+        if settings.positions_table is not None:
             from klamm_connectors.sql.task import alter_positions
 
             alter_positions(settings, props["name"], offsets)

@@ -1,4 +1,4 @@
-"""The configuration that the mirror's connectors share, and that of MirrorSourceConnector: MirrorMaker 2's keys.
+"""The configuration that the mirror's connectors share: MirrorMaker 2's keys.
 
 A cluster's clients are configured as in MirrorMaker: `source.cluster.X` and `target.cluster.X` for all clients of a
 cluster, `consumer.X` for all consumers, `source.consumer.X` for consumers at the source; the more special one wins.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Side = Literal["source", "target"]
 ClientKind = Literal["consumer", "producer", "admin"]
 
-_JAVA: Final = "org.apache.kafka.connect.mirror."
+JAVA: Final = "org.apache.kafka.connect.mirror."
 _FORWARDING: Final = "org.apache.kafka.clients.admin.ForwardingAdmin"
 _PREFIXES: Final = re.compile(
     r"(source|target)\.(cluster|consumer|producer|admin)\..+|(consumer|producer|admin)\..+"
@@ -45,7 +45,9 @@ def _policy(name: str, value: Any) -> None:
     find_policy(value)
 
 
-def _only(known: str) -> Validator:
+def only(known: str) -> Validator:
+    """Returns a validator that accepts this Java class alone, by its full or its simple name."""
+
     def check(name: str, value: Any) -> None:
         if value not in {known, known.rpartition(".")[2]}:
             raise invalid(name, value, f"Must be {known}: other Java classes cannot be loaded")
@@ -86,7 +88,7 @@ def common_config() -> ConfigDef:
         documentation="How long requests that find or make topics may take, ms.",
     )  # fmt: skip
     define(
-        "replication.policy.class", Type.CLASS, f"{_JAVA}DefaultReplicationPolicy", validator=_policy,
+        "replication.policy.class", Type.CLASS, f"{JAVA}DefaultReplicationPolicy", validator=_policy,
         importance=Importance.LOW,
         documentation="How remote topics are named: DefaultReplicationPolicy (alias and separator before the name) "
         "or IdentityReplicationPolicy (the same name).",
@@ -100,7 +102,7 @@ def common_config() -> ConfigDef:
         documentation="Whether the separator is used in the names of the mirror's own topics as well.",
     )  # fmt: skip
     define(
-        "forwarding.admin.class", Type.CLASS, _FORWARDING, validator=_only(_FORWARDING),
+        "forwarding.admin.class", Type.CLASS, _FORWARDING, validator=only(_FORWARDING),
         importance=Importance.LOW, documentation="Only the default: topics are made by requests to the brokers.",
     )  # fmt: skip
     return keys
@@ -119,8 +121,8 @@ def topics_config() -> ConfigDef:
         importance=Importance.HIGH, documentation="Topics to leave out; wins over topics.",
     )  # fmt: skip
     define(
-        "topic.filter.class", Type.CLASS, f"{_JAVA}DefaultTopicFilter",
-        validator=_only(f"{_JAVA}DefaultTopicFilter"), importance=Importance.LOW,
+        "topic.filter.class", Type.CLASS, f"{JAVA}DefaultTopicFilter",
+        validator=only(f"{JAVA}DefaultTopicFilter"), importance=Importance.LOW,
         documentation="Only the default: lists and regular expressions.",
     )  # fmt: skip
     return keys
@@ -141,52 +143,6 @@ def syncs_config() -> ConfigDef:
     define(
         "emit.offset-syncs.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
         documentation="Whether to write offset syncs; without them, groups cannot be translated.",
-    )  # fmt: skip
-    return keys
-
-
-def source_config() -> ConfigDef:
-    """The keys of MirrorSourceConnector."""
-    keys = common_config().merged(topics_config()).merged(syncs_config())
-    define = keys.define
-    define(
-        "config.properties.exclude", Type.LIST, filters.CONFIG_PROPERTIES_EXCLUDE,
-        validator=filters.check_patterns, importance=Importance.HIGH,
-        documentation="Settings of topics that are not taken over: names and regular expressions.",
-    )  # fmt: skip
-    define(
-        "config.property.filter.class", Type.CLASS, f"{_JAVA}DefaultConfigPropertyFilter",
-        validator=_only(f"{_JAVA}DefaultConfigPropertyFilter"), importance=Importance.LOW,
-        documentation="Only the default: lists and regular expressions.",
-    )  # fmt: skip
-    define(
-        "consumer.poll.timeout.ms", Type.LONG, 1000, validator=between(1), importance=Importance.LOW,
-        documentation="How long a broker of the source may wait for new records before it answers, ms.",
-    )  # fmt: skip
-    for what, text in (
-        ("refresh.topics", "look for new topics and partitions"),
-        ("sync.topic.configs", "give remote topics the settings of their sources"),
-        ("sync.topic.acls", "take over ACLs. It is not done: the log says so once"),
-    ):
-        define(
-            f"{what}.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
-            documentation=f"Whether to {text}.",
-        )  # fmt: skip
-        define(
-            f"{what}.interval.seconds", Type.LONG, 600, validator=between(1), importance=Importance.LOW,
-            documentation=f"How often to {text.partition('.')[0]}, seconds.",
-        )  # fmt: skip
-    define(
-        "replication.factor", Type.INT, 2, validator=between(-1), importance=Importance.LOW,
-        documentation="Replicas of remote topics; -1: the target cluster's default.",
-    )  # fmt: skip
-    define(
-        "offset.lag.max", Type.LONG, 100, validator=between(0), importance=Importance.LOW,
-        documentation="How far a partition may drift from its last offset sync before the next is written, records.",
-    )  # fmt: skip
-    define(
-        "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
-        documentation="Whether to mirror topics of heartbeats even where the filter leaves them out.",
     )  # fmt: skip
     return keys
 

@@ -1,4 +1,4 @@
-"""The task of MirrorSourceConnector: an event loop in the task's thread that copies its partitions."""
+"""The task of MirrorSource: an event loop in the task's thread that copies its partitions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from klamm_mirror.config import client_security, client_settings
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
-from klamm_mirror.fetcher import FetchSettings
 from klamm_mirror.partition import MirrorPartition
-from klamm_mirror.policy import policy_from
 from klamm_mirror.sensor_tables import ROWS_MAX, Pace, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
-from klamm_mirror.source import (
-    ASSIGNED,
-    IDS,
-    MirrorSourceConnector,
-    offset_of,
-    source_partition,
-    split_assigned,
-    split_ids,
-)
+from klamm_mirror.source.config import parse
+from klamm_mirror.source.offsets import offset_of, source_partition
 from klamm_plugins.connector import DriverTask
 
 log = logging.getLogger(__name__)
@@ -43,29 +33,12 @@ class MirrorSourceTask(DriverTask):
         self._pace = Pace()
 
     def start(self, props: Mapping[str, str]) -> None:
-        parsed = MirrorSourceConnector.config().parse(props)
-        policy = policy_from(parsed)
-        self._alias, self._target = parsed["source.cluster.alias"], parsed["target.cluster.alias"]
-        consumer = client_settings(props, "source", "consumer")
-        at_target = parsed["offset-syncs.topic.location"] == "target"
-        other = self._alias if at_target else self._target
-        emits = parsed["emit.offset-syncs.enabled"]
-        self._settings = CopierSettings(
-            source=consumer["bootstrap.servers"],
-            target=client_settings(props, "target", "producer")["bootstrap.servers"],
-            source_security=client_security(props, "source", "consumer"),
-            target_security=client_security(props, "target", "producer"),
-            fetch=FetchSettings.of(consumer, parsed["consumer.poll.timeout.ms"]),
-            syncs_topic=policy.offset_syncs_topic(other) if emits else None,
-            syncs_at_target=at_target,
-            lag_max=parsed["offset.lag.max"],
-            topic_ids=split_ids(props.get(IDS, "")),
-        )
+        settings = parse(props)
+        self._alias, self._target = settings.source_alias, settings.target_alias
+        self._settings = settings.copier
         self._partitions = [
-            MirrorPartition(
-                topic=topic, partition=partition, remote=policy.format_remote_topic(self._alias, topic)
-            )
-            for topic, partition in split_assigned(props.get(ASSIGNED, ""))
+            MirrorPartition(topic=topic, partition=partition, remote=remote)
+            for topic, partition, remote in settings.partitions
         ]
         self._resume()
         self.context.use_topics(sorted({p.remote for p in self._partitions}))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, non_empty, one_of
 from klamm_base.errors import ConfigError
-from klamm_connectors.spark.keys import (
+from klamm_connectors.spark.common_config import (
     OUTPUT,
     below,
     client_options,
@@ -32,7 +32,7 @@ _OWN_PREFIXES: Final = (
 _FREE_PREFIXES: Final = ("query.view.", "output.options.")
 
 
-def definition() -> ConfigDef:
+def config_def() -> ConfigDef:
     """Beside these keys any `spark.*`, `query.view.NAME` and `output.options.*` is taken."""
     high, low = Importance.HIGH, Importance.LOW
     return define_common(
@@ -60,14 +60,14 @@ def definition() -> ConfigDef:
 
 
 def unknown_keys(props: Mapping[str, str]) -> list[str]:
-    return unknown(props, definition(), _OWN_PREFIXES, _FREE_PREFIXES)
+    return unknown(props, config_def(), _OWN_PREFIXES, _FREE_PREFIXES)
 
 
-def job(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, starting: str) -> Job:
+def parse(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, starting: str) -> Job:
     """The job that a configuration describes; `client` are the worker's consumer properties. Raises ConfigError."""
     if strange := unknown_keys(props):
         raise ConfigError(f"SparkSink has no configuration {strange[0]}", key=strange[0])
-    found = definition().parse(props)
+    found = config_def().parse(props)
     bootstrap = client.get("bootstrap.servers", "")
     result = Job(
         name=props.get("name", "spark-sink"),

@@ -1,4 +1,4 @@
-"""MirrorCheckpointConnector: where the source's consumer groups are, told at the target.
+"""The connector class of MirrorCheckpoint: where the source's consumer groups are, told at the target.
 
 Writes `<source>.checkpoints.internal` and, where `sync.group.offsets.enabled=true`, sets the offsets of the groups
 themselves at the target while nobody reads there. What is done in a pass is in `checkpointer`. Tasks share the
@@ -8,78 +8,23 @@ groups by a hash of their names and look for new ones themselves, so that a new 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between
+from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror import filters
-from klamm_mirror.config import common_config, syncs_config, topics_config
+from klamm_mirror.checkpoint.config import EMIT, SYNC, TASK, TASKS, config_def
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
 
 if TYPE_CHECKING:
-    from klamm_mirror.checkpoint_task import MirrorCheckpointTask
-
-EMIT: Final = "emit.checkpoints"
-SYNC: Final = "sync.group.offsets"
-REFRESH: Final = "refresh.groups"
-TASK: Final = "task.index"
-TASKS: Final = "task.count"
-
-
-def checkpoint_config() -> ConfigDef:
-    """The connector's own keys, beside those that it shares with the others."""
-    definition = (
-        ConfigDef()
-        .define(
-            "groups",
-            Type.LIST,
-            filters.GROUPS,
-            validator=filters.check_patterns,
-            importance=Importance.HIGH,
-            documentation="Consumer groups to follow: names and regular expressions, separated by commas.",
-        )
-        .define(
-            "groups.exclude",
-            Type.LIST,
-            filters.GROUPS_EXCLUDE,
-            validator=filters.check_patterns,
-            importance=Importance.HIGH,
-            documentation="Groups to leave out: names and regular expressions. They win over `groups`.",
-        )
-    )
-    for name, default, what, seconds in (
-        (EMIT, True, "checkpoints are written to the target", 60),
-        (SYNC, False, "offsets of groups that nobody uses at the target are set there", 60),
-        (REFRESH, True, "new groups are looked for", 600),
-    ):
-        definition.define(
-            f"{name}.enabled",
-            Type.BOOLEAN,
-            default,
-            importance=Importance.LOW,
-            documentation=f"Whether {what}.",
-        ).define(
-            f"{name}.interval.seconds",
-            Type.LONG,
-            seconds,
-            validator=between(1),
-            importance=Importance.LOW,
-            documentation=f"How often {what}, in seconds.",
-        )
-    return definition.define(
-        "checkpoints.topic.replication.factor",
-        Type.SHORT,
-        3,
-        importance=Importance.LOW,
-        documentation="With how many replicas the checkpoints topic is made.",
-    )
+    from klamm_mirror.checkpoint.task import MirrorCheckpointTask
 
 
 class MirrorCheckpointConnector(SourceConnector):
     """As many tasks as `tasks.max` says; none where the flow, or both things to do, are switched off."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
+    former_names = ("klamm_mirror.checkpoint.MirrorCheckpointConnector",)
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -90,7 +35,7 @@ class MirrorCheckpointConnector(SourceConnector):
 
     @classmethod
     def config(cls) -> ConfigDef:
-        return common_config().merged(topics_config()).merged(syncs_config()).merged(checkpoint_config())
+        return config_def()
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
@@ -110,7 +55,7 @@ class MirrorCheckpointConnector(SourceConnector):
 
     @classmethod
     def task_class(cls) -> type[MirrorCheckpointTask]:
-        from klamm_mirror.checkpoint_task import MirrorCheckpointTask
+        from klamm_mirror.checkpoint.task import MirrorCheckpointTask
 
         return MirrorCheckpointTask
 

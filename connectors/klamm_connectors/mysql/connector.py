@@ -1,4 +1,4 @@
-"""MySqlSource: tables of MySQL or MariaDB to topics, first as they are (snapshot), then change by change (binlog).
+"""The connector class of MySqlSource: tables of MySQL or MariaDB to topics, first as they are (snapshot), then change by change (binlog).
 
 Offsets: partition {"server": topic.prefix}; offset as in `position`. The heavy libraries are imported with the task.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
 from klamm_connectors.extras import need, need_value
-from klamm_connectors.mysql.config import config, parse
+from klamm_connectors.mysql.config import config_def, parse
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError, ConnectError
@@ -26,6 +26,7 @@ class MySqlSourceConnector(SourceConnector):
     """One task: a binlog has one order."""
 
     kafka_name = "io.debezium.connector.mysql.MySqlConnector"
+    former_names = ("klamm_connectors.mysql.source.MySqlSourceConnector",)
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -36,7 +37,7 @@ class MySqlSourceConnector(SourceConnector):
 
     @classmethod
     def config(cls) -> ConfigDef:
-        return config()
+        return config_def()
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
@@ -82,3 +83,4 @@ class MariaDbSourceConnector(MySqlSourceConnector):
     """The same under the name of Debezium's connector for MariaDB."""
 
     kafka_name = "io.debezium.connector.mariadb.MariaDbConnector"
+    former_names = ("klamm_connectors.mysql.source.MariaDbSourceConnector",)

@@ -1,4 +1,4 @@
-"""MirrorSourceConnector: finds topics at the source, makes them at the target, spreads partitions over tasks.
+"""The connector class of MirrorSource: finds topics at the source, makes them at the target, spreads partitions over tasks.
 
 Offsets are MirrorMaker's: partition {"cluster": source alias, "topic": t, "partition": p}, offset {"offset": of the
 last record that is at the target}. Topics are looked after by a thread of the connector's process.
@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror.config import client_security, source_config, unknown_keys
+from klamm_mirror.common_config import client_security, unknown_keys
+from klamm_mirror.source.config import ASSIGNED, IDS, INDEX, config_def
+from klamm_mirror.source.offsets import check_partition, offset_of
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
-from klamm_plugins.errors import ConfigError, ConnectError
+from klamm_plugins.errors import ConfigError
 
 if TYPE_CHECKING:
-    from klamm_mirror.source_task import MirrorSourceTask
+    from klamm_mirror.source.task import MirrorSourceTask
     from klamm_mirror.topic_keeper import TopicKeeper
 
 log = logging.getLogger(__name__)
-
-ASSIGNED: Final = "task.assigned.partitions"
-INDEX: Final = "task.index"
-IDS: Final = "task.topic.ids"
-_CLUSTER, _TOPIC, _PARTITION, _OFFSET = "cluster", "topic", "partition", "offset"
 
 
 class MirrorSourceConnector(SourceConnector):
     """Mirrors topics of one cluster to another, whole batches at a time."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+    former_names = ("klamm_mirror.source.MirrorSourceConnector",)
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -43,7 +41,7 @@ class MirrorSourceConnector(SourceConnector):
 
     @classmethod
     def config(cls) -> ConfigDef:
-        return source_config()
+        return config_def()
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
@@ -64,7 +62,7 @@ class MirrorSourceConnector(SourceConnector):
 
     @classmethod
     def task_class(cls) -> type[MirrorSourceTask]:
-        from klamm_mirror.source_task import MirrorSourceTask
+        from klamm_mirror.source.task import MirrorSourceTask
 
         return MirrorSourceTask
 
@@ -122,43 +120,3 @@ def spread(partitions: Sequence[tuple[str, int]], tasks: int) -> list[list[tuple
     """One share per task, in turns, so that a large topic's partitions go to many. No share is empty."""
     count = min(tasks, len(partitions))
     return [list(partitions[i::count]) for i in range(count)]
-
-
-def split_assigned(text: str) -> list[tuple[str, int]]:
-    """`a-0,b-c-1` as topics and partitions."""
-    found = []
-    for item in filter(None, text.split(",")):
-        topic, _, partition = item.rpartition("-")
-        if not topic or not partition.isdigit():
-            raise ConfigError(f"{ASSIGNED}: {item} is not a topic and a partition", key=ASSIGNED)
-        found.append((topic, int(partition)))
-    return found
-
-
-def split_ids(text: str) -> dict[str, bytes]:
-    """`a=0f…,b=77…` as topic ids by topic."""
-    pairs = (item.split("=") for item in text.split(",") if item)
-    return {topic: bytes.fromhex(topic_id) for topic, topic_id in pairs}
-
-
-def source_partition(alias: str, topic: str, partition: int) -> dict[str, Any]:
-    """The key of a partition's committed offset."""
-    return {_CLUSTER: alias, _TOPIC: topic, _PARTITION: partition}
-
-
-def check_partition(partition: SourcePartition) -> None:
-    """Raises ConnectError for what is not a key of `source_partition`."""
-    for key in (_CLUSTER, _TOPIC, _PARTITION):
-        if partition.get(key) is None:
-            raise ConnectError(f"Source partition {dict(partition)} has no '{key}', which must be there")
-    number = partition[_PARTITION]
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ConnectError(f"Source partition has '{_PARTITION}' {number!r}: must be a number from 0 on")
-
-
-def offset_of(offset: SourceOffset) -> int:
-    """The number in a committed offset. Raises ConnectError."""
-    number = offset.get(_OFFSET)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ConnectError(f"Source offset {dict(offset)}: '{_OFFSET}' must be a number from 0 on")
-    return number

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_connectors.spark import config
-from klamm_connectors.spark.keys import validated
+from klamm_connectors.spark.common_config import validated
+from klamm_connectors.spark.sink import config
 from klamm_plugins.connector import DriverTask, SinkConnector
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.records import TopicPartition
@@ -17,6 +17,7 @@ class SparkSinkConnector(SinkConnector):
     """One task: Spark shares out the work itself."""
 
     kafka_name = "klamm.SparkSink"
+    former_names = ("klamm_connectors.spark.sink.SparkSinkConnector",)
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -27,7 +28,7 @@ class SparkSinkConnector(SinkConnector):
 
     @classmethod
     def config(cls) -> ConfigDef:
-        return config.definition()
+        return config.config_def()
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
@@ -35,19 +36,19 @@ class SparkSinkConnector(SinkConnector):
         return validated(
             "SparkSink",
             props,
-            config.definition(),
+            config.config_def(),
             strange,
-            lambda: config.job(props, {"bootstrap.servers": "-"}, "-", "earliest"),
+            lambda: config.parse(props, {"bootstrap.servers": "-"}, "-", "earliest"),
         )
 
     @classmethod
     def task_class(cls) -> type[DriverTask]:
-        from klamm_connectors.spark.task import SparkSinkTask
+        from klamm_connectors.spark.sink.task import SparkSinkTask
 
         return SparkSinkTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        config.job(props, {"bootstrap.servers": "-"}, "-", "earliest")
+        config.parse(props, {"bootstrap.servers": "-"}, "-", "earliest")
         self._props = dict(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:

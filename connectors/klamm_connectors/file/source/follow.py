@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from klamm_connectors.file.lines import NONE, Lines, LineSplitter
-from klamm_connectors.file.positions import ends_line
+from klamm_connectors.file.source.lines import NONE, Lines, LineSplitter
+from klamm_connectors.file.source.positions import ends_line
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)

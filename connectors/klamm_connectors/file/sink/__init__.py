@@ -1,0 +1,1 @@
+"""FileStreamSink: records of topics to lines of a file."""

@@ -1,0 +1,1 @@
+"""FileStreamSource: lines of a file to a topic."""

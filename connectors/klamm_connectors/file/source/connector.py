@@ -1,0 +1,84 @@
+"""The connector class of FileStreamSource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_base.version import __version__
+from klamm_connectors.file.source.config import config_def, file_missing, parse
+from klamm_connectors.file.source.positions import FILENAME, POSITION, check_offset, unusable
+from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
+from klamm_plugins.errors import ConnectError
+
+if TYPE_CHECKING:
+    from klamm_connectors.file.source.task import FileStreamSourceTask
+
+
+class FileStreamSourceConnector(SourceConnector):
+    """One task that reads one file."""
+
+    kafka_name = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+    former_names = ("klamm_connectors.file.source.FileStreamSourceConnector",)
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    @classmethod
+    def version(cls) -> str:
+        return __version__
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return config_def()
+
+    @classmethod
+    def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
+        values = super().validate(props)
+        for value in values:
+            if value.name == "file" and not value.errors and not value.value:
+                value.errors.append(file_missing(value.value))
+        return values
+
+    @classmethod
+    def task_class(cls) -> type[FileStreamSourceTask]:
+        from klamm_connectors.file.source.task import FileStreamSourceTask
+
+        return FileStreamSourceTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        parse(props)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [dict(self._props)]
+
+    @classmethod
+    def exactly_once_support(cls, props: Mapping[str, str]) -> bool:
+        """A position is the byte behind a line: the next line is read once it is committed, and only then."""
+        return True
+
+    @classmethod
+    def alter_offsets(
+        cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        """Partitions of files that were configured before may be altered too, and anything be removed, as with Kafka.
+
+        A position in the configured file must be one at which the task would go on: anywhere else it would read the
+        file from its beginning.
+        """
+        path = parse(props).path
+        for partition, offset in offsets:
+            if offset is None:
+                continue
+            check_offset(offset)
+            if FILENAME not in partition:
+                raise ConnectError(f"Partition objects should contain the key '{FILENAME}'")
+            why = unusable(path, offset[POSITION]) if partition[FILENAME] == path else None
+            if why is not None:
+                raise ConnectError(
+                    f"The position {offset[POSITION]} cannot be used: {why}. Give the byte at which a line begins (0 is "
+                    "the first)"
+                )
+        return True

@@ -1,0 +1,1 @@
+"""SparkSink: topics through a Spark job into what Spark can write."""

@@ -1,0 +1,1 @@
+"""SparkSource: what Spark can read, through a job, into a topic."""

@@ -1,0 +1,1 @@
+"""MirrorCheckpoint: tells the target where the source's consumer groups are."""

@@ -1,0 +1,121 @@
+"""MirrorCheckpoint's configuration: the connector's keys, and those that it adds for its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_mirror import filters
+from klamm_mirror.common_config import common_config, syncs_config, topics_config
+from klamm_mirror.policy import policy_from
+
+if TYPE_CHECKING:
+    from klamm_mirror.checkpointer import CheckpointSettings
+
+EMIT: Final = "emit.checkpoints"
+SYNC: Final = "sync.group.offsets"
+REFRESH: Final = "refresh.groups"
+TASK: Final = "task.index"
+TASKS: Final = "task.count"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A task's settings."""
+
+    source_alias: str
+    target_alias: str
+    syncs_at_source: bool
+    checkpointer: CheckpointSettings
+
+
+def config_def() -> ConfigDef:
+    """Returns the configuration keys."""
+    own = (
+        ConfigDef()
+        .define(
+            "groups",
+            Type.LIST,
+            filters.GROUPS,
+            validator=filters.check_patterns,
+            importance=Importance.HIGH,
+            documentation="Consumer groups to follow: names and regular expressions, separated by commas.",
+        )
+        .define(
+            "groups.exclude",
+            Type.LIST,
+            filters.GROUPS_EXCLUDE,
+            validator=filters.check_patterns,
+            importance=Importance.HIGH,
+            documentation="Groups to leave out: names and regular expressions. They win over `groups`.",
+        )
+    )
+    for name, default, what, seconds in (
+        (EMIT, True, "checkpoints are written to the target", 60),
+        (SYNC, False, "offsets of groups that nobody uses at the target are set there", 60),
+        (REFRESH, True, "new groups are looked for", 600),
+    ):
+        own.define(
+            f"{name}.enabled",
+            Type.BOOLEAN,
+            default,
+            importance=Importance.LOW,
+            documentation=f"Whether {what}.",
+        ).define(
+            f"{name}.interval.seconds",
+            Type.LONG,
+            seconds,
+            validator=between(1),
+            importance=Importance.LOW,
+            documentation=f"How often {what}, in seconds.",
+        )
+    own.define(
+        "checkpoints.topic.replication.factor",
+        Type.SHORT,
+        3,
+        importance=Importance.LOW,
+        documentation="With how many replicas the checkpoints topic is made.",
+    )
+    return common_config().merged(topics_config()).merged(syncs_config()).merged(own)
+
+
+def parse(props: Mapping[str, str]) -> Settings:
+    """Returns a task's typed settings. Raises ConfigError."""
+    from klamm_mirror.checkpointer import (
+        CheckpointSettings,
+    )  # brings the client, which the connector does not need
+
+    values = config_def().parse(props)
+    policy = policy_from(values)
+    source, target = values["source.cluster.alias"], values["target.cluster.alias"]
+    at_source = values["offset-syncs.topic.location"] == "source"
+
+    def every(name: str) -> float | None:
+        return values[f"{name}.interval.seconds"] if values[f"{name}.enabled"] else None
+
+    def original(topic: str) -> str | None:
+        return policy.upstream_topic(topic) if policy.topic_source(topic) == target else None
+
+    return Settings(
+        source_alias=source,
+        target_alias=target,
+        syncs_at_source=at_source,
+        checkpointer=CheckpointSettings(
+            syncs_topic=policy.offset_syncs_topic(target if at_source else source),
+            back_syncs_topic=policy.offset_syncs_topic(source if at_source else target),
+            checkpoints_topic=policy.checkpoints_topic(source),
+            replication_factor=values["checkpoints.topic.replication.factor"],
+            wants_group=filters.group_filter(values).wants,
+            wants_topic=filters.topic_filter(values).wants,
+            rename=partial(policy.format_remote_topic, source),
+            original=original,
+            emit_every_s=every(EMIT),
+            sync_every_s=every(SYNC),
+            refresh_every_s=every(REFRESH),
+            task=int(props.get(TASK, "0")),
+            tasks=int(props.get(TASKS, "1")),
+        ),
+    )

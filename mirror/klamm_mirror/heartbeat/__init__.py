@@ -1,0 +1,1 @@
+"""MirrorHeartbeat: shows that a flow lives, and how far it is behind."""

@@ -1,0 +1,135 @@
+"""MirrorSource's configuration: the connector's keys, and those that it adds for its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.errors import ConfigError
+from klamm_mirror import filters
+from klamm_mirror.common_config import (
+    JAVA,
+    client_security,
+    client_settings,
+    common_config,
+    only,
+    syncs_config,
+    topics_config,
+)
+from klamm_mirror.policy import policy_from
+
+if TYPE_CHECKING:
+    from klamm_mirror.copier import CopierSettings
+
+ASSIGNED: Final = "task.assigned.partitions"
+INDEX: Final = "task.index"
+IDS: Final = "task.topic.ids"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A task's settings. `partitions` are topic, partition and the topic's name at the target."""
+
+    source_alias: str
+    target_alias: str
+    partitions: tuple[tuple[str, int, str], ...]
+    copier: CopierSettings
+
+
+def config_def() -> ConfigDef:
+    """Returns the configuration keys."""
+    keys = common_config().merged(topics_config()).merged(syncs_config())
+    define = keys.define
+    define(
+        "config.properties.exclude", Type.LIST, filters.CONFIG_PROPERTIES_EXCLUDE,
+        validator=filters.check_patterns, importance=Importance.HIGH,
+        documentation="Settings of topics that are not taken over: names and regular expressions.",
+    )  # fmt: skip
+    define(
+        "config.property.filter.class", Type.CLASS, f"{JAVA}DefaultConfigPropertyFilter",
+        validator=only(f"{JAVA}DefaultConfigPropertyFilter"), importance=Importance.LOW,
+        documentation="Only the default: lists and regular expressions.",
+    )  # fmt: skip
+    define(
+        "consumer.poll.timeout.ms", Type.LONG, 1000, validator=between(1), importance=Importance.LOW,
+        documentation="How long a broker of the source may wait for new records before it answers, ms.",
+    )  # fmt: skip
+    for what, text in (
+        ("refresh.topics", "look for new topics and partitions"),
+        ("sync.topic.configs", "give remote topics the settings of their sources"),
+        ("sync.topic.acls", "take over ACLs. It is not done: the log says so once"),
+    ):
+        define(
+            f"{what}.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
+            documentation=f"Whether to {text}.",
+        )  # fmt: skip
+        define(
+            f"{what}.interval.seconds", Type.LONG, 600, validator=between(1), importance=Importance.LOW,
+            documentation=f"How often to {text.partition('.')[0]}, seconds.",
+        )  # fmt: skip
+    define(
+        "replication.factor", Type.INT, 2, validator=between(-1), importance=Importance.LOW,
+        documentation="Replicas of remote topics; -1: the target cluster's default.",
+    )  # fmt: skip
+    define(
+        "offset.lag.max", Type.LONG, 100, validator=between(0), importance=Importance.LOW,
+        documentation="How far a partition may drift from its last offset sync before the next is written, records.",
+    )  # fmt: skip
+    define(
+        "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether to mirror topics of heartbeats even where the filter leaves them out.",
+    )  # fmt: skip
+    return keys
+
+
+def parse(props: Mapping[str, str]) -> Settings:
+    """Returns a task's typed settings; reads key stores. Raises ConfigError."""
+    from klamm_mirror.copier import (
+        CopierSettings,
+    )  # brings asyncio, which the connector's process does not need
+    from klamm_mirror.fetcher import FetchSettings
+
+    values = config_def().parse(props)
+    policy = policy_from(values)
+    source, target = values["source.cluster.alias"], values["target.cluster.alias"]
+    consumer = client_settings(props, "source", "consumer")
+    at_target = values["offset-syncs.topic.location"] == "target"
+    emits = values["emit.offset-syncs.enabled"]
+    return Settings(
+        source_alias=source,
+        target_alias=target,
+        partitions=tuple(
+            (topic, partition, policy.format_remote_topic(source, topic))
+            for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
+        ),
+        copier=CopierSettings(
+            source=consumer["bootstrap.servers"],
+            target=client_settings(props, "target", "producer")["bootstrap.servers"],
+            source_security=client_security(props, "source", "consumer"),
+            target_security=client_security(props, "target", "producer"),
+            fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"]),
+            syncs_topic=policy.offset_syncs_topic(source if at_target else target) if emits else None,
+            syncs_at_target=at_target,
+            lag_max=values["offset.lag.max"],
+            topic_ids=_split_ids(props.get(IDS, "")),
+        ),
+    )
+
+
+def _split_assigned(text: str) -> list[tuple[str, int]]:
+    """`a-0,b-c-1` as topics and partitions."""
+    found = []
+    for item in filter(None, text.split(",")):
+        topic, _, partition = item.rpartition("-")
+        if not topic or not partition.isdigit():
+            raise ConfigError(f"{ASSIGNED}: {item} is not a topic and a partition", key=ASSIGNED)
+        found.append((topic, int(partition)))
+    return found
+
+
+def _split_ids(text: str) -> dict[str, bytes]:
+    """`a=0f…,b=77…` as topic ids by topic."""
+    pairs = (item.split("=") for item in text.split(",") if item)
+    return {topic: bytes.fromhex(topic_id) for topic, topic_id in pairs}
