@@ -23,9 +23,25 @@ log = logging.getLogger(__name__)
 ENV_PREFIX: Final = "KLAMM_"
 # Settings of Klamm's own commands: not properties of a broker or a worker.
 ENV_RESERVED: Final = frozenset(
-    {"KLAMM_DEBUG", "KLAMM_LOG_LEVEL", "KLAMM_PROFILE", "KLAMM_BOOTSTRAP_SERVER", "KLAMM_REST_URL"}
+    {
+        "KLAMM_BOOTSTRAP_SERVER",
+        "KLAMM_DEBUG",
+        "KLAMM_JAVA_DIR",
+        "KLAMM_LOG_LEVEL",
+        "KLAMM_PROFILE",
+        "KLAMM_REST_CACERT",
+        "KLAMM_REST_PASSWORD",
+        "KLAMM_REST_TOKEN",
+        "KLAMM_REST_URL",
+        "KLAMM_REST_USER",
+        "KLAMM_SPARK_DIR",
+        "KLAMM_SPARK_KAFKA_DIR",
+        "KLAMM_SQL_URL",
+        "KLAMM_TEST_BOOTSTRAP",
+    }
 )
 
+_ENVIRONMENT: Final = "environment "
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -149,8 +165,16 @@ def from_environment(environ: Mapping[str, str] | None = None, *, prefix: str = 
     for name in sorted(environ):
         if name.startswith(prefix) and name not in ENV_RESERVED and len(name) > len(prefix):
             key = re.sub("_+", _environment_separator, name[len(prefix) :].lower())
-            values[key], sources[key] = environ[name], f"environment {name}"
+            values[key], sources[key] = environ[name], f"{_ENVIRONMENT}{name}"
     return Properties(values, sources)
+
+
+def is_from_environment(source: str | None) -> bool:
+    """Return whether a value with this source came from the environment.
+
+    All processes share the environment: an unknown name there may be meant for another, and is no mistake by itself.
+    """
+    return source is not None and source.startswith(_ENVIRONMENT)
 
 
 def _environment_separator(match: re.Match[str]) -> str:

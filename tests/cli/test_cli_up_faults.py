@@ -37,6 +37,23 @@ def test_the_environment_does_not_move_a_server_away_from_its_ready_line(tmp_pat
     assert listed[0]["partitions"] == 3  # the environment counts where `up` has nothing to say
 
 
+def test_documented_variables_are_not_warned_about(tmp_path, monkeypatch):
+    """Under `klamm up` broker and worker share the environment, and commands have variables of their own."""
+    documented = [
+        "KLAMM_MYSQL_PASSWORD", "KLAMM_REST_TOKEN", "KLAMM_SPARK_DIR", "KLAMM_SQL_URL", "KLAMM_PLUGINS_DIRECTORY",
+    ]  # fmt: skip
+    for name in documented:
+        monkeypatch.setenv(name, str(tmp_path / "x"))
+    monkeypatch.setenv("KLAMM_LOG_RETENTION_MS", "100000")
+    monkeypatch.setenv("KLAMM_NUM_PARTITION", "3")
+    with up(tmp_path / "data") as server:
+        pass
+    said = [line for line in server.errors if "environment KLAMM_" in line]
+    assert len(said) == 1, said
+    assert "environment KLAMM_NUM_PARTITION: configuration num.partition " in said[0]
+    assert "did you mean num.partitions?" in said[0]
+
+
 @pytest.mark.fault
 def test_a_second_signal_ends_what_hangs(tmp_path):
     server = up(tmp_path / "data")
@@ -50,6 +67,7 @@ def test_a_second_signal_ends_what_hangs(tmp_path):
     assert server.stop(signal.SIGINT) == 1
     assert all(gone(pid) for pid in pids)
     assert "killed by a second signal" in server.errors[-1]
+    assert not any("starting it again" in line for line in server.errors)
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="no /proc/net/tcp here")
@@ -92,6 +110,37 @@ def test_bytes_that_are_no_text_go_through_unchanged(broker):
     assert shown.stdout == data
     record = json.loads(klamm("consume", topic, "--from-beginning", "-e", "-o", "json", *at).stdout)
     assert record["value"] == {"base64": base64.b64encode(b"v\xff\xc3").decode()}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "named"),
+    [
+        ((b"topic", b"create", b"a\xff"), 2, "TOPIC"),
+        ((b"group", b"describe", b"g", b"-b", b"h\xff:1"), 2, "'--bootstrap-server' / '-b'"),
+        ((b"connector", b"create", b"c", b"-c", b"a=\xff"), 2, "'--config' / '-c'"),
+        ((b"kafka-console-consumer", b"--topic", b"a\xff"), 2, "'[ARG]...'"),
+        ((b"up", b"--data-dir", b"/dev/null/\xff"), 1, None),
+        ((b"kafka-dump-log", b"--files", b"/no/\xff.log"), 1, None),
+    ],
+)
+def test_bytes_that_are_no_text_are_an_error_in_words(args, code, named):
+    """Text must be UTF-8; paths need not be."""
+    done = subprocess.run([str(KLAMM), *args], capture_output=True, timeout=60, check=False)
+    said = done.stderr.decode(errors="replace")
+    assert (done.returncode, "Traceback" in said, "UnicodeEncodeError" in said) == (code, False, False), said
+    if named is not None:
+        assert f"Invalid value for {named}" in said or f"Invalid value for '{named}'" in said
+        assert "is not UTF-8" in said
+
+
+def test_keys_and_values_may_be_any_bytes(broker):
+    topic, at = new_topic(broker), ["-b", broker.bootstrap]
+    subprocess.run([str(KLAMM), "produce", topic, b"v\xff", "-k", b"k\xfe", *at], check=True, timeout=60)
+    shown = subprocess.run(
+        [str(KLAMM), "consume", topic, "--from-beginning", "-e", "-f", "%k %v", *at],
+        stdout=subprocess.PIPE, check=True, timeout=60,
+    )  # fmt: skip
+    assert shown.stdout == b"k\xfe v\xff"
 
 
 def test_a_bad_line_does_not_hide_what_was_sent_before_it(broker):

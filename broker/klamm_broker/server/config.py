@@ -14,7 +14,7 @@ from typing import Any
 
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
-from klamm_base.properties import parse, suggestion
+from klamm_base.properties import is_from_environment, parse, suggestion
 from klamm_broker.server import consumer_group_keys, single_node, topic_config
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
 from klamm_broker.server.listener_text import parse_listener
@@ -176,7 +176,9 @@ def _warn(props: Mapping[str, str]) -> None:
         why = (
             "has no effect: not implemented" if name.startswith(NOT_IMPLEMENTED) else "is unknown and ignored"
         )
-        log.warning("%sconfiguration %s %s%s", at, name, why, suggestion(name, BROKER_CONFIG.names))
+        hint = suggestion(name, BROKER_CONFIG.names)
+        if hint or not is_from_environment(source):
+            log.warning("%sconfiguration %s %s%s", at, name, why, hint)
 
 
 def _source(props: Mapping[str, str], key: str | None) -> str | None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
+from klamm.cli.context import Commands
 
 if TYPE_CHECKING:
     from klamm_agent.trial import Tried
 
-app = typer.Typer(help="Read log files into topics.", no_args_is_help=True)
+app = Commands(help="Read log files into topics.", no_args_is_help=True)
 
 _WATCH_S = 1.0
 _NO_FIGURES = ("input", "topic")
@@ -32,7 +33,9 @@ def start(
         typer.Option("--stats-interval", min=0.0, help="Seconds between two log lines of figures; 0: none."),
     ] = 30.0,
 ) -> None:
-    """Follow log files into topics until SIGTERM or Ctrl-C, at least once, through rotation and truncation.
+    """Follow log files into topics until SIGTERM or Ctrl-C.
+
+    Delivers each line at least once, through rotation and truncation.
 
     Prints `ready agent files=N` once it follows its inputs. Stopped, it waits up to 15 s for acknowledgements and
     writes its checkpoints; exit code 1 says that some did not come: those lines are sent again at the next start.
@@ -97,7 +100,9 @@ def try_(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what a configuration would do with a file: who takes it, how events are cut, each stage, the record.
+    """Show what a configuration would do with a file.
+
+    Shows the input that takes it, how events are cut, each stage, and the record.
 
     Sends nothing and keeps no state: it may run beside the agent.
     """
@@ -158,7 +163,10 @@ def status(
     output: OutputOption = Output.TABLE,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second until Ctrl-C.")] = False,
 ) -> None:
-    """Show whether an agent runs, what it reads, how far it is behind, and what it gave up. Exit code 1: it does not run."""
+    """Show whether an agent runs, and how far it is behind.
+
+    Shows what it reads, too, and what it gave up. Exit code 1: it does not run.
+    """
     import json
     import sys
     import time

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from klamm.cli.common import OverrideOption, reported
+from klamm.cli.context import Commands
 
-app = typer.Typer(help="Run a broker.", no_args_is_help=True)
+app = Commands(help="Run a broker.", no_args_is_help=True)
 
 
 @app.callback()

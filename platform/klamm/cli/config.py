@@ -11,16 +11,14 @@ import typer
 
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
 
-app = typer.Typer(
-    help="Describe and alter settings of topics, brokers, groups, users, clients.", no_args_is_help=True
-)
+app = Commands(help="Show and alter settings of topics, brokers, users.", no_args_is_help=True)
 
 _KINDS = ("topics", "brokers", "broker-loggers", "groups", "client-metrics", "users", "clients", "ips")
 EntityType = Annotated[
@@ -65,7 +63,6 @@ def _entity(types: Sequence[str], names: Sequence[str] | None, *, default: bool)
 
 
 @app.command()
-@with_contexts
 def describe(
     cluster: AdminCluster,
     entity_type: EntityType,
@@ -76,7 +73,10 @@ def describe(
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Print settings that differ from the defaults, or --all; without --entity-name those of every one."""
+    """Print settings that differ from the defaults, or --all.
+
+    Without --entity-name it prints those of every topic, broker, ….
+    """
     names = _entity(entity_type, entity_name, default=entity_default)
     if entity_type[0] == "broker-loggers" and not names:
         raise typer.BadParameter("name the broker whose loggers are meant", param_hint="--entity-name")
@@ -145,7 +145,6 @@ async def _quotas(admin: Admin, types: Sequence[str], names: Sequence[str]) -> l
 
 
 @app.command()
-@with_contexts
 def alter(
     cluster: AdminCluster,
     entity_type: EntityType,
@@ -162,7 +161,7 @@ def alter(
         list[str] | None, typer.Option("--delete-config", metavar="K,...", help="Go back to the default.")
     ] = None,
 ) -> None:
-    """Set and delete settings, quotas or SCRAM credentials of one thing."""
+    """Set and delete settings, quotas or SCRAM credentials."""
     names = _entity(entity_type, entity_name, default=entity_default)
     if len(names) < len(entity_type):
         raise typer.BadParameter(

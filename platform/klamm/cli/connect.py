@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from klamm.cli.common import OverrideOption, reported
+from klamm.cli.context import Commands
 
-app = typer.Typer(help="Run a Connect worker.", no_args_is_help=True)
+app = Commands(help="Run a Connect worker.", no_args_is_help=True)
 
 
 @app.callback()
@@ -32,10 +33,10 @@ def standalone(
     ] = None,
     override: OverrideOption = None,
 ) -> None:
-    """Run a standalone worker in the foreground until SIGTERM or Ctrl-C.
+    """Run a standalone worker in the foreground.
 
-    Runs the connectors of the files, alone; source offsets are kept in offset.storage.file.filename. Prints
-    `ready rest=http://HOST:PORT` once it serves.
+    Ends with SIGTERM or Ctrl-C. Runs the connectors of the files, alone; source offsets are kept in
+    offset.storage.file.filename. Prints `ready rest=http://HOST:PORT` once it serves.
     """
     from klamm.connect.standalone import main, read_connector, worker_config
     from klamm_base.properties import layered
@@ -53,10 +54,10 @@ def distributed(
     ],
     override: OverrideOption = None,
 ) -> None:
-    """Run a distributed worker in the foreground until SIGTERM or Ctrl-C.
+    """Run a distributed worker in the foreground.
 
-    Connectors are made over its REST API and kept in the cluster's config, offset and status topics. Prints
-    `ready rest=http://HOST:PORT` once it serves.
+    Ends with SIGTERM or Ctrl-C. Connectors are made over its REST API and kept in the cluster's config, offset and
+    status topics. Prints `ready rest=http://HOST:PORT` once it serves.
     """
     from klamm.connect.config import WorkerConfig
     from klamm.connect.worker import main
@@ -69,7 +70,10 @@ def distributed(
 
 @app.command()
 def password() -> None:
-    """Make the `password` of a user in `rest.auth.file`; the password itself is asked for."""
+    """Make the `password` of a user in `rest.auth.file`.
+
+    Asks for the password itself.
+    """
     from klamm.connect.rest.passwords import hash_password
 
     with reported():
@@ -79,7 +83,10 @@ def password() -> None:
 
 @app.command()
 def token() -> None:
-    """Make a token for REST clients, and the `sha256` of it for `rest.auth.file`."""
+    """Make a token for REST clients.
+
+    Prints the token, and its `sha256` for `rest.auth.file`.
+    """
     from klamm.connect.rest.passwords import new_token
 
     with reported():

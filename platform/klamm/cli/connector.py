@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from klamm.cli.common import Output, OutputOption, pairs, print_record, print_rows, reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm.cli.rest_client import Worker
 from klamm_base.errors import ConfigError, KlammError
 
-app = typer.Typer(help="Make, watch and delete connectors.", no_args_is_help=True)
+app = Commands(help="Make, watch and delete connectors.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -29,7 +29,6 @@ def _path(name: str, rest: str = "") -> str:
 
 
 @app.command("list")
-@with_contexts
 def list_connectors(worker: Worker, output: OutputOption = Output.TABLE) -> None:
     """List connectors with their state and that of their tasks."""
     with reported():
@@ -55,7 +54,6 @@ def _counts(states: list[str]) -> list[str]:
 
 
 @app.command()
-@with_contexts
 def create(
     worker: Worker,
     name: Annotated[
@@ -71,7 +69,7 @@ def create(
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting.")
     ] = None,
 ) -> None:
-    """Make a connector from JSON written for Kafka Connect, or from -c settings."""
+    """Make a connector from a file or from -c settings."""
     with reported():
         found, settings = _read(file) if file else (None, {})
         settings |= pairs(config, "--config")
@@ -111,9 +109,8 @@ def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
 
 
 @app.command()
-@with_contexts
 def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> None:
-    """Show a connector's state, its tasks', their progress, and what went wrong."""
+    """Show a connector's state, its tasks, and what went wrong."""
     with reported():
         answer = worker.call("GET", _path(name, "/status"))
         if output is Output.JSON:
@@ -187,7 +184,6 @@ def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
 
 
 @app.command()
-@with_contexts
 def progress(
     worker: Worker,
     name: Name,
@@ -199,7 +195,10 @@ def progress(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show how far a connector is: records, bytes, lag, last acknowledgement, what each task waits for."""
+    """Show how far a connector is.
+
+    Shows records, bytes, lag, the last acknowledgement, and what each task waits for.
+    """
     with reported():
         before: dict[str, Any] | None = None
         while True:
@@ -231,7 +230,6 @@ def _progress_row(task: dict[str, Any], before: dict[str, Any] | None, at_ms: in
 
 
 @app.command("events")
-@with_contexts
 def show_events(
     worker: Worker,
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only these kinds: task.state, …")] = None,
@@ -241,7 +239,10 @@ def show_events(
     after: Annotated[int | None, typer.Option("--after", help="Begin after the event of this id.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Follow what happens on a worker: states, configurations, rebalances. Ends with Ctrl-C or the worker."""
+    """Follow what happens on a worker.
+
+    Prints states, configurations and rebalances. Ends with Ctrl-C or the worker.
+    """
     from urllib.parse import urlencode
 
     with reported():
@@ -262,7 +263,6 @@ def _event_line(event: dict[str, Any]) -> str:
 
 
 @app.command("dry-run")
-@with_contexts
 def dry_run(
     worker: Worker,
     name: Name,
@@ -274,7 +274,10 @@ def dry_run(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Send sample records through a connector's converters and transforms, each step shown; exit code 1 when one fails."""
+    """Send sample records through converters and transforms.
+
+    Shows each step; exit code 1 when a record fails.
+    """
     with reported():
         body: dict[str, Any] = {"records": _read_json(records)}
         if file is not None:
@@ -306,7 +309,6 @@ def _step_words(step: dict[str, Any]) -> str:
 
 
 @app.command()
-@with_contexts
 def config(worker: Worker, name: Name) -> None:
     """Print a connector's configuration as JSON."""
     with reported():
@@ -314,35 +316,30 @@ def config(worker: Worker, name: Name) -> None:
 
 
 @app.command()
-@with_contexts
 def delete(worker: Worker, name: Name) -> None:
     """Delete a connector; its offsets stay."""
     _do(worker, "DELETE", name, "", "deleted")
 
 
 @app.command()
-@with_contexts
 def pause(worker: Worker, name: Name) -> None:
     """Pause a connector: its tasks stay and do nothing."""
     _do(worker, "PUT", name, "/pause", "pausing")
 
 
 @app.command()
-@with_contexts
 def resume(worker: Worker, name: Name) -> None:
     """Resume a paused or stopped connector."""
     _do(worker, "PUT", name, "/resume", "resuming")
 
 
 @app.command()
-@with_contexts
 def stop(worker: Worker, name: Name) -> None:
     """Stop a connector: its tasks end, its configuration stays."""
     _do(worker, "PUT", name, "/stop", "stopping")
 
 
 @app.command()
-@with_contexts
 def restart(
     worker: Worker,
     name: Name,
@@ -361,7 +358,6 @@ def _do(worker: Worker, method: str, name: str, path: str, said: str) -> None:
 
 
 @app.command()
-@with_contexts
 def plugins(worker: Worker, output: OutputOption = Output.TABLE) -> None:
     """List the connector plugins that the worker has."""
     with reported():
@@ -369,7 +365,6 @@ def plugins(worker: Worker, output: OutputOption = Output.TABLE) -> None:
 
 
 @app.command()
-@with_contexts
 def validate(
     worker: Worker,
     file: Annotated[Path, typer.Option("--file", "-f", help="JSON as for create; - reads stdin.")],
@@ -378,7 +373,10 @@ def validate(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check a configuration without making a connector; exit code 1 when it has errors."""
+    """Check a configuration without making a connector.
+
+    Exit code 1 when it has errors.
+    """
     from urllib.parse import quote
 
     with reported():

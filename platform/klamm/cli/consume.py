@@ -13,7 +13,6 @@ import typer
 
 from klamm.cli.cluster import Cluster
 from klamm.cli.common import Output, reported
-from klamm.cli.context import with_contexts
 from klamm_base.errors import KlammError
 
 DEFAULT_FORMAT: Final = "%v\\n"
@@ -35,7 +34,6 @@ _PLACES: Final[dict[str, Piece]] = {
 }
 
 
-@with_contexts
 def consume(
     cluster: Cluster,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")],
@@ -76,7 +74,10 @@ def consume(
         Output | None, typer.Option("--output", "-o", help="json: a JSON object a line.")
     ] = None,
 ) -> None:
-    """Print records until Ctrl-C, or until -n, -e or --timeout-ms says so."""
+    """Print records.
+
+    Ends with Ctrl-C, or when -n, -e or --timeout-ms says so.
+    """
     if from_beginning and offset:
         raise typer.BadParameter("give --from-beginning or --offset, not both", param_hint="--offset")
     if group and (offset or partition is not None):

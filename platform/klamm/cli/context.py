@@ -1,18 +1,70 @@
-"""Options that several commands share, declared once as the fields of a dataclass.
+"""Groups of commands whose shared options are declared once, as the fields of a dataclass.
 
-A command takes such a dataclass as one parameter: `def status(worker: Worker, name: Name)`. `with_contexts` shows typer
+A command takes such a dataclass as one parameter: `def status(worker: Worker, name: Name)`. `Commands` shows typer
 the options in place of the parameter, and builds the object from their values when the command runs.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, get_type_hints
 
+import typer
+from typer.core import TyperCommand
+
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+class Command(TyperCommand):
+    """A command that refuses text with bytes that are not UTF-8, before it does anything.
+
+    Paths may have such bytes, and so may what is declared with `parser=raw`.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params:
+            if parameter.type.name == "str":
+                for text in _texts(ctx.params.get(parameter.name or "")):
+                    _require_utf8(text, ctx, parameter)
+        return rest
+
+
+class Commands(typer.Typer):
+    """A group of commands; each may take contexts."""
+
+    def command(  # type: ignore[override]  # typer names every setting
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Return a decorator that registers a command under `name`."""
+        register = super().command(name, **{"cls": Command, **settings})
+
+        def add(command: Callable[..., None]) -> Callable[..., None]:
+            register(with_contexts(command))
+            return command
+
+        return add
+
+
+def raw(word: str) -> str:
+    """Return a word as it is: bytes that are not UTF-8 stand in it as Python's surrogate escapes."""
+    return word
+
+
+def _texts(value: Any) -> list[str]:
+    return [v for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, str)]
+
+
+def _require_utf8(text: str, ctx: Any, parameter: Any) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(text).decode(errors="backslashreplace")
+        raise typer.BadParameter(f"'{shown}' is not UTF-8", ctx=ctx, param=parameter) from None
 
 
 def with_contexts(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,16 +8,15 @@ from typing import Annotated
 import typer
 
 from klamm.cli.common import EXIT_FAILED, reported
+from klamm.cli.context import Commands
 from klamm.demo.logs.kind import Kind
 
-app = typer.Typer(
-    help="Run a demonstration that proves at its end that nothing was lost.", no_args_is_help=True
-)
+app = Commands(help="Run a demonstration that proves: nothing was lost.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Run a demonstration that proves at its end that nothing was lost."""
+    """Run a demonstration that proves: nothing was lost."""
 
 
 @app.command("files")
@@ -58,10 +57,12 @@ def logs(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="What the services write follows from it.")] = 1915,
 ) -> None:
-    """Services that log → agent → broker → Spark → Elasticsearch, or SQLite through Connect where there is none.
+    """Services that log → agent → broker → Spark → Elasticsearch.
 
-    Shows rate, total and lag of every stage, and ends with a report that compares the source files with the target line
-    by line, by id. Exit code 1 unless everything matches.
+    Where there is no Elasticsearch: SQLite, through Connect.
+
+    Shows rate, total and lag of every stage, and ends with a report that compares the source files with the target
+    line by line, by id. Exit code 1 unless everything matches.
     """
     from klamm.demo.logs.main import Settings, run
 

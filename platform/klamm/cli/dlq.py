@@ -11,14 +11,14 @@ import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import Output, OutputOption, counted, print_rows, reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm.cli.rest_client import Worker
 
 if TYPE_CHECKING:
     from klamm.dlq.letters import Letter
     from klamm.dlq.replay import Replay
 
-app = typer.Typer(help="Look into dead letter topics, and send what is in them again.", no_args_is_help=True)
+app = Commands(help="Look into dead letter topics, send letters again.", no_args_is_help=True)
 
 _TOPIC_KEY: Final = "errors.deadletterqueue.topic.name"
 _GROUPED: Final[dict[str, Callable[[Letter], str | None]]] = {
@@ -41,7 +41,6 @@ ErrorOption = Annotated[
 
 
 @app.command("list")
-@with_contexts
 def list_topics(
     cluster: Cluster,
     worker: Worker,
@@ -53,7 +52,10 @@ def list_topics(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List dead letter topics: whose they are, how many records they hold, how many were not sent again yet."""
+    """List dead letter topics and how many records they hold.
+
+    Shows whose they are, too, and how many records were not sent again yet.
+    """
     with reported():
         users = _users(worker) if not topics else {topic: [] for topic in topics}
         rows = []
@@ -63,7 +65,6 @@ def list_topics(
 
 
 @app.command()
-@with_contexts
 def show(
     cluster: Cluster,
     topic: TopicArgument,
@@ -81,7 +82,10 @@ def show(
     trace: Annotated[bool, typer.Option("--trace", help="Show the errors' stack traces.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show dead letters: where each came from, which task could not use it, and why."""
+    """Show dead letters.
+
+    Shows where each came from, which task could not use it, and why.
+    """
     from collections import deque
 
     from klamm.dlq.letters import Wanted
@@ -106,7 +110,6 @@ def show(
 
 
 @app.command()
-@with_contexts
 def replay(
     cluster: Cluster,
     topic: TopicArgument,
@@ -128,8 +131,10 @@ def replay(
         bool, typer.Option("--dry-run", help="Say what would be sent where; send nothing.")
     ] = False,
 ) -> None:
-    """Send dead letters to the topics they came from, as they were, each once: a later replay goes on where this one
-    ended. Those that are chosen (--connector, --topic, --stage, --error) are not remembered.
+    """Send dead letters to the topics they came from, as they were.
+
+    Each is sent once: a later replay goes on where this one ended. Letters that were chosen (--connector, --topic,
+    --stage, --error) are not remembered.
     """
     from klamm.dlq.letters import Wanted
     from klamm.dlq.replay import Replay

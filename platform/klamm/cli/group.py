@@ -9,7 +9,7 @@ import typer
 
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm.cli.group_scope import AllGroups, Groups, check_scope, group_names
 from klamm.cli.output import Format, FormatOption, print_rows
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from klamm.admin.client import Admin
     from klamm.admin.groups import Group
 
-app = typer.Typer(help="Watch consumer groups, set and delete their offsets.", no_args_is_help=True)
+app = Commands(help="Watch consumer groups, set their offsets.", no_args_is_help=True)
 
 
 @app.command("list")
-@with_contexts
 def list_groups(
     cluster: AdminCluster,
     state: Annotated[
@@ -68,7 +67,6 @@ def _chosen(words: Sequence[str] | None, valid: Sequence[str], option: str) -> l
 
 
 @app.command()
-@with_contexts
 def describe(
     cluster: AdminCluster,
     groups: Groups = None,
@@ -202,7 +200,6 @@ def _state_row(group: Group) -> dict[str, Any]:
 
 
 @app.command()
-@with_contexts
 def delete(cluster: AdminCluster, groups: Groups = None, all_groups: AllGroups = False) -> None:
     """Delete groups without members, with their offsets."""
     check_scope(groups, all_groups=all_groups)

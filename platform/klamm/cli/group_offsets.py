@@ -13,7 +13,6 @@ import typer
 from klamm.cli.admin import ExecuteOption, exactly_one
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import EXIT_FAILED, counted, fail, reported
-from klamm.cli.context import with_contexts
 from klamm.cli.group_scope import AllGroups, Groups, Topics, check_scope, group_names
 from klamm.cli.offset_places import (
     ByDurationOption,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from klamm.admin.reset import Plan, Reset
 
 
-@with_contexts
 def reset(
     cluster: AdminCluster,
     groups: Groups = None,
@@ -194,9 +192,11 @@ async def _planned(
     return plans, problems
 
 
-@with_contexts
 def export(cluster: AdminCluster, groups: Groups = None, all_groups: AllGroups = False) -> None:
-    """Print committed offsets as CSV: topic,partition,offset for one group, the group in front for several."""
+    """Print committed offsets as CSV.
+
+    A line is topic,partition,offset; the group stands in front where there are several.
+    """
     check_scope(groups, all_groups=all_groups)
     with reported():
         from klamm.admin.reset import write_csv
@@ -221,7 +221,6 @@ async def _committed(admin: Admin, groups: Sequence[str] | None) -> tuple[dict[s
     return result, problems
 
 
-@with_contexts
 def import_(
     cluster: AdminCluster,
     file: Annotated[
@@ -245,13 +244,15 @@ def import_(
         )  # fmt: skip
 
 
-@with_contexts
 def delete_offsets(
     cluster: AdminCluster,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
     topics: Topics = None,
 ) -> None:
-    """Forget a group's offsets of topics that it does not read at the moment."""
+    """Forget a group's offsets of topics.
+
+    The group must not read them at the moment.
+    """
     if not topics:
         raise typer.BadParameter("name at least one", param_hint="--topic")
     with reported():

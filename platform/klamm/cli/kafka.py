@@ -7,18 +7,20 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from klamm.cli.common import drop_output, output_failure
+from klamm.cli.context import Command
 
 _ALL = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 COMMANDS = {
-    "kafka-topics": "Kafka's command to list, create, describe, alter and delete topics.",
-    "kafka-consumer-groups": "Kafka's command to list, describe, reset and delete consumer groups.",
-    "kafka-configs": "Kafka's command to describe and alter settings of topics, brokers, users and more.",
-    "kafka-get-offsets": "Kafka's command for offsets of partitions at a time (GetOffsetShell).",
-    "kafka-transactions": "Kafka's command to list, find and abort transactions.",
-    "kafka-dump-log": "Kafka's command to print log segments, indexes and snapshots (DumpLogSegments).",
-    "kafka-delete-records": "Kafka's command to delete the records before an offset.",
+    "kafka-topics": "Kafka's command for topics.",
+    "kafka-consumer-groups": "Kafka's command for consumer groups.",
+    "kafka-configs": "Kafka's command for settings of topics, users, …",
+    "kafka-get-offsets": "Kafka's GetOffsetShell: offsets at a time.",
+    "kafka-transactions": "Kafka's command to find and abort transactions.",
+    "kafka-dump-log": "Kafka's DumpLogSegments: files of partitions.",
+    "kafka-delete-records": "Kafka's command to delete a topic's first records.",
     "kafka-log-dirs": "Kafka's command to describe log directories.",
     "kafka-console-producer": "Kafka's command to write lines to a topic.",
     "kafka-console-consumer": "Kafka's command to print the records of a topic.",
@@ -31,8 +33,11 @@ Words = Annotated[list[str] | None, typer.Argument(metavar="[ARG]...", help="As 
 def register(app: typer.Typer) -> None:
     """Add the commands, and hidden ones with `.sh` behind the name."""
     for name, what in COMMANDS.items():
+        cls = TyperCommand if name == "kafka-dump-log" else Command  # its words are paths, of any bytes
         for alias in (name, f"{name}.sh"):
-            app.command(alias, help=what, hidden=alias != name, context_settings=_ALL)(_command(name))
+            app.command(alias, cls=cls, help=what, hidden=alias != name, context_settings=_ALL)(
+                _command(name)
+            )
 
 
 def _command(name: str) -> Callable[..., None]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from klamm.cli.common import fail, reported
+from klamm.cli.context import Commands
 
 if TYPE_CHECKING:
     from klamm.logdump.decoders import Decoder
 
-app = typer.Typer(help="Look into the files of partitions.", no_args_is_help=True)
+app = Commands(help="Look into the files of partitions.", no_args_is_help=True)
 PrintDataLog = Annotated[
     bool, typer.Option("--print-data-log", help="Print keys and values; any decoder option does too.")
 ]
@@ -94,8 +95,9 @@ def dump(
     remote_log_metadata_decoder: RemoteLogMetadataDecoder = False,
     share_group_state_decoder: ShareGroupStateDecoder = False,
 ) -> None:
-    """Print batches, records, index entries, producers, aborted transactions (Kafka's DumpLogSegments).
+    """Print what the files of a partition hold.
 
+    Prints batches, records, index entries, producers and aborted transactions, as Kafka's DumpLogSegments does.
     Memory does not grow with the files; those of a running broker may be read.
     """
     names = [*map(str, files or []), *(files_option.split(",") if files_option else [])]

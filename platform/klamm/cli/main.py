@@ -32,10 +32,11 @@ from klamm.cli import (
     up,
 )
 from klamm.cli.common import drop_output, output_failure
+from klamm.cli.context import Commands
 from klamm.cli.plugin_commands import Group
 from klamm_base.version import __version__
 
-app = typer.Typer(
+app = Commands(
     name="klamm",
     cls=Group,
     help="Kafka's broker, Connect and MirrorMaker in one package.",

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, print_rows, reported
+from klamm.cli.context import Commands
 
-app = typer.Typer(help="Mirror topics between clusters (MirrorMaker).", no_args_is_help=True)
+app = Commands(help="Mirror topics between clusters (MirrorMaker).", no_args_is_help=True)
 
 ConfigArgument = Annotated[
     Path, typer.Argument(metavar="mm2.properties", help="MirrorMaker 2's properties: clusters and flows.")
@@ -27,10 +28,11 @@ def _group() -> None:
 
 @app.command()
 def start(config: ConfigArgument, clusters: ClustersOption = None, override: OverrideOption = None) -> None:
-    """Run the flows of a file in the foreground until SIGTERM or Ctrl-C, which stops them all cleanly.
+    """Run the flows of a file in the foreground.
 
-    Prints `ready mirror=A->B,…` once every flow runs. A flow whose cluster cannot be reached waits for it; the others
-    go on meanwhile. With `klamm.metrics.port` the line says where `metrics` are.
+    SIGTERM or Ctrl-C stops them all cleanly. Prints `ready mirror=A->B,…` once every flow runs. A flow whose cluster
+    cannot be reached waits for it; the others go on meanwhile. With `klamm.metrics.port` the line says where
+    `metrics` are.
     """
     import asyncio
     import contextlib
@@ -80,9 +82,10 @@ def flow(
         typer.Option(metavar="PATH", help="Serve metrics on this Unix socket, not on klamm.metrics.port."),
     ] = None,
 ) -> None:
-    """Run one flow of a file in the foreground: what `start` runs for each, for those who spread flows themselves.
+    """Run one flow of a file in the foreground.
 
-    Prints `ready flow=A->B` once its connectors run.
+    `start` runs this for each flow; use it to spread flows over machines yourself. Prints `ready flow=A->B` once its
+    connectors run.
     """
     import asyncio
 
@@ -103,7 +106,10 @@ def flow(
 def status(
     config: ConfigArgument, output: OutputOption = Output.TABLE, override: OverrideOption = None
 ) -> None:
-    """Show what the flows' connectors and tasks said last, from the status topics at the targets."""
+    """Show the last states of the flows' connectors and tasks.
+
+    Reads the status topics at the targets.
+    """
     from klamm.mirror import files
     from klamm.mirror.status import rows
 

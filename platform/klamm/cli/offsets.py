@@ -8,7 +8,6 @@ import typer
 
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
-from klamm.cli.context import with_contexts
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from klamm.admin.model import TopicPartition
 
 
-@with_contexts
 def offsets(
     cluster: AdminCluster,
     topic: Annotated[
@@ -43,7 +41,10 @@ def offsets(
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Print the offset of each partition at a time: its end, its start, or the first record of a timestamp."""
+    """Print the offset of each partition at a time.
+
+    The time is the end, the start, or a timestamp, whose first record is meant.
+    """
     if topic is not None and topic_option is not None:
         raise typer.BadParameter("give the topic once", param_hint="--topic")
     name = topic if topic is not None else topic_option

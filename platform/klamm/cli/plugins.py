@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from klamm.cli.common import reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.rest_client import Login, Worker
 from klamm_base.errors import ConfigError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from klamm.environments.store import Store
     from klamm.environments.tools import Sources
 
-app = typer.Typer(help="Install, list, lock and remove plugin packages.", no_args_is_help=True)
+app = Commands(help="Install, list, lock and remove plugin packages.", no_args_is_help=True)
 
 _COLUMNS: Final = ["name", "version", "state", "plugins"]
 _INSTALL_S: Final = 1000.0  # a large package over a slow line
@@ -59,7 +59,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The package's name.")
 
 
 @app.command()
-@with_contexts
 def install(
     login: Login,
     package: Annotated[
@@ -79,8 +78,10 @@ def install(
     url: UrlOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Install a plugin package, usable at once: with --url on all workers of the group. Exit code 1 when one of its plugins
-    is broken, or a worker has not got it within a minute.
+    """Install a plugin package, usable at once.
+
+    With --url it is installed on all workers of the group. Exit code 1 when one of its plugins is broken, or a worker
+    has not got it within a minute.
     """
     with reported():
         if (package is None) == (lock is None):
@@ -103,14 +104,16 @@ def install(
 
 
 @app.command("list")
-@with_contexts
 def list_packages(
     login: Login,
     directory: DirectoryOption = None,
     url: UrlOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the installed packages with their plugins; JSON has tracebacks of what is broken."""
+    """List the installed packages with their plugins.
+
+    JSON has tracebacks of what is broken.
+    """
     with reported():
         if url is not None:
             rows = _ask(login.at(url), "GET", "/connector-plugins/packages", None)
@@ -120,7 +123,6 @@ def list_packages(
 
 
 @app.command()
-@with_contexts
 def remove(
     login: Login,
     name: Name,
@@ -151,7 +153,10 @@ def lock(
     ] = None,
     directory: DirectoryOption = None,
 ) -> None:
-    """Print what is installed, with the hash of every file, as `install --lock` takes it on another machine."""
+    """Print what is installed, with the hash of every file.
+
+    `install --lock` takes this on another machine.
+    """
     with reported():
         store = _store(directory)
         records = store.records()

@@ -11,7 +11,7 @@ import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import counted, pairs, reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import raw
 from klamm_base.errors import KlammError
 
 Pair = tuple[bytes | None, bytes | None]
@@ -20,15 +20,16 @@ FLUSH_S: Final = 60.0
 PROPERTIES: Final = ("parse.key", "key.separator", "null.marker")
 
 
-@with_contexts
 def produce(
     cluster: Cluster,
     topic: Annotated[str, typer.Argument(help="Topic to write to.")],
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VALUE]", help="Values; default: the lines of standard input."),
+        typer.Argument(metavar="[VALUE]", parser=raw, help="Values; default: the lines of standard input."),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="KEY", parser=raw, help="Key of every record.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record.")
     ] = None,
@@ -47,11 +48,15 @@ def produce(
         typer.Option(
             "--property",
             metavar="KEY=VALUE",
+            parser=raw,
             help="parse.key=true, key.separator=TEXT (a tab), null.marker=TEXT.",
         ),
     ] = None,
 ) -> None:
-    """Write records; ends when all of them are acknowledged, with exit code 1 if one was not."""
+    """Write records.
+
+    Ends when all of them are acknowledged; with exit code 1 if a record was not.
+    """
     if tombstone and (key is None or values):
         raise typer.BadParameter("a tombstone has a --key and no value", param_hint="--tombstone")
     properties = pairs(property_, "--property")
@@ -91,7 +96,7 @@ def _records(
             found, mark, value = line.partition(separator)
             if not mark:
                 text = line[:40].decode(errors="backslashreplace")
-                raise KlammError(f"line {number}: no key separator {separator.decode()!r} in {text!r}")
+                raise KlammError(f"line {number}: no key separator {os.fsdecode(separator)!r} in {text!r}")
         yield found, None if null is not None and value == null else value
 
 
@@ -103,7 +108,7 @@ def _separator(text: str) -> bytes:
     """The separator's bytes; a tab may be written as backslash t, which shells pass on as they are."""
     if not text:
         raise typer.BadParameter("key.separator is empty", param_hint="--property")
-    return text.replace("\\t", "\t").encode()
+    return os.fsencode(text.replace("\\t", "\t"))
 
 
 def _open(cluster: Cluster, config: dict[str, Any]) -> Any:

@@ -13,7 +13,6 @@ import typer
 
 from klamm.cli.cluster import Cluster
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
-from klamm.cli.context import with_contexts
 
 if TYPE_CHECKING:
     import re
@@ -108,7 +107,6 @@ IgnoreLinesOption = Annotated[
 ]
 
 
-@with_contexts
 def reconcile(
     cluster: Cluster,
     source: SourceOption,
@@ -132,11 +130,11 @@ def reconcile(
     ignore_lines_without_id: IgnoreLinesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare the lines of files with the documents of a target by id; exit code 1 when they differ.
+    """Compare lines of files with documents of a target.
 
-    Files may grow and rotate meanwhile: what they hold when the command begins has to be in the target, at the latest
-    after --settle. Named are lines that are missing, ids that came twice, and documents that no line explains. Several
-    targets count as one.
+    Compares by id; exit code 1 when they differ. Files may grow and rotate meanwhile: what they hold when the command
+    begins has to be in the target, at the latest after --settle. Named are lines that are missing, ids that came
+    twice, and documents that no line explains. Several targets count as one.
     """
     from klamm.reconcile import files, report, times
     from klamm.reconcile.agent_state import AgentState

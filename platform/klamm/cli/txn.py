@@ -9,7 +9,7 @@ import typer
 
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
-from klamm.cli.context import with_contexts
+from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klamm.admin.client import Admin
     from klamm.admin.transactions import ProducerState, Transaction
 
-app = typer.Typer(help="Look at transactions, find and end hanging ones.", no_args_is_help=True)
+app = Commands(help="Look at transactions, find and end hanging ones.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", help="The transactional id.")]
 Topic = Annotated[str, typer.Option("--topic", help="The topic.")]
@@ -25,7 +25,6 @@ Partition = Annotated[int, typer.Option("--partition", "-p", min=0, help="The pa
 
 
 @app.command("list")
-@with_contexts
 def list_transactions(
     cluster: AdminCluster,
     duration_filter: Annotated[
@@ -37,7 +36,7 @@ def list_transactions(
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List transactional ids with their coordinator and state."""
+    """List transactional ids with coordinator and state."""
     with reported():
         from klamm.admin.transactions import list_transactions as ask
 
@@ -55,7 +54,6 @@ def list_transactions(
 
 
 @app.command()
-@with_contexts
 def describe(cluster: AdminCluster, transactional_id: Id, output: FormatOption = Format.TABLE) -> None:
     """Describe the transaction of a transactional id."""
     with reported():
@@ -89,7 +87,6 @@ async def _known(admin: Admin, transactional_id: str) -> Transaction:
 
 
 @app.command("describe-producers")
-@with_contexts
 def describe_producers(
     cluster: AdminCluster,
     topic: Topic,
@@ -138,7 +135,6 @@ def _producer_row(p: ProducerState) -> dict[str, Any]:
 
 
 @app.command("find-hanging")
-@with_contexts
 def find_hanging(
     cluster: AdminCluster,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
@@ -153,7 +149,10 @@ def find_hanging(
     ] = 15,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Find transactions that block readers and that no coordinator will end; klamm txn abort ends them."""
+    """Find transactions that block readers.
+
+    No coordinator will end these; klamm txn abort does.
+    """
     if partition is not None and topic is None:
         raise typer.BadParameter("needs --topic", param_hint="--partition")
     with reported():
@@ -194,7 +193,6 @@ async def _hanging(
 
 
 @app.command()
-@with_contexts
 def abort(
     cluster: AdminCluster,
     topic: Topic,
@@ -230,9 +228,11 @@ async def _abort(admin: Admin, topic: str, partition: int, start_offset: int) ->
 
 
 @app.command()
-@with_contexts
 def terminate(cluster: AdminCluster, transactional_id: Id) -> None:
-    """Abort the ongoing transaction of a transactional id; its producer is fenced."""
+    """Abort the transaction of a transactional id.
+
+    Its producer is fenced.
+    """
     with reported():
         cluster.ask(lambda a: _terminate(a, transactional_id))
         typer.echo(f"terminated {transactional_id}")

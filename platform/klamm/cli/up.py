@@ -38,10 +38,10 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Run a broker and a Connect worker on loopback until Ctrl-C, which stops both cleanly.
+    """Run a broker and a Connect worker on loopback.
 
-    Prints `ready broker=… rest=… metrics=… data-dir=…` once both serve. A default port that is taken is replaced by a free
-    one, and said; a port that was asked for must be free.
+    Ctrl-C stops both cleanly. Prints `ready broker=… rest=… metrics=… data-dir=…` once both serve. A default port
+    that is taken is replaced by a free one, and said; a port that was asked for must be free.
     """
     import asyncio
 

@@ -20,7 +20,7 @@ from klamm.connect.secrets import PROVIDERS, Secrets
 from klamm.connect.session_keys import ALGORITHMS
 from klamm.connect.validation.override_policy import OVERRIDE_CONFIG
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
-from klamm_base.properties import Properties, parse, suggestion
+from klamm_base.properties import Properties, is_from_environment, parse, suggestion
 
 log = logging.getLogger(__name__)
 
@@ -477,4 +477,6 @@ def _warn(name: str, source: str | None) -> None:
             log.warning("%s%s has no effect: the config topic always has one partition", at, name)
     else:
         hint = suggestion(name, [*WORKER_CONFIG.names, *IGNORED])
+        if not hint and is_from_environment(source):
+            return
         log.warning("%s%s is not a worker property; it has no effect%s", at, name, hint)

@@ -84,7 +84,10 @@ class Child:
             await asyncio.gather(self._keeper, return_exceptions=True)
 
     def kill(self) -> None:
-        """SIGKILL, now."""
+        """Kill the process now; it is not started again."""
+        self._stopping = True
+        if self._keeper is not None:
+            self._keeper.cancel()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
