@@ -1,7 +1,7 @@
 """`python -m klamm_broker.server [--stop-with-stdin] [key=value]…`: a broker without the command line around it.
 
-What `klamm.testing` starts; people use `klamm broker start`. With `--stop-with-stdin` the broker stops when its
-standard input ends, which it does when the process that holds the other end is gone, however it went.
+`klamm.testing` starts this; people use `klamm broker start`. With `--stop-with-stdin` the broker stops when its
+standard input ends. That happens when the process at the other end is gone, for whatever reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from klamm_broker.server.main import run
 
 
 def main(arguments: list[str]) -> int:
-    """Run a broker with these properties; the exit code."""
+    """Runs a broker with these properties and returns the exit code."""
     logs.configure()
     if "--stop-with-stdin" in arguments:
         arguments.remove("--stop-with-stdin")

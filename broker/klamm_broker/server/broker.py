@@ -1,7 +1,7 @@
-"""Puts a broker together: makes its parts, opens and closes them, does the periodic work, and reacts to failing disks.
+"""Puts a broker together: makes its parts, opens and closes them, does the periodic work, reacts to failing disks.
 
-`Broker` knows no sockets. It is opened once, serves from one event loop's thread, and is closed once. No part knows it:
-each gets what it needs, handlers its `BrokerState`.
+`Broker` knows no sockets. It is opened once, serves from one event loop's thread, and is closed once. No part knows
+`Broker`: each part gets what it needs, and the handlers get its `BrokerState`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE_MAX_S: Final = 86_400.0
-"""Longest pause of periodic work: Kafka's "never" (Long.MAX_VALUE) is not a time for a timer."""
+"""Longest pause of periodic work. Kafka's "never" (Long.MAX_VALUE) does not fit a timer."""
 
 
 class Broker(BrokerState):
@@ -92,8 +92,8 @@ class Broker(BrokerState):
         self.cleaner.start()
 
     def _load_cluster_config(self) -> None:
-        """What was changed while it ran before. A value that does not fit any more is told and left aside."""
-        # Once and for all the cluster's, as with Kafka's eligible leader replicas.
+        """Load and apply the properties that were changed at run time. A value that no longer fits is logged and ignored."""
+        # A new file takes the minimum from server.properties for good, as in Kafka with eligible leader replicas.
         least = str(self.config[MIN_ISR])
         new = {(ResourceType.BROKER, ""): {MIN_ISR: least}}
         self.cluster_config = ClusterConfig.load(self.config.log_dir / CLUSTER_FILE, new=new)
@@ -123,12 +123,12 @@ class Broker(BrokerState):
     # ---- directories that fail
 
     def _disk_error(self, directory: Path, error: OSError) -> None:
-        """An operation in a log directory has failed. Called in any thread, in the middle of anything."""
+        """Take note that an operation in a log directory has failed. Any thread may call this, in the middle of anything."""
         if is_broken(directory, error):
             self.loop.call_soon_threadsafe(self.fail_directory, directory, error)
 
     def fail_directory(self, path: Path, error: OSError) -> None:
-        """Take a log directory offline until the next start; without the first one the broker has to stop."""
+        """Take a log directory offline until the next start. Without the first directory the broker has to stop."""
         logs = self.logs
         if self.failure is not None or path in logs.unusable:
             return
@@ -153,7 +153,7 @@ class Broker(BrokerState):
                 self.commits.gone(partition)
 
     def _abandon(self) -> None:
-        """Let go of everything without writing: what is on a disk that fails is for the next start to find out."""
+        """Release everything without writing. The next start finds out what the failing disk holds."""
         self.transactions.close()
         self.groups.close()
         self.logs.release()
@@ -168,7 +168,7 @@ class Broker(BrokerState):
         self._in_thread("removing deleted topics", lambda: self.logs.removal_job(now_ms))
 
     def _in_thread(self, what: str, make_job: Callable[[], Callable[[], None]]) -> None:
-        """Work for the disk: made here, done in a thread. While the last such job is under way it is left for later."""
+        """Make a job for the disk here and run it in a thread. While the last such job runs, the work is left for later."""
         if what in self._jobs:
             return
 
@@ -189,7 +189,7 @@ class Broker(BrokerState):
         self._jobs[what].add_done_callback(done)
 
     def _every(self, key: str, work: Callable[[], object]) -> None:
-        """Do `work` in the rhythm of a property. A disk that fails is reported and tried again."""
+        """Do `work` at the interval of a property. A failing disk is reported, and the work is tried again."""
         pause_s = min(self.config[key] / 1000, PAUSE_MAX_S)
 
         def tick() -> None:

@@ -1,4 +1,4 @@
-"""Up to where each log has been cleaned: `cleaner-offset-checkpoint` of every log directory, in Kafka's format."""
+"""The offset up to which each log is clean: `cleaner-offset-checkpoint` of every log directory, in Kafka's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class CleanPoints:
-    """Offsets by partition, per directory. Losing one costs a longer round, nothing else."""
+    """Clean offsets by partition, per directory. A lost offset costs a longer round, nothing else."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._points = {directory: self._read(directory) for directory in directories}
@@ -35,7 +35,7 @@ class CleanPoints:
         self._points.setdefault(directory, {})[partition] = offset
 
     def cut(self, directory: Path, partition: TopicPartition, end: int) -> None:
-        """The log ends here: nothing is known of it if it was clean beyond."""
+        """Forget the partition's offset if it lies beyond `end`, where the log ends now."""
         points = self._points.get(directory, {})
         if points.get(partition, -1) > end:
             del points[partition]
@@ -46,7 +46,7 @@ class CleanPoints:
             )
 
     def drop(self, partitions: Collection[TopicPartition]) -> list[Path]:
-        """Forget these partitions: a namesake is another log. The directories that had one of them."""
+        """Forget these partitions, as a namesake is another log. Returns the directories that had any of them."""
         changed = []
         for directory, points in self._points.items():
             known = [partition for partition in partitions if points.pop(partition, None) is not None]
@@ -54,13 +54,13 @@ class CleanPoints:
         return changed
 
     def keep_only(self, existing: Callable[[Path], Collection[TopicPartition]]) -> None:
-        """Forget partitions that are not in a directory any more."""
+        """Forget partitions that are no longer in a directory."""
         for directory, points in self._points.items():
             there = existing(directory)
             for partition in [p for p in points if p not in there]:
                 del points[partition]
 
     def write_job(self, directory: Path) -> Callable[[], None]:
-        """Writes a directory's file as it is to be now, in any thread. It raises OSError."""
+        """Returns a job that writes the directory's file as it should be now. Any thread may run it; it raises OSError."""
         content = dict(self._points.get(directory, {}))
         return partial(checkpoints.write_offsets, directory / checkpoints.CLEANER_OFFSET, content)

@@ -1,10 +1,10 @@
 """Schedules the log cleaner: picks the dirtiest log, hands it to the cleaner process, puts the results in place.
 
-Runs as a task of the event loop and does nothing there that takes long: facts are gathered in slices, files
-are renamed, written, forced to disk and removed in threads, but for the last renames of a finished segment. A round
-whose log has been deleted, cut, closed, copied or switched to another policy meanwhile is given up and its result
-thrown away. A partition whose records cannot be read is left alone until the next start, as in Kafka; a process that
-dies and a disk that fails are tried again, later each time.
+The cleaner is a task of the event loop and never blocks it for long. It gathers facts in slices. Threads rename,
+write, force to disk and remove files; only the last renames of a finished segment run on the loop. If the log is
+deleted, cut, closed, copied or given another policy during a round, the cleaner gives up the round and throws its
+result away. A partition with unreadable records is left alone until the next start, as in Kafka. After a dead process
+or a failing disk the cleaner tries again, with growing pauses.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SLICE: Final = 200
-"""Logs looked at before others of the loop have their turn: under a millisecond."""
+"""Logs to look at before the loop serves others: under a millisecond."""
 _IDLE_S: Final = 60.0
 _WATCH_S: Final = 0.25
-"""How often a round is checked for still being wanted."""
+"""The interval at which a round checks that it is still wanted."""
 _RETRY_S_MAX: Final = 3600.0
 _NEVER_MS: Final = 2**63 - 1
 
 
 class _Unwanted(Exception):
-    """The log is not what it was when the round began."""
+    """The log has changed since the round began."""
 
 
 class LogCleaner:
-    """Started and stopped by `Broker`."""
+    """The broker's log cleaner. `Broker` starts and stops it."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -62,7 +62,7 @@ class LogCleaner:
         self._retries: dict[TopicPartition, tuple[int, float]] = {}  # failures, not before (monotonic)
 
     def start(self) -> None:
-        """Begin, unless log.cleaner.enable=false."""
+        """Begin to clean, unless log.cleaner.enable=false."""
         self._points = CleanPoints(self._storage.config.log_dirs)
         self._points.keep_only(self._partitions_in)
         for each in self._storage.logs:  # damage may have cut it; what is written there from now on is dirty
@@ -71,14 +71,14 @@ class LogCleaner:
             self._task = self._storage.loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Give up the current round and end the process."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         await self._process.kill()
 
     def on_partitions_deleted(self, partitions: Collection[TopicPartition]) -> None:
-        """These are gone; what is created under their names is not clean."""
+        """Forget these partitions. A new log of the same name is not clean."""
         for partition in partitions:
             self.uncleanable.pop(partition, None)
             self._retries.pop(partition, None)
@@ -102,7 +102,7 @@ class LogCleaner:
             await asyncio.sleep(max(self._config("backoff.ms") / 1000, 0.01))
 
     async def _round(self) -> bool:
-        """Clean the dirtiest log, if any is dirty enough; whether there was one."""
+        """Clean the dirtiest log, if any is dirty enough. Returns whether a log was cleaned."""
         self.stats.last_run_s = time.monotonic()
         found: dict[str, tuple[PartitionLog, Candidate]] = {}
         compacted = [p for p in self._storage.logs if p.config.compact]
@@ -120,7 +120,7 @@ class LogCleaner:
         await self._delete(compacted)
         return cleaned
 
-    # What to clean
+    # Choosing a log
 
     def _candidate(self, partition_log: PartitionLog) -> Candidate | None:
         key = partition_log.topic, partition_log.partition
@@ -166,7 +166,7 @@ class LogCleaner:
     # One log
 
     async def _clean(self, partition_log: PartitionLog, candidate: Candidate) -> bool:
-        """Clean one log; whether it was done."""
+        """Clean one log. Returns whether that succeeded."""
         key = partition_log.topic, partition_log.partition
         check = self._watch(partition_log)
         began, partition_log.cleaning = time.monotonic(), True
@@ -195,7 +195,7 @@ class LogCleaner:
     async def _work(
         self, partition_log: PartitionLog, candidate: Candidate, check: Callable[[], None]
     ) -> Done | Failed:
-        """Have it cleaned and put every segment in place. Raises _Unwanted, and what the process raises."""
+        """Let the process clean the log, and put every segment in place. Raises _Unwanted, and what the process raises."""
         reports = self._process.work(
             self._job(partition_log, candidate),
             _last_records(partition_log, candidate.end),
@@ -212,7 +212,7 @@ class LogCleaner:
     async def _put_in_place(
         self, partition_log: PartitionLog, cleaned: Cleaned, check: Callable[[], None]
     ) -> None:
-        """Swap a finished segment in: what touches many files, or waits for the disk, is done in threads."""
+        """Swap a finished segment in. Steps that touch many files or wait for the disk run in threads."""
         swap = partition_log.begin_swap(cleaned)
         try:
             await asyncio.to_thread(swap.prepare)
@@ -240,7 +240,7 @@ class LogCleaner:
         self.stats.longest_swap_s = max(self.stats.longest_swap_s, time.perf_counter() - began)
 
     async def _next(self, reports: AsyncGenerator[Report], check: Callable[[], None]) -> Report:
-        """The next report; the process is ended when the log is not what it was."""
+        """Returns the next report. Ends the process if the log changes meanwhile."""
         waiting = asyncio.ensure_future(anext(reports))
         try:
             while not waiting.done():
@@ -255,7 +255,7 @@ class LogCleaner:
             raise
 
     def _watch(self, partition_log: PartitionLog) -> Callable[[], None]:
-        """What raises _Unwanted once the log has changed under the cleaner."""
+        """Returns a check that raises _Unwanted once the log has changed under the cleaner."""
         logs, truncations, directory = self._storage.logs, partition_log.truncations, partition_log.directory
 
         def check() -> None:
@@ -335,12 +335,12 @@ class LogCleaner:
 
     @staticmethod
     async def _clear(directory: Path) -> None:
-        """Remove what a round that was given up has written."""
+        """Remove the files that an abandoned round has written."""
         with contextlib.suppress(OSError):
             await asyncio.to_thread(swap.discard, directory)
 
     async def _delete(self, compacted: list[PartitionLog]) -> None:
-        """Retention of compacted logs, which other logs get at log.retention.check.interval.ms."""
+        """Apply retention to compacted logs. Other logs get it at log.retention.check.interval.ms."""
         due: list[Path] = []
         deleted = 0
         now_ms = self._storage.now_ms()
@@ -357,7 +357,7 @@ class LogCleaner:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Have it done even if this task is cancelled meanwhile: the broker is stopped once it is."""
+    """Finish the work even if this task is cancelled meanwhile: the broker stops only after that."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -372,7 +372,7 @@ def _unlink(paths: list[Path]) -> None:
 
 
 def _last_records(partition_log: PartitionLog, end: int) -> Iterator[tuple[int, int | None, int]]:
-    """(producer id, last data offset, epoch) of the active producers that have nothing newer than what is cleaned."""
+    """Yields (producer id, last data offset, epoch) of active producers without records from `end` on."""
     for entry in list(partition_log.producers.entries.values()):
         last = entry.batches[-1].last_offset if entry.batches else None
         if last is None or last < end:
@@ -380,7 +380,7 @@ def _last_records(partition_log: PartitionLog, end: int) -> Iterator[tuple[int, 
 
 
 def _aborted_beyond(partition_log: PartitionLog, end: int) -> Iterator[AbortedTxn]:
-    """Aborted transactions with records below `end` whose markers are in segments that are not cleaned."""
+    """Yields aborted transactions with records below `end` whose markers lie in segments that are not cleaned."""
     for segment in partition_log.segments:
         if segment.base_offset >= end:
             yield from segment.txn_index.overlapping(0, end)

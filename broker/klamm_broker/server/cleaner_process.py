@@ -1,6 +1,6 @@
-"""The broker's end of the cleaner process: started when there is work, ended when there has been none for a while.
+"""The broker's end of the cleaner process: starts it when there is work, and ends it after some time without work.
 
-One job at a time. Nothing here knows logs: jobs go in, reports come out.
+The process does one job at a time. This module knows nothing of logs: jobs go in, reports come out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProcessEnded(Exception):
 
 
 class CleanerProcess:
-    """At most one child; `work` starts it when it is not there."""
+    """At most one child process; `work` starts it if it does not run."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -38,9 +38,9 @@ class CleanerProcess:
     async def work(
         self, job: Job, producers: Iterable[tuple[int, int | None, int]], aborted: Iterable[AbortedTxn]
     ) -> AsyncGenerator[Report]:
-        """The reports of a job. The process goes on after a `Cleaned` when it is asked for the next report.
+        """Yields the reports of a job. After a `Cleaned` the process waits until the caller asks for the next report.
 
-        Raises ProcessEnded, OSError when it cannot be started, ValueError when it says what it should not.
+        Raises ProcessEnded, OSError when the process cannot be started, ValueError when it sends something unexpected.
         """
         process = self._process or await self._start()
         assert process.stdin is not None
@@ -75,7 +75,7 @@ class CleanerProcess:
         return self._process
 
     async def rest(self) -> None:
-        """There is nothing to do: let the process leave, so that it takes no memory."""
+        """Let the idle process exit, so that it takes no memory."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -88,7 +88,7 @@ class CleanerProcess:
             await process.wait()
 
     async def kill(self) -> None:
-        """Whatever it does, it is not wanted any more."""
+        """Kill the process, whatever it does."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What the log cleaner counts, for the metrics."""
+"""The counters of the log cleaner, for the metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CleanerStats:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes with three digits that say something: `812 bytes`, `12.3 kB`, `4.56 GB`."""
+    """Returns a number of bytes with three significant digits: `812 bytes`, `12.3 kB`, `4.56 GB`."""
     if size < 1000:
         return f"{size} byte{'' if size == 1 else 's'}"
     value, units = size / 1000, ["kB", "MB", "GB", "TB"]

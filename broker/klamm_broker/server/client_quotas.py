@@ -1,7 +1,7 @@
-"""Client quotas: what a filter and a change must look like, in Kafka's words. Pure.
+"""Client quotas: the checks of filters and changes, in Kafka's words. Pure.
 
-Quotas are not enforced here. So none is stored: a change that would set one is refused with a sentence that says so,
-because a limit that is accepted and ignored is worse than none.
+The broker does not enforce quotas, so it stores none. A change that would set a quota is refused with a sentence that
+says so: a limit that is accepted and ignored is worse than none.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from klamm_kafka.wire.errors import ErrorCode
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES: Final = frozenset({USER, CLIENT_ID, IP})
 EXACT, DEFAULT, ANY = range(3)
-"""How a component of a filter matches: this name, the default entity, or any."""
+"""The ways in which a component of a filter matches: this name, the default entity, or any."""
 _RATES: Final[Mapping[str, bool]] = {
     "producer_byte_rate": True,
     "consumer_byte_rate": True,
     "request_percentage": False,
     "controller_mutation_rate": False,
 }
-"""Keys of users and client ids: whether the value is a whole number."""
+"""Keys of users and client ids, each with whether its value is a whole number."""
 _IP_RATES: Final[Mapping[str, bool]] = {"connection_creation_rate": True}
 NOT_ENFORCED: Final = "Client quotas are not enforced by this broker, so none is stored."
 
 
 class QuotaRefused(KlammError):
-    """What is wrong with a filter or a change."""
+    """A filter or a change that is not possible, with the reason."""
 
     def __init__(self, why: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(why)
@@ -37,7 +37,7 @@ class QuotaRefused(KlammError):
 
 
 def check_filter(components: Sequence[tuple[str, int, str | None]]) -> None:
-    """Whether these (entity type, match type, name) make a filter. Raises QuotaRefused."""
+    """Raises QuotaRefused unless these (entity type, match type, name) make a filter."""
     seen: set[str] = set()
     for entity_type, match_type, name in components:
         if not entity_type:
@@ -62,9 +62,9 @@ def check_filter(components: Sequence[tuple[str, int, str | None]]) -> None:
 
 
 def check_change(entity: Mapping[str, str | None], changes: Sequence[tuple[str, float | None]]) -> None:
-    """Whether an entity (type to name, None for the default one) can be given these values (None: without).
+    """Raises QuotaRefused unless an entity (type to name, None for the default one) can get these values (None: remove).
 
-    Raises QuotaRefused, also for every value that would have to be enforced.
+    Every value that would have to be enforced is refused as well.
     """
     if not entity:
         raise QuotaRefused("Invalid empty client quota entity")

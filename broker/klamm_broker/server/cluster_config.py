@@ -1,8 +1,8 @@
-"""What holds for the cluster and can be changed while it runs: `klamm-cluster.json` in the first log directory.
+"""The cluster's settings that can change at run time: `klamm-cluster.json` in the first log directory.
 
-Dynamic configurations of resources (brokers, groups, client metrics) and the finalized feature levels; topics have
-theirs in the topic registry. Kafka keeps this in its metadata log; a single node needs no more than a small file
-that is replaced as a whole. Every change is on the disk when its method returns; one that raises has changed
+The file holds the dynamic configurations of resources (brokers, groups, client metrics) and the finalized feature
+levels; the topic registry holds those of topics. Kafka keeps this in its metadata log; a single node needs only a small
+file that is replaced as a whole. A method returns once its change is on the disk; a method that raises has changed
 nothing. Event loop's thread only.
 """
 
@@ -25,7 +25,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ResourceType(StrEnum):
-    """Whose configurations are kept here. The name of the broker resource is an id, or "" for all brokers."""
+    """The kinds of resources whose configurations are kept here. A broker's name is its id, or "" for all brokers."""
 
     BROKER = "BROKER"
     GROUP = "GROUP"
@@ -37,7 +37,7 @@ Resource = tuple[ResourceType, str]
 
 
 class ClusterConfig:
-    """The file's content. `epoch` counts its changes: clients take the newer of two sets of features by it."""
+    """The content of the file. `epoch` counts its changes: by it clients recognize the newer of two sets of features."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class ClusterConfig:
     def load(
         cls, path: Path, *, new: Mapping[Resource, Mapping[str, str]] = MappingProxyType({})
     ) -> ClusterConfig:
-        """Read the file; when there is none, `new` are the configurations. Raises DirectoryError."""
+        """Read the file; if there is none, start with the configurations `new`. Raises DirectoryError."""
         found = cls(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -79,16 +79,16 @@ class ClusterConfig:
     # ---- configurations
 
     def get(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
-        """A resource's own configurations, as texts; empty when it has none."""
+        """Returns a resource's own configurations, as texts; empty if it has none."""
         own = self._configs.get((resource_type, name))
         return _NOTHING if own is None else MappingProxyType(own)
 
     def names(self, resource_type: ResourceType) -> list[str]:
-        """The resources of a type that have configurations of their own, sorted."""
+        """Returns the resources of a type that have configurations of their own, sorted."""
         return sorted(name for kind, name in self._configs if kind is resource_type)
 
     def alter(self, resource_type: ResourceType, name: str, configs: Mapping[str, str]) -> None:
-        """Replace a resource's own configurations; none at all forgets it. Raises OSError."""
+        """Replace a resource's own configurations; an empty mapping forgets the resource. Raises OSError."""
         resource = (resource_type, name)
         before = self._configs
         changed = {**before, resource: dict(configs)}

@@ -1,7 +1,7 @@
 """A broker's configuration: `server.properties` parsed, checked and typed.
 
-`BrokerConfig.load` is the only way in. A bad value raises ConfigError that names file and line (where the mapping
-can tell: `source(key)`), key and what would be right; keys without effect are warned about by name, once.
+`BrokerConfig.load` is the only way in. A bad value raises a ConfigError with file and line (if the mapping has
+`source(key)`), the key and the right form. Keys without effect are warned about by name, once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Typed values by Kafka's names (`config["num.partitions"]`), and what follows from several of them."""
+    """Typed values by Kafka's names (`config["num.partitions"]`), and values that follow from several of them."""
 
     values: Mapping[str, Any]
     originals: Mapping[str, str]
@@ -43,13 +43,13 @@ class BrokerConfig:
     advertised: tuple[Listener, ...]
     topic_defaults: Mapping[str, str]
     static_topic_defaults: Mapping[str, str]
-    """`topic_defaults` as `server.properties` alone makes them."""
+    """`topic_defaults` as `server.properties` alone defines them."""
     dynamic: Mapping[str, str] = field(default_factory=dict)
-    """What was changed for this broker while it ran: lies over `dynamic_defaults`, and these over `originals`."""
+    """This broker's changes at run time. They override `dynamic_defaults`, and these override `originals`."""
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def with_dynamic(self, *, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """The same with these dynamic configurations, for all brokers and for this one. Raises ConfigError."""
+        """Returns this configuration with other dynamic ones, for all brokers and for this one. Raises ConfigError."""
         texts = {**self.originals, **defaults, **own}
         values = parse(BROKER_CONFIG, texts)
         return replace(
@@ -62,7 +62,7 @@ class BrokerConfig:
 
     @property
     def log_dir(self) -> Path:
-        """The first of `log_dirs`: what there is once for the broker is in it."""
+        """The first of `log_dirs`; it holds the files that the broker has only once."""
         return self.log_dirs[0]
 
     def __getitem__(self, name: str) -> Any:
@@ -70,7 +70,7 @@ class BrokerConfig:
 
     @staticmethod
     def load(props: Mapping[str, str]) -> BrokerConfig:
-        """Parse and check. `props` may be a plain dict or a `Properties` whose `source(key)` is `file:line`."""
+        """Parse and check. `props` may be a plain dict, or a `Properties` whose `source(key)` is `file:line`."""
         try:
             return _load(props)
         except ConfigError as e:
@@ -139,7 +139,7 @@ def _listeners(key: str, values: Mapping[str, Any]) -> tuple[Listener, ...]:
 def _check_advertised(
     listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, explicit: bool
 ) -> None:
-    """Clients must be told an address that they can connect to, of a listener that exists."""
+    """Raises ConfigError unless every advertised address belongs to a listener and is one that clients can connect to."""
     names = {listener.name for listener in listeners}
     for item in advertised:
         where = f"{item.name}://{item.host}:{item.port}"
@@ -153,7 +153,7 @@ def _check_advertised(
 
 
 def _log_dirs(values: Mapping[str, Any]) -> tuple[Path, ...]:
-    """In their order; `log.dir` may be a list as well."""
+    """Returns the log directories in their order; `log.dir` may be a list as well."""
     key = "log.dir" if values["log.dirs"] is None else "log.dirs"
     names = [name.strip() for name in values[key].split(",")] if key == "log.dir" else values[key]
     if not names or not all(names):

@@ -1,8 +1,8 @@
 """The keys of `server.properties`: Kafka's names, types, defaults and validators, as one ConfigDef.
 
-Three groups: keys that do something here (`BROKER_CONFIG`), keys that Kafka knows and that mean nothing to a
-single node or are not there yet (`NOT_IMPLEMENTED`, by prefix: they are accepted with a warning that names them),
-and everything else, which is warned about as unknown.
+There are three groups. `BROKER_CONFIG` are the keys that have an effect here. `NOT_IMPLEMENTED` (by prefix) are keys of
+Kafka that mean nothing to a single node or are not implemented yet: they are accepted with a warning that names them.
+All other keys are warned about as unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _listeners(name: str, value: Any) -> None:
 
 
 def _topic_rows(d: ConfigDef) -> None:
-    """The broker-wide defaults of topic keys, with the topic key's validator and meaning."""
+    """Add the broker-wide defaults of topic keys, with the topic key's validator and meaning."""
     for topic_key, synonyms in SYNONYMS.items():
         key = TOPIC_CONFIGS[topic_key]
         for position, (name, factor) in enumerate(synonyms):

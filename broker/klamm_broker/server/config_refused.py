@@ -1,4 +1,4 @@
-"""Why a configuration cannot be what a request wants it to be, with the code for the answer."""
+"""The refusal of a configuration that a request asks for, with the code for the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 
 class ConfigRefused(KlammError):
-    """The request is wrong (INVALID_REQUEST), or a value in it (INVALID_CONFIG), or what it names is not there."""
+    """The request is wrong (INVALID_REQUEST), a value in it is (INVALID_CONFIG), or it names something that does not exist."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(why)

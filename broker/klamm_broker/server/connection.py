@@ -1,10 +1,9 @@
 """One client connection: a raw non-blocking socket, its receive buffer and its ordered answers.
 
-Invariants: answers leave in the order of their requests, also when a handler parks one; nothing is read while
-the peer does not take what it was sent (back pressure), and at most `MAX_PARKED` requests wait at a time (of
-`MAX_PARKED_BYTES` together); a
-view of the receive buffer never outlives the call that made it. Whatever is wrong with a request closes this
-connection with one log line and touches nothing else. Runs on the event loop's thread only.
+Invariants: Answers leave in the order of their requests, also when a handler parks one. While the peer does not take
+its answers, nothing is read (back pressure). At most `MAX_PARKED` requests of `MAX_PARKED_BYTES` together wait at a
+time. A view of the receive buffer never outlives the call that made it. A bad request closes this connection with one
+log line and touches nothing else. Runs on the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -30,36 +29,36 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_BUFFER_BYTES: Final = 16 * 1024
-"""Receive buffer of a connection that sends little: there may be thousands of them."""
+"""Receive buffer of a connection that sends little: there may be thousands of such connections."""
 BUFFER_BYTES: Final = 256 * 1024
-"""Receive buffer of one that fills the small one: two of librdkafka's usual batches."""
+"""Receive buffer of a connection that has filled the small one: two of librdkafka's usual batches."""
 GROWTH: Final = 4
-"""A frame larger than the buffer gets so many times the room that its bytes have taken: a size field is no proof."""
+"""A large frame gets a buffer of this many times the bytes that have arrived: a size field alone proves nothing."""
 MAX_PARKED: Final = 256
-"""Parked requests of one connection before it is no longer read. Clients pipeline five, as a rule."""
+"""Parked requests of one connection before reading stops. Clients usually pipeline five."""
 MAX_PARKED_BYTES: Final = 1024 * 1024
-"""Their size together, and that of answers behind them: a parked fetch takes ten times its size in memory."""
+"""Bytes of parked requests and of the answers behind them. A parked fetch takes ten times its size in memory."""
 CORK_PIECES: Final = 64
 CORK_BYTES: Final = 64 * 1024
-"""Small answers to requests that came together leave together: this many, of at most this size."""
+"""Answers to requests that arrived together leave together: this many, of at most this size."""
 
 _SIZE: Final = struct.Struct(">i")
 _KEY: Final = struct.Struct(">h")
 _PREFIX: Final = 6
-"""Size and api key, which a large frame is judged by before it is taken in."""
+"""Size field and api key: enough to refuse a large frame before reading it."""
 
 
 class BadRequest(Exception):
-    """A request that cannot be understood or is not served: the connection closes."""
+    """A request that is malformed or not served: the connection closes."""
 
 
 Dispatch = Callable[["Connection", memoryview, int, int], "Reply | None"]
 
 
 class Owner(Protocol):
-    """The server that accepts connections, as far as they know it.
+    """The server that accepts connections, with the members that they use.
 
-    `dispatch` handles the request in `view[pos:end]`; it returns the answer, or None when there is none or when it is
+    `dispatch` handles the request in `view[pos:end]`. It returns the answer, or None if there is none or the request is
     parked, and raises BadRequest.
     """
 
@@ -76,7 +75,7 @@ class Owner(Protocol):
 class Slot:
     """The place of one parked request in its connection's order.
 
-    `abandoned` is called when the connection closes before the answer has come.
+    If the connection closes before the answer has come, it calls `abandoned`.
     """
 
     __slots__ = ("_handling", "abandoned", "connection", "reply", "size")
@@ -94,17 +93,17 @@ class Slot:
 
     @property
     def closed(self) -> bool:
-        """The connection is gone, nobody waits for the answer."""
+        """True once the connection is gone: nobody waits for the answer."""
         return self.connection.closed
 
     def resolve(self, reply: Reply) -> None:
-        """Hand in the answer, once; it leaves when every earlier request has been answered."""
+        """Hand in the answer, once. It leaves after the answers to all earlier requests."""
         metrics, begin = self._handling
         metrics.latency.observe(perf_counter() - begin)
         self.connection.resolve(self, reply)
 
     def fail(self, why: str) -> None:
-        """There will be no answer: the connection closes."""
+        """Close the connection, as there will be no answer."""
         self.connection.close(why)
 
 
@@ -215,7 +214,10 @@ class Connection:
             self._update_reading()
 
     def _next_need(self, start: int, held: int) -> int:
-        """With a frame's size there: the whole frame, or the start of a large one, which tells what it may be."""
+        """Returns the bytes that the next step needs: the whole frame, or the start of a large one, which is checked first.
+
+        The frame's size field must be in the buffer.
+        """
         (size,) = _SIZE.unpack_from(self._buf, start)
         if size <= 0:
             raise BadRequest(f"request size {size} is not positive")
@@ -229,7 +231,7 @@ class Connection:
         return 4 + int(size)
 
     def _make_room(self) -> None:
-        """Let the next read go on where the frame continues: move it to the front, or take a larger buffer."""
+        """Make room for the rest of the frame: move it to the front of the buffer, or take a larger buffer."""
         held = self._end - self._start
         need = self._need
         self._peak = max(self._peak, need)
@@ -254,7 +256,7 @@ class Connection:
         self._start, self._end = 0, held
 
     def shrink(self) -> None:
-        """Give back a large buffer that no recent frame needed. Called from time to time."""
+        """Give back a large buffer that no recent frame needed. The server calls this periodically."""
         enough = IDLE_BUFFER_BYTES if self._peak <= IDLE_BUFFER_BYTES else BUFFER_BYTES
         if len(self._buf) > enough >= self._peak and self._end == self._start:
             self._start = self._end = 0
@@ -264,7 +266,7 @@ class Connection:
     # ---- out
 
     def park(self) -> Slot:
-        """Keep the place of the request that is being handled; its answer comes through the slot."""
+        """Keep the place of the current request; its answer comes through the slot."""
         return self._park(self._need)
 
     def _park(self, size: int) -> Slot:
@@ -274,7 +276,7 @@ class Connection:
         return slot
 
     def hold(self) -> None:
-        """Handle and read no further request before `go_on`: what comes later must not overtake this one."""
+        """Handle and read no further request before `go_on`: later requests must not overtake this one."""
         self._held = True
 
     def go_on(self) -> None:
@@ -308,7 +310,7 @@ class Connection:
             cork.clear()
 
     def _ready(self) -> list[Piece]:
-        """The answers at the head of the order that are there."""
+        """Take the finished answers at the head of the order."""
         pieces: list[Piece] = []
         while self._parked and self._parked[0].reply is not None:
             slot = self._parked.popleft()
@@ -340,7 +342,7 @@ class Connection:
             self.loop.add_writer(self._fd, self._go_on)
 
     def _go_on(self) -> None:
-        """The socket takes more, or what was cold is in memory."""
+        """Continue to send: the socket has room, or a cold range is in memory now."""
         pieces, self._out = self._out, []
         self.last_active = self.loop.time()
         self._flush(pieces)
@@ -353,7 +355,7 @@ class Connection:
             self._resume()
 
     def _warm(self, cold: Piece) -> None:
-        """Have a thread read from the disk what is next to be sent, then go on."""
+        """Have a thread read the next range from the disk, then continue to send."""
         assert isinstance(cold, outgoing.RestOfRange)
 
         def done(future: asyncio.Future[int]) -> None:
@@ -374,7 +376,7 @@ class Connection:
         return self._parked_bytes >= MAX_PARKED_BYTES or len(self._parked) >= MAX_PARKED
 
     def _resume(self) -> None:
-        """Go on with requests that are already in the buffer, then read again."""
+        """Handle requests that are already in the buffer, then read again."""
         if not self._blocked() and self._end - self._start >= self._need:
             self._process()
         else:
@@ -391,30 +393,31 @@ class Connection:
     # ---- end
 
     def quiesce(self) -> None:
-        """Take no more requests, also none that are in the buffer; answers still leave."""
+        """Take no more requests, not even buffered ones; answers still leave."""
         self._quiet = True
         self._update_reading()
 
     @property
     def sending(self) -> bool:
-        """An answer waits for its peer."""
+        """True while an answer waits for the peer to take it."""
         return bool(self._out)
 
     @property
     def busy(self) -> bool:
-        """A request waits for its answer, or an answer for its peer."""
+        """True while a request waits for its answer, or an answer for the peer."""
         return bool(self._parked or self._out)
 
     def hang_up(self) -> None:
-        """Nothing more is sent; what the peer still sends is to be dropped with `discard`."""
+        """Send nothing more. `discard` drops what the peer still sends."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError as e:
             self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
 
     def discard(self) -> None:
-        """Drop what has come, and close when the peer has. A socket that is closed with bytes unread takes back answers
-        that are on their way: the system resets the connection.
+        """Drop received bytes, and close once the peer has closed.
+
+        If a socket is closed with unread bytes, the system resets the connection, and answers on their way are lost.
         """
         try:
             n = self.sock.recv_into(self._view)
@@ -427,7 +430,7 @@ class Connection:
             self.close("the broker stops", level=logging.DEBUG)
 
     def close(self, why: str, *, level: int = logging.WARNING) -> None:
-        """Close, once; `why` goes to the log with the peer's address."""
+        """Close, once, and log `why` with the peer's address."""
         if self.closed:
             return
         self.closed = True
@@ -445,7 +448,7 @@ class Connection:
 
 
 def _check_size(api: Api | None, key: int, size: int) -> None:
-    """Raises BadRequest for a request that is larger than its API may have."""
+    """Raises BadRequest if the request is larger than its API allows."""
     name, limit = (f"api key {key}", REQUEST_MAX) if api is None else (api.name, api.request_max)
     if limit is not None and size > limit:
         raise BadRequest(f"{name} of {size} bytes: at most {limit} are taken")

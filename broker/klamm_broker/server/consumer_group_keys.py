@@ -18,12 +18,12 @@ _CLASSES: Final = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 TIMES: Final = tuple(name for name, *_ in _TIMES)
-"""In the order of `GroupSettings`."""
+"""The names in the order of `GroupSettings`."""
 POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
 def define(key: Any) -> None:
-    """Define them with `key(name, type, default, validator, documentation)`."""
+    """Define the properties with `key(name, type, default, validator, documentation)`."""
     for name, least, defaults, doc in _TIMES:
         for bound, default, about in zip(
             ("", "min.", "max."),
@@ -68,7 +68,7 @@ def define(key: Any) -> None:
 
 
 def assignor_name(text: str) -> str:
-    """An assignor by its name or by its class in Kafka."""
+    """Returns the name of an assignor that is given by its name or by its class in Kafka."""
     return _CLASSES.get(text, text)
 
 

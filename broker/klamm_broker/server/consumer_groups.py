@@ -1,4 +1,4 @@
-"""What the group coordinator has to know of the broker for consumer groups: topics, and properties of broker and group."""
+"""The group coordinator's view of the broker for consumer groups: topics, and properties of broker and group."""
 
 from __future__ import annotations
 

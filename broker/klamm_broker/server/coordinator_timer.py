@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class CoordinatorTimer:
-    """`next_deadline_ms` is on the loop's clock, in milliseconds; `tick` does what is due."""
+    """Calls `tick`, which does what is due. `next_deadline_ms` is on the loop's clock, in milliseconds."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class CoordinatorTimer:
         self._due_ms = 0
 
     def set(self) -> None:
-        """A deadline may have come nearer."""
+        """Set the timer anew: a deadline may have come nearer."""
         due_ms = self._next_deadline_ms()
         if due_ms is None or (self._handle is not None and self._due_ms <= due_ms):
             return  # it goes off no later than needed

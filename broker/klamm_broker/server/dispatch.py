@@ -1,7 +1,7 @@
-"""From a frame to its handler: request header, version check, decoding, the answer's frame.
+"""Leads a frame to its handler: request header, version check, decoding, the answer's frame.
 
-Produce and Fetch register as `raw` handlers, which read the receive buffer themselves; all others get their
-message decoded from a copy. `BadRequest` says in one line what is wrong and closes the connection.
+Produce and Fetch register as `raw` handlers and read the receive buffer themselves. All other messages are decoded
+from a copy. A `BadRequest` says in one line what is wrong and closes the connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, lengt
 
 
 def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
-    """Handle the request in `view[pos:end]`; its answer, or None when there is none or when it is parked."""
+    """Handle the request in `view[pos:end]`. Returns the answer, or None if there is none or the request is parked."""
     if end - pos < _HEAD.size:
         raise BadRequest(f"truncated request header: {end - pos} bytes, at least {_HEAD.size} are needed")
     key, version, correlation_id, client_len = _HEAD.unpack_from(view, pos)
@@ -56,7 +56,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         message, _ = api.request_type.decode(bytes(view[body:end]), version, 0, api.elements_max)
     except ProtocolError as e:
         raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {e}") from e
-    # Bytes behind the last field are let pass, as in Kafka: librdkafka sends some with Metadata.
+    # Bytes behind the last field are ignored, as in Kafka: librdkafka sends some with Metadata.
     context = RequestContext(
         api_key=key,
         api_version=version,
@@ -95,7 +95,7 @@ def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[
 
 
 def count_error(conn: Connection, api: Api, message: Any) -> None:
-    """Take note of the error code of an answer as a whole; those of its parts are the parts' business."""
+    """Count the error code of the whole answer. Errors of its parts are counted elsewhere."""
     code = getattr(message, "error_code", 0)
     if code:
         errors = conn.server.metrics.apis[api.key].errors
@@ -103,11 +103,11 @@ def count_error(conn: Connection, api: Api, message: Any) -> None:
 
 
 def frame(api: Api, context: RequestContext, message: Any) -> Reply:
-    """An answer with its size and header."""
+    """Returns an answer with its size and header."""
     return (frame_response(context.correlation_id, api.key, context.api_version, message),)
 
 
 def _unsupported_version(api: Api, correlation_id: int) -> Reply:
-    """The answer to an ApiVersions version that we do not have: version 0, error 35, and the versions that we have."""
+    """Returns the answer to an unknown version of ApiVersions: version 0, error 35, and the versions that we have."""
     body = struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, api.key, api.min_version, api.max_version)
     return (struct.pack(">ii", len(body) + 4, correlation_id) + body,)

@@ -1,8 +1,7 @@
-"""Which properties of a broker can be changed while it runs, and the checks of such a change. Pure.
+"""The properties of a broker that can be changed at run time, and the checks of such a change. Pure.
 
-They are Kafka's dynamic configurations, of those that are properties here (`config_keys.BROKER_CONFIG`). What is
-stored for all brokers (the resource with the empty name) or for this one lies over `server.properties`; the one for
-this broker decides.
+They are those of Kafka's dynamic configurations that are properties here (`config_keys.BROKER_CONFIG`). A value for
+this broker overrides one for all brokers (the resource with the empty name), and that overrides `server.properties`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "max.connections.per.ip",
     "producer.id.expiration.ms",
 }
-"""Changed at once."""
+"""Properties whose change takes effect at once."""
 
 _INT, _LONG, _TEXT, _LIST, _DOUBLE, _SHORT = (
     Type.INT,
@@ -73,13 +72,14 @@ WITHOUT_EFFECT: Final = ConfigDef(
         if name not in BROKER_CONFIG
     ]
 )  # fmt: skip
-"""Kafka's others that tools set on a running broker: kept, told, and warned about as in `server.properties`. Not among
-them are secrets and TLS: a key that nobody uses should not lie about."""
+"""Kafka's other properties that tools set on a running broker: they are stored, told, and warned about as in
+`server.properties`. Secrets and TLS are not among them: a key that nobody uses should not pretend to work.
+"""
 _PER_BROKER: Final = frozenset({"listeners", "listener.security.protocol.map", "principal.builder.class"})
 
 
 def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether these may be a broker's dynamic configurations. Raises ConfigRefused."""
+    """Raises ConfigRefused unless these may be a broker's dynamic configurations."""
     changeable = [name for name in configs if name in DYNAMIC or name in WITHOUT_EFFECT]
     fixed = [name for name in configs if name not in changeable and _is_known(name)]
     local = [name for name in configs if name in _PER_BROKER or name.startswith("sasl.")]
@@ -101,7 +101,10 @@ def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
 
 
 def check_min_isr(before: Mapping[str, str], after: Mapping[str, str], *, per_broker: bool) -> None:
-    """With eligible leader replicas `min.insync.replicas` is the whole cluster's, and always said."""
+    """Raises ConfigRefused where a change breaks a rule of eligible leader replicas.
+
+    With them, `min.insync.replicas` is set for the whole cluster only, and cannot be removed.
+    """
     if before.get(MIN_ISR) == after.get(MIN_ISR):
         return
     if per_broker:

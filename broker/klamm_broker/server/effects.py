@@ -1,11 +1,11 @@
-"""Does what a coordinator asks for: answers, appends, and what follows from them.
+"""Carries out the effects that a coordinator asks for: answers, appends, and the effects that follow from them.
 
-A `Reply` goes to its handler at once. An `Append` is written at once as one batch; its `then` is called when the
-batch is committed (`Storage.when_committed`), which in the normal mode is before `run` goes on to the next effect, and
-may be any time later. Outcomes of one partition are told in the order of its appends, failures included. All calls come
-from the loop's thread; effects are done in order, and those that follow from an outcome after those that wait already.
+A `Reply` goes to its handler at once. An `Append` is written at once as one batch. Its `then` is called when the batch
+is committed (`Storage.when_committed`): in the normal mode before `run` goes on to the next effect, otherwise any time
+later. Outcomes of one partition are told in the order of its appends, failures included. Effects are done in order;
+those that follow from an outcome come after those that wait already. All calls come from the loop's thread.
 
-A handler calls `ask` and returns what it gets: the message, or the Future of one that has to wait.
+A handler calls `ask` and returns its result: the message, or the Future of a message that has to wait.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WriteOneMarker = Callable[[str, int, Marker, Callable[[ErrorCode], None]], None]
 
 
 class Parked:
-    """A token: turns the coordinator's answer into a message, for a handler that is there or a Future."""
+    """A token. It turns the coordinator's answer into a message, for a handler that still runs or for a Future."""
 
     __slots__ = ("_convert", "future", "message")
 
@@ -59,17 +59,17 @@ class Parked:
         if self.message is not None:
             return  # a request that failed by a defect was refused, and what it had done before answers it as well
         self.message = self._convert(response)
-        # A Future that is done was given up: its connection is gone.
+        # A Future that is done already was given up: its connection is gone.
         if self.future is not None and not self.future.done():
             self.future.set_result(self.message)
 
 
 class EffectRunner:
-    """See the module's docstring. One per coordinator and internal topic.
+    """Runs the effects of one coordinator. See the module's docstring.
 
-    `partition` gives a partition of the topic, creating the topic where need be. `recover` gives the effects that a
-    failed call of the coordinator has left behind. `settled` is called after each run, to set timers. `write_marker`
-    carries out `WriteMarker`, for the coordinator that asks for it.
+    `partition` returns a partition of the coordinator's topic, and creates the topic if necessary. `recover` returns the
+    effects that a failed call of the coordinator has left behind. `settled` is called after each run, to set timers.
+    `write_marker` carries out `WriteMarker`, for the coordinator that asks for it.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class EffectRunner:
     def ask(
         self, call: Callable[[Token, Now], list[Effect]], convert: Callable[[Any], Any]
     ) -> Any | asyncio.Future[Any]:
-        """Make one call of the coordinator that may park its request.
+        """Make one call of the coordinator; the call may park its request.
 
-        `call` gets a token and the time; `convert` turns the answer, whenever it comes, into a message.
+        `call` gets a token and the time. `convert` turns the answer into a message, whenever the answer comes.
         """
         parked = Parked(convert)
         try:
             effects = call(parked, self.now())
         except Exception:
-            # `Turn` has kept what the call asked for before it failed.
+            # `Turn` has kept the effects that the call asked for before it failed.
             self.run(self._recover(self.now()))
             raise
         try:
@@ -115,21 +115,21 @@ class EffectRunner:
         except Exception:
             if parked.message is None:
                 raise
-            # It was logged; this one has its answer all the same.
+            # The error was logged; this request has its answer all the same.
         if parked.message is not None:
             return parked.message
         parked.future = self._loop.create_future()
         return parked.future
 
     async def ask_all(self, calls: Iterable[Callable[[Token, Now], list[Effect]]]) -> list[Any]:
-        """Several calls; their answers in the same order, once all are there."""
+        """Make several calls. Returns their answers in the same order, once all are there."""
         answers = [self.ask(call, lambda answer: [answer]) for call in calls]
         return [(await a if isinstance(a, asyncio.Future) else a)[0] for a in answers]
 
     # Effects
 
     def run(self, effects: Iterable[Effect]) -> None:
-        """Do these effects, in order, and those that follow from them."""
+        """Do these effects in order, and then those that follow from them."""
         self._queue.extend(effects)
         if self._running:
             return
@@ -145,7 +145,7 @@ class EffectRunner:
             raise failed
 
     def do(self, effect: Effect) -> None:
-        """One effect. Never raises."""
+        """Do one effect. Never raises."""
         match effect:
             case Append():
                 self._append(effect)
@@ -199,7 +199,7 @@ class EffectRunner:
     def write(
         self, partition: Partition, make: Callable[[], bytearray], then: Then, *, now_ms: int, what: str
     ) -> None:
-        """Append what `make` gives to any partition; `then` hears the outcome once it is committed, or has failed."""
+        """Append the batch that `make` returns. `then` gets the outcome once the batch is committed or has failed."""
         error = ErrorCode.NONE
         try:
             self._storage.append(partition, make(), now_ms=now_ms, origin="coordinator")
@@ -216,7 +216,7 @@ class EffectRunner:
         def committed(late: ErrorCode) -> None:
             self._tell(then, error if error is not ErrorCode.NONE else late)
 
-        # A failure waits for the appends before it too: outcomes come in order.
+        # A failure, too, waits for the appends before it: outcomes come in order.
         self._storage.when_committed(partition, partition.log.log_end_offset, committed)
 
     def _tell(self, then: Then, error: ErrorCode) -> None:

@@ -1,9 +1,9 @@
-"""Feature levels (KIP-584): which there are, which hold for the cluster, and how they may change.
+"""Feature levels (KIP-584): the features that exist, the cluster's levels, and the rules for changing them.
 
 A finalized level tells clients what they can rely on: `transaction.version` 2 makes Java's producer use the
-protocol of KIP-890, `group.version` 1 is the consumer group protocol. Features of Kafka's that are not served
-(`share.version`, `streams.version`) are not there. Pure: `updated` says what an UpdateFeatures comes to; the levels
-themselves are kept by `cluster_config.ClusterConfig`.
+protocol of KIP-890, `group.version` 1 is the consumer group protocol. Features of Kafka that are not served
+(`share.version`, `streams.version`) are left out. Pure: `updated` computes the levels after an UpdateFeatures, and
+`cluster_config.ClusterConfig` stores them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Lowest and highest level of each feature, as Apache Kafka 4.3 has them."""
 LATEST: Final[Mapping[str, int]] = {name: highest for name, (_, highest) in SUPPORTED.items()}
-"""What a new data directory starts with, as one that Kafka 4.3 formats."""
+"""The levels of a new data directory, as if Kafka 4.3 had formatted it."""
 
 
 class UpgradeType(IntEnum):
-    """What an update allows: Kafka's FeatureUpdate.UpgradeType."""
+    """The changes that an update allows: Kafka's FeatureUpdate.UpgradeType."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -50,11 +50,11 @@ class FeatureUpdate:
 
 
 class FeatureRefused(KlammError):
-    """Why a level cannot be set (INVALID_UPDATE_VERSION)."""
+    """A level that cannot be set, with the reason (INVALID_UPDATE_VERSION)."""
 
 
 def updated(levels: Mapping[str, int], updates: Sequence[FeatureUpdate], *, node_id: int) -> dict[str, int]:
-    """The levels after these updates, all or none. Raises FeatureRefused with Kafka's sentence for the first bad one."""
+    """Returns the levels after these updates. Raises FeatureRefused with Kafka's sentence for the first bad update."""
     result = dict(levels)
     for update in updates:
         _check(update, levels.get(update.name, 0), node_id)
@@ -67,7 +67,7 @@ def _check(update: FeatureUpdate, current: int, node_id: int) -> None:
     if why is not None:
         raise FeatureRefused(f"Invalid update version {update.level} for feature {update.name}. {why}")
     if update.name == METADATA and update.level < current:
-        # Every step down from what we have would lose something, as in Kafka 4.3.
+        # Each of our features would lose something by a step down, as in Kafka 4.3.
         refusal = (
             "Unsafe metadata downgrade is not supported in this version."
             if update.kind == UpgradeType.UNSAFE_DOWNGRADE
@@ -79,7 +79,7 @@ def _check(update: FeatureUpdate, current: int, node_id: int) -> None:
 
 
 def _why_not(update: FeatureUpdate, current: int, node_id: int) -> str | None:
-    """What is wrong with an update, in Kafka's words and in Kafka's order."""
+    """Returns what is wrong with an update, in Kafka's words and in Kafka's order of checks."""
     if update.kind not in UpgradeType.__members__.values():
         return "The controller does not support the given upgrade type."
     if update.level < 0:

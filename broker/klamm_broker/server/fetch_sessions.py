@@ -1,10 +1,10 @@
-"""Fetch sessions (KIP-227): what a client reads is remembered, so that it names, and is told, only what changes.
+"""Fetch sessions (KIP-227): the broker remembers what a client reads, so that both sides name only changes.
 
-A `Watched` partition stands in the partition's `waiters` for as long as its session lives. An append, a new log start
-or a deletion notes it in the session's `changed`; so does a request that names it. A partition that is not in there
-has nothing to tell: its reader is at the end, and high watermark and log start are those that were told last. That
-is what makes an incremental fetch cost what has changed, not what is subscribed. `FetchSessions` is the cache with
-Kafka's rule of eviction. No I/O and no clock: time is passed in. Event loop's thread only.
+A `Watched` partition stands in the partition's `waiters` for as long as its session lives. An append, a new log start,
+a deletion, or a request that names the partition notes it in the session's `changed`. A partition outside `changed` has
+nothing to tell: its reader is at the end and knows high watermark and log start. Therefore an incremental fetch costs
+what has changed, not what is subscribed. `FetchSessions` is the cache, with Kafka's rule of eviction. No I/O and no
+clock: time is passed in. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest
 
 EVICTION_MS: Final = 120_000
-"""A session unused for so long makes room for any other; one older than this for a larger one."""
+"""A session that is unused for so long makes room for any other session; one that is so old, for a larger one."""
 PARTITIONS_MAX: Final = 250_000
-"""Partitions in all sessions: each takes half a kilobyte. What goes beyond is served without a session."""
+"""Partitions in all sessions: each takes half a kilobyte. Beyond the limit fetches are served without a session."""
 INITIAL_EPOCH: Final = 0
 FULL_EPOCHS: Final = frozenset({INITIAL_EPOCH, -1})
-"""Epochs of full fetches: one that begins a session, and one that wants none (and ends what it names)."""
+"""Epochs of full fetches. The first begins a session; -1 wants none and ends the session that it names."""
 _EPOCH_MAX: Final = (1 << 31) - 1
 _ID_MAX: Final = (1 << 31) - 1
 
@@ -33,15 +33,15 @@ TopicKey = str | bytes
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch that a session's next request must carry."""
+    """Returns the epoch that a session's next request must carry."""
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
 class Watched:
-    """A partition of a session: what was asked for last, and what was told last.
+    """A partition of a session, with the last request for it and the last answer.
 
-    `key` is the topic's id or, before version 13, its name. `name` is the topic that the id stood for when it was
-    first found: a namesake that comes later is told apart (INCONSISTENT_TOPIC_ID).
+    `key` is the topic's id or, before version 13, its name. `name` is the topic that had the id when it was first found:
+    a later namesake is recognized by it (INCONSISTENT_TOPIC_ID).
     """
 
     __slots__ = ("asked", "high_watermark", "key", "log_start_offset", "name", "partition", "session")
@@ -56,7 +56,7 @@ class Watched:
         self.log_start_offset = -1
 
     def resolve(self, topics: TopicTable) -> ErrorCode | None:
-        """Find the partition, and watch it; why it cannot be read when it is not there."""
+        """Find the partition and watch it. Returns the error if it cannot be read."""
         if self.partition is not None:
             if not self.partition.deleted:
                 return None
@@ -78,12 +78,12 @@ class Watched:
         return None
 
     def leave(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if self.partition is not None:
             self.partition.waiters.pop(self, None)
             self.partition = None
 
-    # What happens to the partition (`topics.Watcher`)
+    # Events of the partition (`topics.Watcher`)
 
     def advanced(self, size: int) -> None:
         self.session.changed[self] = None
@@ -98,7 +98,7 @@ class Watched:
 
 
 class FetchSession:
-    """One client's session. `changed` are the partitions that may have something to tell, longest waiting first."""
+    """One client's session. `changed` are the partitions that may have something to tell, the longest waiting first."""
 
     __slots__ = (
         "changed", "closed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
@@ -119,7 +119,7 @@ class FetchSession:
         self.waiter: Waiter | None = None  # the fetch that is parked
 
     def add(self, key: TopicKey, asked: FetchPartition) -> Watched:
-        """A partition that is new, or asked for with other values."""
+        """Add a partition, or replace what is asked of it."""
         where = (key, asked.partition)
         watched = self.partitions.get(where)
         if watched is None:
@@ -136,13 +136,13 @@ class FetchSession:
             watched.leave()
 
     def isolate(self, *, committed: bool) -> None:
-        """Read with this isolation. With another one than before every partition may have something to tell."""
+        """Read with this isolation. If it is a new one, every partition may have something to tell."""
         if committed != self.committed:
             self.committed = committed
             self.changed |= dict.fromkeys(self.partitions.values())
 
     def close(self) -> None:
-        """Stop watching. A fetch that is parked is answered soon, as nothing wakes it any more."""
+        """Stop watching. A parked fetch is answered soon, as nothing would wake it any more."""
         self.closed = True
         for watched in self.partitions.values():
             watched.leave()
@@ -164,9 +164,9 @@ class FetchSessions:
         return len(self._sessions)
 
     def create(self, size: int, *, uses_ids: bool, committed: bool, now_ms: int) -> FetchSession | None:
-        """A session for a full fetch of `size` partitions, which the caller adds; None when there is no room.
+        """Returns a session for a full fetch of `size` partitions, or None when there is no room.
 
-        After adding them call `touch`.
+        The caller adds the partitions, then calls `touch`.
         """
         if self.partitions + size > self.partitions_max:
             return None
@@ -182,16 +182,16 @@ class FetchSessions:
     def advance(
         self, request: FetchRequest, *, uses_ids: bool, now_ms: int
     ) -> FetchSession | ErrorCode | None:
-        """The session of an incremental fetch, with what it changes; None when no partition is left in it.
+        """Returns the session of an incremental fetch, changed as the fetch asks; None when no partition is left in it.
 
-        An error code says why there is none: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+        Returns an error code if there is no such session: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
         session = self._sessions.get(session_id)
         if session is not None and session.waiter is not None and session.epoch == epoch:
-            # Of the request before, whose answer is due before this one's. It may let another connection go on, which
-            # may change everything here.
+            # The waiter belongs to the request before this one, whose answer is due first. That answer may let another
+            # connection go on, which may change everything here.
             session.waiter.finish()
             session = self._sessions.get(session_id)
         if session is None:
@@ -218,7 +218,7 @@ class FetchSessions:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """It is used now."""
+        """Note that the session is used now."""
         size = len(session.partitions)
         self.partitions += size - session.counted
         session.counted = size
@@ -228,14 +228,14 @@ class FetchSessions:
         self._sessions[session.id] = session
 
     def remove(self, session_id: int) -> None:
-        """Close a session, if it is there."""
+        """Close a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partitions -= session.counted
             session.close()
 
     def note_log_starts(self) -> None:
-        """Retention has been at work: readers are to be told where logs start now."""
+        """Note changed log starts after retention, so that readers learn them."""
         for session in self._sessions.values():
             for watched in session.partitions.values():
                 partition = watched.partition
@@ -243,7 +243,7 @@ class FetchSessions:
                     session.changed[watched] = None
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Make room for a session of `size` partitions: one that is stale goes, or one that is old and smaller."""
+        """Make room for a session of `size` partitions: remove a stale session, or one that is old and smaller."""
         if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))

@@ -1,8 +1,8 @@
-"""Fetches from their first attempt to their answer: of all partitions that are named, or of what changed in a session.
+"""Fetches from their first attempt to their answer: full fetches, and incremental fetches of a session.
 
-Both kinds read as much as their limits allow, and wait while that is less than `min_bytes`; an error of a partition
-that is there, or its deletion, answers at once. Partitions that are not there do not, unless nothing else is asked
-for: a reader of many topics must not spin because one of them is gone. Event loop's thread only.
+Both kinds read as much as their limits allow, and wait while that is less than `min_bytes`. An error of an existing
+partition, or its deletion, is answered at once. A partition that does not exist is answered at once only if the fetch
+asks for nothing else: a reader of many topics must not spin because one of them is gone. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STALE_EPOCH: Final = ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 class Fetch:
-    """What both kinds have in common: the limits, reading a partition, waiting."""
+    """The common part of both kinds: the limits, reading a partition, waiting."""
 
     __slots__ = (
         "_committed",
@@ -56,7 +56,7 @@ class Fetch:
         self.missing = 0
 
     def attempt(self, *, final: bool) -> Reply | None:
-        """The answer; None when it is worth waiting for more and it is not `final`."""
+        """Returns the answer, or None if the fetch should wait for more; with `final` always the answer."""
         raise NotImplementedError
 
     def _read(self, log: PartitionLog, asked: FetchPartition, total: int) -> FetchResult:
@@ -107,12 +107,12 @@ class Fetch:
 
 
 Asked = tuple[TopicKey, ErrorCode, list[tuple["FetchPartition", "Partition | None"]]]
-"""A topic of a full fetch, what to say of partitions that do not exist, and all that are named."""
+"""A topic of a full fetch: its key, the error for partitions that do not exist, and all partitions that it names."""
 Answer = list[tuple[TopicKey, list[FetchResult]]]
 
 
 class FullFetch(Fetch):
-    """A fetch that names every partition, with `session` to begin a session when it is answered."""
+    """A fetch that names every partition. With `session` it begins a session when it is answered."""
 
     __slots__ = ("_session", "_topics")
 
@@ -179,7 +179,7 @@ class FullFetch(Fetch):
                     partition.topic.metrics.note_fetch(result[1], 0 if records is None else records.size)  # type: ignore[union-attr]
 
     def _open_session(self, answer: Answer) -> int:
-        """Remember what was asked and what is told; the session's id, or 0 when there is no room for it."""
+        """Remember the request and the answer in a session. Returns the session's id, or 0 when there is no room."""
         sessions, topics = self._storage.fetch_sessions, self._storage.topics
         now_ms = int(self._storage.loop.time() * 1000)
         size = sum(len(asked) for _, _, asked in self._topics)
@@ -197,7 +197,7 @@ class FullFetch(Fetch):
 
 
 class IncrementalFetch(Fetch):
-    """A fetch within a session: reads and tells only what has changed."""
+    """A fetch within a session: reads and tells only changes."""
 
     __slots__ = ("_epoch", "_session")
 
@@ -248,7 +248,7 @@ class IncrementalFetch(Fetch):
         return self._encode(news)
 
     def park(self, slot: Slot, timeout_s: float) -> None:
-        """Wait for more; the answer goes into `slot`. The session's partitions know who waits."""
+        """Wait for more; the answer goes into `slot`. The session's partitions wake the waiter."""
         self._session.waiter = waiter = self._wait(slot, timeout_s, [])
         slot.abandoned = lambda: self._abandon(waiter)
 
@@ -278,7 +278,7 @@ class IncrementalFetch(Fetch):
 
 
 def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bool:
-    """Whether there are records behind the offset that was asked for."""
+    """Decides whether there are records from the requested offset on."""
     up_to = result.last_stable_offset if session.committed else result.high_watermark
     return watched.asked.fetch_offset < up_to
 
@@ -286,7 +286,7 @@ def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bo
 def told(session: FetchSession, watched: Watched, result: FetchResult) -> None:
     """Remember what the client is told of a partition, and whether there will be more to tell.
 
-    Whose records are sent goes behind those that still wait for their turn. An error is told each time.
+    A partition whose records are sent goes behind those that still wait for their turn. An error is told each time.
     """
     if result.error_code:
         watched.high_watermark = -1
@@ -301,7 +301,7 @@ def told(session: FetchSession, watched: Watched, result: FetchResult) -> None:
 
 
 def epoch_error(asked: int, current: int) -> ErrorCode | None:
-    """What is wrong with the leader epoch that a client believes in; -1 means that it does not say."""
+    """Returns the error for a client's leader epoch, if it is wrong; -1 means that the client names none."""
     if asked < 0 or asked == current:
         return None
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH

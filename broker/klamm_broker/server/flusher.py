@@ -1,10 +1,9 @@
 """Forces finished segments, and logs whose flush.messages or flush.ms is over, to disk in the background.
 
-`fsync` waits for the disk and needs no interpreter, so it runs in a thread; everything else stays on the loop. One
-log at a time: a disk that is slow is not helped by more at once. What is on disk is not read again by the recovery
-after a crash.
+`fsync` waits for the disk without the interpreter, so it runs in a thread; everything else stays on the loop. It does
+one log at a time: more at once would not help a slow disk. Recovery after a crash does not read again what is on disk.
 
-A partition whose `fsync` failed refuses appends until the broker is started again, and is never flushed again: a
+A partition whose `fsync` failed refuses appends until the broker is started again. It is never flushed again, as a
 second `fsync` would succeed without the data. The shutdown is then not a clean one.
 """
 
@@ -22,12 +21,12 @@ from klamm_broker.log.partition_log import PartitionLog
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 5.0
-"""A finished segment waits at most this long: what recovery reads again stays at about a segment a partition."""
+"""The longest wait of a finished segment: recovery then reads about one segment of each partition again."""
 PAUSE_S_MIN: Final = 0.05
 
 
 class Flusher:
-    """Started and stopped by `Broker`."""
+    """The broker's background flushes. `Broker` starts and stops it."""
 
     def __init__(self, logs: LogManager, *, interval_ms: int) -> None:
         self._logs = logs
@@ -38,7 +37,7 @@ class Flusher:
         self._task = loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Begin no further flush, and wait for one that is under way: the log must learn whether it failed."""
+        """Begin no further flush, and wait for the current one: the log must learn whether it failed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -65,7 +64,7 @@ class Flusher:
         except OSError as e:
             partition_log.flush_failed(e)
         except asyncio.CancelledError:
-            # The broker stops and is going to flush again itself: that must not succeed where this one fails.
+            # The broker stops and will flush again itself: that must not succeed where this flush fails.
             await asyncio.wait([running])
             if isinstance(error := running.exception(), OSError):
                 partition_log.flush_failed(error)

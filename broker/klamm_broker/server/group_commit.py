@@ -1,11 +1,12 @@
-"""`durability=fsync`: what is acknowledged is on the disk, at the price of one fsync for all that wait.
+"""Group commit for `durability=fsync`: acknowledged records are on the disk, and one fsync serves all that wait.
 
-An append that may not be acknowledged yet moves the log end only, and its partition is due: each one with
-`durability=fsync`, and the one that brings up the number of `flush.messages` for a topic that has it. One round at a time forces every due partition to the disk, in
-threads; whatever is appended meanwhile belongs to the next round. When a round is over the high watermarks follow, those
-who wait below them are called, and parked fetches are woken: nobody reads what a power cut could take back.
+An append that may not be acknowledged yet moves the log end only, and its partition becomes due. With
+`durability=fsync` that is every append; for a topic with `flush.messages` it is the append that reaches that number.
+Threads force all due partitions to the disk, one round at a time; appends during a round belong to the next one. After
+a round the high watermarks follow, the callbacks below them are called, and parked fetches are woken: nobody reads
+records that a power cut could take back.
 
-A partition whose fsync fails takes nothing more (`PartitionLog.flush_failed`); who waits on it gets
+A partition whose fsync fails takes nothing more (`PartitionLog.flush_failed`), and its callbacks get
 KAFKA_STORAGE_ERROR. Event loop's thread only.
 """
 
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREADS: Final = 4
-"""Files that are forced to the disk at the same time: disks take several, and several directories are several disks."""
+"""Files that are forced to the disk at the same time: a disk takes several, and several directories may be several disks."""
 
 RETRY_S: Final = 0.5
-"""Until a commit is tried again that could not be begun."""
+"""The pause before a commit that could not begin is tried again."""
 
 Callback = Callable[[ErrorCode], None]
 
 
 class GroupCommit:
-    """See the module. The counters are for metrics and tests."""
+    """Commits appends in rounds. See the module's docstring. The counters are for metrics and tests."""
 
     def __init__(self, waiting: WaitingRoom) -> None:
         self._readers = waiting
@@ -56,11 +57,11 @@ class GroupCommit:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is not committed yet, or never will be: else nobody has to wait."""
+        """True while some records are not committed, now or for good; otherwise no answer has to wait."""
         return bool(self._behind)
 
     def appended(self, partition: Partition, size: int) -> None:
-        """`size` bytes have been appended: the next round commits them."""
+        """Make the partition due: `size` bytes have been appended, and the next round commits them."""
         self._behind.add(partition)
         if self._stopped:
             return  # a retry that comes late: closing the logs flushes them
@@ -69,17 +70,17 @@ class GroupCommit:
             self._round = self._loop.create_task(self._run())
 
     def wait(self, partition: Partition, end_offset: int, callback: Callback) -> None:
-        """Call back once the high watermark is at `end_offset`, which it is not yet. In the order of the calls."""
+        """Call back once the high watermark has risen to `end_offset`. Callbacks come in the order of the calls."""
         if partition.log.failed or partition.deleted:
             callback(_error(partition))
             return
         self._waiting.setdefault(partition, deque()).append((end_offset, callback))
 
     async def settle(self, timeout_s: float) -> bool:
-        """Wait until nobody waits; whether that came about in time. What follows a commit may append again.
+        """Wait until all rounds are over, as a commit may lead to further appends. Returns whether they were in time.
 
-        Before connections are closed: after a clean start only the last batch of a producer is known, so that it could
-        not repeat the others that were stored and not answered.
+        Connections must stay open until then. After a clean start the broker knows only the last batch of a producer, so a
+        producer could not repeat earlier batches that were stored and not answered.
         """
         deadline = self._loop.time() + timeout_s
         while self._round is not None and (left := deadline - self._loop.time()) > 0:
@@ -87,14 +88,14 @@ class GroupCommit:
         return self._round is None
 
     async def stop(self) -> None:
-        """Wait for what is under way: afterwards nobody waits any more."""
+        """Wait for the rounds that are under way. Afterwards nobody waits any more."""
         while self._round is not None:
             await asyncio.wait([self._round])
         self._stopped = True
         self._pool.shutdown()
 
     def gone(self, partition: Partition) -> None:
-        """The partition's topic is deleted: who waits is told so."""
+        """Tell everybody who waits that the partition's topic is deleted."""
         self._due.pop(partition, None)
         self._behind.discard(partition)
         self._tell(partition)
@@ -140,10 +141,10 @@ class GroupCommit:
             self._tell(partition)
 
     def _not_begun(self, partition: Partition, size: int, error: LogError) -> None:
-        """Nothing was asked of the disk: an index could not be written, as it is full. Tried again soon.
+        """Handle a commit that could not begin, as an index could not be written to a full disk. It is tried again soon.
 
-        Producers are told, as they may repeat a batch that turns out to be there. A coordinator waits: its records stay in
-        the log and will be committed, so a failure would leave it with another state than the next start loads.
+        Producers get the error, as they may repeat a batch that turns out to be stored. A coordinator waits: its records stay in
+        the log and will be committed, so after an error its state would differ from what the next start loads.
         """
         if not partition.log.failed:
             log.warning("%s: cannot be committed yet: %s", partition, error)

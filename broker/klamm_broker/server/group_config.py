@@ -1,7 +1,7 @@
 """The configurations of a group (KIP-848), and of a client metrics subscription (KIP-714): keys and checks. Pure.
 
-A group's keys have the broker's `group.consumer.…` properties as defaults and bounds. Those of share and Streams
-groups are not there, as these groups are not.
+A group's keys have the broker's `group.consumer.…` properties as defaults and bounds. Keys of share and Streams groups
+are left out, as these groups are not served.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BOUNDS: Final[Mapping[str, tuple[str, int, str, int, str, int]]] = {
         "group.consumer.max.assignment.interval.ms", 15_000,
     ),
 }  # fmt: skip
-"""Per key the broker's property for its default, its lowest and its highest value, each with Kafka's default."""
+"""For each key the broker's properties for its default, its lowest and its highest value, each with Kafka's default."""
 _ABOUT: Final = {
     "consumer.session.timeout.ms": "How long a member may be silent before it is taken for failed, in milliseconds.",
     "consumer.heartbeat.interval.ms": "How often a member should send its heartbeat, in milliseconds.",
@@ -51,18 +51,18 @@ for _name, _bounds in _BOUNDS.items():
 
 
 def broker_synonym(name: str) -> str:
-    """The broker's property that is the default of a group's key."""
+    """Returns the broker's property that is the default of a group's key."""
     return _BOUNDS[name][0]
 
 
 def group_default(config: BrokerConfig, name: str) -> int:
-    """What a group has that does not set the key."""
+    """Returns the value for a group that does not set the key."""
     broker_key, fallback = _BOUNDS[name][:2]
     return int(config.values.get(broker_key, fallback))
 
 
 def check_group(configs: Mapping[str, str], config: BrokerConfig) -> None:
-    """Whether these may be a group's configurations. Raises ConfigRefused."""
+    """Raises ConfigRefused unless these may be a group's configurations."""
     for name in configs:
         if name not in GROUP_CONFIGS:
             raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
@@ -107,7 +107,7 @@ _INTERVAL_MS: Final = (100, 3_600_000)
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """Whether these may be a client metrics subscription's configurations. Raises ConfigRefused."""
+    """Raises ConfigRefused unless these may be a client metrics subscription's configurations."""
     for name in configs:
         if name not in METRICS_CONFIGS:
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")

@@ -1,6 +1,6 @@
 """Reads `__consumer_offsets` into the group coordinator when the broker starts.
 
-Until a partition is through, its groups answer COORDINATOR_LOAD_IN_PROGRESS. Only a key's last value is kept.
+While a partition is loading, its groups answer COORDINATOR_LOAD_IN_PROGRESS. Only a key's last value is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def load(
     topics: TopicTable,
     loop: asyncio.AbstractEventLoop,
 ) -> asyncio.Task[None] | None:
-    """Load the topic's partitions; None when all are empty, and then it is done already."""
+    """Load the topic's partitions. Returns None if all are empty: then the loading is over already."""
     topic = topics.by_name.get(OFFSETS_TOPIC)
     full = [] if topic is None else partitions_to_load(topic)
     for partition in full:

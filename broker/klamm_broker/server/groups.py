@@ -1,7 +1,7 @@
 """The shell around the group coordinator: its timer on the event loop, and the way to `__consumer_offsets`.
 
-Requests and effects are the `EffectRunner`'s: a handler calls `ask` and returns what it gets, the message or the
-Future of one that has to wait. All calls come from the loop's thread. It decides nothing.
+The `EffectRunner` does requests and effects: a handler calls `ask` and returns its result, the message or the Future of
+a message that has to wait. All calls come from the loop's thread. The shell decides nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class GroupShell:
-    """See the module's docstring. `coordinator` is for handlers that only read."""
+    """Connects the group coordinator to the broker. Handlers use `coordinator` only to read."""
 
     def __init__(self, storage: Storage, topic_changes: TopicChanges, cluster_config: ClusterConfig) -> None:
         config = storage.config
@@ -56,16 +56,16 @@ class GroupShell:
     # Life
 
     def open(self) -> None:
-        """Start to load what `__consumer_offsets` holds; until it is, its groups answer that they load."""
+        """Start to load `__consumer_offsets`; until that is done, its groups answer that they load."""
         self._loading = load(self.coordinator, self.runner, self._storage.topics, self._loop)
         self.timer.set()
 
     def drain(self) -> None:
-        """Answer everything that is parked, so that a stop need not wait for rebalances."""
+        """Answer all parked requests, so that a stop does not wait for rebalances."""
         self.run(self.coordinator.close(self.now()))
 
     def close(self) -> None:
-        """Stop timer and loading."""
+        """Stop the timer and the loading."""
         self.timer.cancel()
         if self._loading is not None:
             self._loading.cancel()
@@ -73,13 +73,13 @@ class GroupShell:
     # Requests
 
     def on_partitions_deleted(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Partitions of a topic that is being deleted: their committed offsets go as well."""
+        """Remove the committed offsets of deleted partitions."""
         self.on_topics_changed({topic for topic, _ in partitions})
         gone = [TopicPartition(topic, index) for topic, index in partitions]
         self.run(self.coordinator.on_partitions_deleted(gone, self.now()))
 
     def on_topics_changed(self, names: Iterable[str], *, created: bool = False) -> None:
-        """These topics were created, deleted or have more partitions."""
+        """Tell the coordinator that these topics were created or deleted, or have more partitions."""
         self.topics.version += 1
         self.coordinator.on_topics_changed(names, created=created)
 
@@ -106,7 +106,7 @@ class GroupShell:
 
 
 def _group_config(config: BrokerConfig, existing_partitions: int | None) -> GroupConfig:
-    """The coordinator's settings. The number of partitions is that of the topic, once there is one."""
+    """Returns the coordinator's settings. An existing topic determines the number of partitions."""
     return GroupConfig(
         offsets_topic_partitions=existing_partitions or config["offsets.topic.num.partitions"],
         min_session_timeout_ms=config["group.min.session.timeout.ms"],

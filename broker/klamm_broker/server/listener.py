@@ -1,6 +1,6 @@
 """Listening sockets and the set of connections: accept, limits, idle connections, orderly stop.
 
-Runs on the event loop's thread only. Does not know what requests mean: `dispatch` does.
+Runs on the event loop's thread only. `dispatch` knows what requests mean; this module does not.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 ACCEPTS_PER_WAKEUP: Final = 16
 """New connections taken at a time, so that a storm of them does not starve the others."""
 ACCEPT_PAUSE_S: Final = 0.5
-"""Pause after the process ran out of file descriptors: accepting at once would spin."""
+"""The pause after the process ran out of file descriptors: accepting at once would spin."""
 SWEEP_S_MAX: Final = 10.0
 LINGER_S: Final = 0.5
-"""How long peers have to take the last answers and to close their side."""
+"""The time that peers have to take the last answers and to close their side."""
 
 
 class ListenError(KlammError):
-    """An address that cannot be listened on."""
+    """An address on which the broker cannot listen."""
 
 
 class Server:
@@ -80,7 +80,7 @@ class Server:
         self._sockets.clear()
 
     def quiesce(self) -> None:
-        """Take no more connections and no more requests; answers still leave."""
+        """Take no more connections and requests; answers still leave."""
         self.close_listeners()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -88,7 +88,7 @@ class Server:
             connection.quiesce()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until answers have left, then close every connection. Parked group requests end with theirs."""
+        """Wait until answers have left, then close every connection. Parked group requests end with their connections."""
         deadline = self.loop.time() + timeout_s
         while self.loop.time() < deadline and any(c.sending for c in self.connections):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ class Server:
             connection.close("the broker stops", level=logging.DEBUG)
 
     def _bind_one(self, listener: Listener) -> int:
-        """One socket per address of the host (`localhost` has two); the first decides about port 0."""
+        """Bind one socket per address of the host (`localhost` has two). The first one decides about port 0. Returns the port."""
         port = listener.port
         addresses = _resolve(listener)
         for family, host in addresses:
@@ -165,13 +165,13 @@ class Server:
         self.connections.add(Connection(self, sock, peer, listener.name))
 
     def _set_buffer(self, sock: socket.socket, option: int, key: str) -> None:
-        """The system tunes buffers better than a fixed size does, so only a size that was asked for is set."""
+        """Set a buffer size that the user asked for. Otherwise the system tunes buffers better than a fixed size does."""
         config = self.broker.config
         if key in config.originals and config[key] > 0:
             sock.setsockopt(socket.SOL_SOCKET, option, config[key])
 
     def forget(self, connection: Connection) -> None:
-        """A connection has closed."""
+        """Remove a connection that has closed."""
         self.connections.discard(connection)
         self.metrics.connections_closed += 1
         self._per_ip[connection.host] -= 1

@@ -1,4 +1,4 @@
-"""How an address of `listeners` and `advertised.listeners` is written."""
+"""The notation of an address in `listeners` and `advertised.listeners`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LISTENER: Final = re.compile(r"^([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%]+\]|[^\[\]/:
 
 
 def parse_listener(name: str, text: str) -> tuple[str, str, int]:
-    """`PLAINTEXT://host:port` as (listener name, host, port). Raises ConfigError for configuration `name`."""
+    """Splits `PLAINTEXT://host:port` into (listener name, host, port). Raises ConfigError for the property `name`."""
     match = _LISTENER.match(text)
     if match is None or int(match[3]) > 65535:
         raise invalid(name, text, "must look like PLAINTEXT://127.0.0.1:9092")

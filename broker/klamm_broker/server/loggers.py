@@ -1,6 +1,6 @@
 """The levels of this process's loggers, under Kafka's names for levels: the BROKER_LOGGER resource.
 
-Loggers are Python's, which exist once a module has asked for them; `root` is the one above all. Levels last until the
+The loggers are Python's; each exists once a module has asked for it, and `root` is above all. Levels last until the
 process ends, as in Kafka.
 """
 
@@ -23,7 +23,7 @@ LEVELS: Final = {
 
 
 def names() -> list[str]:
-    """Every logger that exists, sorted."""
+    """Returns every logger that exists, sorted."""
     known = logging.Logger.manager.loggerDict
     return sorted([ROOT, *(name for name, found in known.items() if isinstance(found, logging.Logger))])
 
@@ -33,14 +33,14 @@ def exists(name: str) -> bool:
 
 
 def level(name: str) -> str:
-    """What a logger logs at: its own level, or that of the next one above that has one."""
+    """Returns a logger's level: its own, or that of the nearest logger above that has one."""
     number = _logger(name).getEffectiveLevel()
     at_most = [(value, text) for text, value in LEVELS.items() if value <= max(number, _TRACE)]
     return max(at_most)[1]
 
 
 def set_level(name: str, text: str | None) -> None:
-    """Give a logger a level; None takes its own one away."""
+    """Give a logger a level; None removes its own level."""
     _logger(name).setLevel(logging.NOTSET if text is None else LEVELS[text])
 
 

@@ -1,6 +1,6 @@
 """A broker process from start to stop: event loop, signals, the `ready` line, orderly shutdown.
 
-`run` is what `klamm broker start` calls. Standard output carries the `ready` line only; everything else is logged.
+`klamm broker start` calls `run`. Standard output carries the `ready` line only; everything else is logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FILES_MAX: Final = 1 << 20
 DRAIN_S: Final = 2.0
-"""How long a stop waits for peers to take their last answers: a dead one must not hold us."""
+"""The time that a stop waits for peers to take their last answers: a dead peer must not delay it."""
 
 
 def run(config: BrokerConfig, *, ready: Callable[[str], None] | None = None) -> None:
@@ -97,7 +97,7 @@ async def _bind_metrics(metrics: MetricsServer, config: BrokerConfig) -> str:
 
 
 def _raise_file_limit() -> None:
-    """Take as many open files as the system lets us: each partition and each connection holds one."""
+    """Raise the limit of open files as far as the system permits: each partition and each connection holds a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -109,7 +109,7 @@ def _raise_file_limit() -> None:
 
 
 def _advertise(config: BrokerConfig, bound: list[Listener]) -> dict[str, Listener]:
-    """What clients are told: `advertised.listeners`; a port of 0 is the one that was taken."""
+    """Returns the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0."""
     ports = {listener.name: listener.port for listener in bound}
     return {
         item.name: Listener(
@@ -147,6 +147,6 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
             "klamm.event.loop=uvloop, but uvloop is not installed: pip install 'klamm[uvloop]', or set asyncio",
             key="klamm.event.loop",
         ) from None
-    # Any where it is not installed
+    # uvloop has the type Any where it is not installed
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory

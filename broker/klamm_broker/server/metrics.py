@@ -1,7 +1,7 @@
-"""What the broker counts while it works: plain integers on plain objects, read when somebody asks.
+"""The broker's counters: plain integers on plain objects, read when somebody asks for the metrics.
 
-No lock, no registry and no client library: a request costs one histogram lookup, a produced or fetched partition a few
-additions. `metrics_families` turns these into Prometheus families. Event loop's thread only.
+There is no lock, no registry and no client library: a request costs one histogram lookup, a produced or fetched
+partition a few additions. `metrics_families` makes Prometheus families of them. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_BUCKET_S: Final = LATENCY_BUCKETS_S[0]
 
 
 class Histogram:
-    """Durations in seconds, counted by `LATENCY_BUCKETS_S`; the last count is of those above all bounds."""
+    """Durations in seconds, counted by `LATENCY_BUCKETS_S`; the last count holds those above all bounds."""
 
     __slots__ = ("counts", "maximum", "total")
 
@@ -44,7 +44,7 @@ class Histogram:
         return sum(self.counts)
 
     def quantile(self, q: float) -> float:
-        """Seconds below which a part `q` of the durations was, interpolated inside its bucket; 0.0 without any."""
+        """Returns the seconds below which the share `q` of the durations lies, interpolated inside its bucket; 0.0 without any."""
         wanted = q * self.count
         if wanted == 0:
             return 0.0
@@ -58,7 +58,7 @@ class Histogram:
 
 
 class ApiMetrics:
-    """One API: `requests` by version, `errors` by top-level error code, `latency` from the request's last byte to its answer.
+    """The counters of one API: `requests` by version, `errors` by top-level error code, `latency` from last byte to answer.
 
     A request that wants no answer (Produce with acks=0) counts without a latency.
     """
@@ -73,7 +73,7 @@ class ApiMetrics:
 
 
 class TopicMetrics:
-    """One topic since it is served: bytes and records that were appended and sent, requests and failures by partition."""
+    """The counters of one topic since it is served: bytes and records in and out, requests and failures by partition."""
 
     __slots__ = (
         "bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetches", "messages_in", "produces",
@@ -85,20 +85,20 @@ class TopicMetrics:
         self.failed_produces = self.failed_fetches = 0
 
     def note_fetch(self, error_code: int, size: int) -> None:
-        """One partition of an answered fetch: its error, or the bytes that it is sent."""
+        """Count one partition of an answered fetch: its error, or the bytes that it sends."""
         self.fetches += 1
         self.bytes_out += size
         if error_code:
             self.failed_fetches += 1
 
     def add(self, other: TopicMetrics) -> None:
-        """Take over the counts of a topic that goes: totals never go back."""
+        """Take over the counts of a deleted topic, so that totals never decrease."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class ApiTable(dict[int, ApiMetrics]):
-    """`ApiMetrics` by API key, each made at its first request. A lookup that needs no call."""
+    """`ApiMetrics` by API key, each made at its first request. Later lookups need no call."""
 
     def __missing__(self, key: int) -> ApiMetrics:
         made = self[key] = ApiMetrics(api_name(key))
@@ -106,7 +106,7 @@ class ApiTable(dict[int, ApiMetrics]):
 
 
 class RequestMetrics:
-    """`ApiMetrics` by key, and what happens to connections."""
+    """`ApiMetrics` by key, and the counters of connections."""
 
     __slots__ = ("apis", "connections_closed", "connections_made", "connections_refused")
 
@@ -116,13 +116,13 @@ class RequestMetrics:
 
 
 class IdleMeter:
-    """How much of the time the process used no CPU, from one asking to the next."""
+    """Measures the share of time in which the process used no CPU, between two questions."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.monotonic(), time.process_time()
 
     def share(self) -> float:
-        """0 to 1 since the last call."""
+        """Returns the idle share, 0 to 1, since the last call."""
         wall, cpu = time.monotonic(), time.process_time()
         passed, used = wall - self._wall, cpu - self._cpu
         self._wall, self._cpu = wall, cpu
@@ -130,5 +130,5 @@ class IdleMeter:
 
 
 def api_name(key: int) -> str:
-    """An API as Kafka's metrics call it: `FindCoordinator`."""
+    """Returns an API's name in Kafka's metrics: `FindCoordinator`."""
     return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))

@@ -1,9 +1,9 @@
 """The broker's metrics as Prometheus families, under the names that dashboards of Apache Kafka ask for.
 
-Names are those of jmx_exporter's lower-case rules (Strimzi's boards), of kafka_exporter (`kafka_topic_*`,
-`kafka_consumergroup_*`) and of Prometheus' process metrics; what is ours alone is `klamm_*`. Everything is read from the
-objects at the moment of asking. Families are made one after the other while requests are served in between, so one
-answer may be some milliseconds long; each works on a list of what was there when it began.
+The names are those of jmx_exporter's lower-case rules (Strimzi's boards), of kafka_exporter (`kafka_topic_*`,
+`kafka_consumergroup_*`) and of Prometheus' process metrics; `klamm_*` are ours alone. Everything is read from the
+objects at the moment of asking. The broker serves requests between two families, so one answer may cover some
+milliseconds; each family works on a list of the objects that existed when it began.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOPIC_COUNTERS: Final[dict[str, tuple[str, str]]] = {
 
 
 def families(broker: BrokerState, server: Server) -> Iterator[Family]:
-    """Everything, in order of kind."""
+    """Yields all families, in order of kind."""
     yield from _process(broker)
     yield from _connections(broker, server)
     yield from _requests(sorted(server.metrics.apis.items()))
@@ -153,7 +153,7 @@ def _requests(apis: list[tuple[int, ApiMetrics]]) -> Iterator[Family]:
 
 
 def _names(api: ApiMetrics) -> tuple[str, ...]:
-    """Kafka counts a consumer's fetch twice: under Fetch and under FetchConsumer."""
+    """Returns the names under which Kafka counts an API. A consumer's fetch counts twice: as Fetch and as FetchConsumer."""
     return ("Fetch", "FetchConsumer") if api.name == "Fetch" else (api.name,)
 
 
@@ -337,7 +337,7 @@ def _groups(broker: BrokerState) -> Iterator[Family]:
 
 
 def _group_offsets(broker: BrokerState, ids: Iterable[str]) -> Iterator[Family]:
-    """Committed offsets and lag; a partition that is gone has no lag."""
+    """Yields committed offsets and lag; a partition that is gone has no lag."""
     rows: list[tuple[str, str, int, int, int]] = []
     for group_id in ids:
         for at, committed in broker.groups.coordinator.fetch(group_id).offsets.items():

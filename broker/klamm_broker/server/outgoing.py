@@ -1,8 +1,8 @@
 """Pieces of an answer on their way to a socket: bytes, and ranges of segment files for sendfile.
 
-`send` pushes as much as the socket takes and gives back the rest. It does not wait for the disk either: at a range
-that is not in memory it stops and says so. A file range keeps its file open for as long as
-it is held, so that retention can drop a segment while an answer from it waits.
+`send` pushes as much as the socket takes and returns the rest. It does not wait for the disk either: at a range that is
+not in memory it stops and says so. A held file range keeps its file open, so that retention can drop a segment while an
+answer from it waits.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class RestOfRange:
-    """What is left of a file range of which a part has been sent.
+    """The rest of a file range after a part of it was sent.
 
-    Up to `warm_until` it was brought into memory for us: it is sent without asking again, so that a machine that is
-    short of memory gets on all the same.
+    Bytes up to `warm_until` were brought into memory for this answer. They are sent without asking again, so that a machine
+    that is short of memory makes progress.
     """
 
     __slots__ = ("position", "size", "warm_until", "whole")
@@ -48,7 +48,7 @@ Reply = Sequence[Piece]
 
 
 class Cold(list[Piece]):
-    """What is left to send, when the first piece is a file range that is not in memory."""
+    """The unsent pieces, when the first of them is a file range that is not in memory."""
 
 
 def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
@@ -92,7 +92,7 @@ def _send_bytes(sock: socket.socket, data: bytes | memoryview, *, more: bool) ->
 
 
 def _send_file(sock: socket.socket, piece: FileRange) -> tuple[RestOfRange | None, bool]:
-    """(what is left, whether because it is not in memory)."""
+    """Send a file range. Returns the unsent rest, and whether it is unsent because it is not in memory."""
     out, fd = sock.fileno(), piece.fd
     position, left = piece.position, piece.size
     warm_until = piece.warm_until if isinstance(piece, RestOfRange) else 0

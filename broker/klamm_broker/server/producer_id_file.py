@@ -1,6 +1,6 @@
-"""Where the end of the last block of producer ids is kept: `producer-id-block` in the data directory.
+"""The file that keeps the end of the last block of producer ids: `producer-id-block` in the data directory.
 
-Two lines, as in Kafka's checkpoints: version 0, then the first id that was never handed out.
+It has two lines, as in Kafka's checkpoints: version 0, then the first id that was never handed out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _VERSION: Final = "0"
 
 
 class ProducerIdFileError(KlammError):
-    """The file cannot be used. Starting at 0 instead would hand out ids that are in use."""
+    """The file cannot be used. To start at 0 instead would hand out ids that are in use."""
 
 
 def open_producer_ids(directory: Path) -> ProducerIds:
-    """Producer ids that go on where the file says. Raises ProducerIdFileError."""
+    """Returns producer ids that continue where the file says. Raises ProducerIdFileError."""
     path = directory / FILE_NAME
     return ProducerIds(_read(path), lambda first_free: _write(path, first_free))
 

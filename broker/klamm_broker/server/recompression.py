@@ -1,8 +1,8 @@
-"""Large batches of a topic that wants another codec than their producer's are brought into it off the loop.
+"""Recompresses large batches off the loop, for topics whose codec differs from their producer's.
 
-Below 64 KiB it takes a millisecond or two and is done in the append. Above, it would hold everybody up (gzip takes 45 ms
-for 1 MiB), so it is done in a thread: codecs are C that lets the interpreter go on, no record is looked at. Meanwhile its
-connection is not read, so that what a producer sends stays in order; other connections are served.
+Below 64 KiB recompression takes a millisecond or two and is part of the append. Above, it would hold everybody up (gzip
+takes 45 ms for 1 MiB), so it runs in a thread: codecs are C code that releases the interpreter, and no record is looked
+at. Meanwhile the connection is not read, so that its requests stay in order; other connections are served.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LARGE_BYTES: Final = 64 * 1024
-"""Of a request: below, the way through a thread costs more than it saves."""
+"""The size of a request from which a thread pays off."""
 
 
 def wanted(topics: TopicTable, data: ProduceData) -> bool:
-    """Whether a request has records for a topic with a codec of its own."""
+    """Decides whether a request has records for a topic with a codec of its own."""
     return any(
         (config := _config(topics, key)) and config.compression_type != "producer" for key, _ in data.topics
     )
@@ -39,9 +39,9 @@ def _config(topics: TopicTable, key: TopicKey) -> LogConfig | None:
 
 
 def job(topics: TopicTable, data: ProduceData, now_ms: int) -> Callable[[], ProduceData]:
-    """Gives the same request with its batches in their topics' codecs; may be called in a thread.
+    """Returns a job that gives the same request with its batches in their topics' codecs. Any thread may run it.
 
-    What cannot be accepted, or not be decompressed, is left as it is, and refused when it is appended.
+    Batches that cannot be accepted or decompressed stay as they are; the append refuses them.
     """
     configs = [_config(topics, key) for key, _ in data.topics]
 
@@ -64,7 +64,7 @@ def _converted(records: memoryview | None, config: LogConfig, now_ms: int) -> me
     if len(records) > config.max_message_bytes:
         return records
     try:
-        # Not as from a client: that would look at records where they have keys or old timestamps to be checked.
+        # `from_client=False`: a client's records would be looked at for their keys or old timestamps.
         batches = check_record_set(records, config, now_ms=now_ms, from_client=False, where="produce")
         if not needs_recompression(batches, config):
             return records

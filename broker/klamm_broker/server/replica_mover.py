@@ -1,7 +1,7 @@
-"""Carries out AlterReplicaLogDirs: partitions go to another log directory, one after the other.
+"""Carries out AlterReplicaLogDirs: moves partitions to another log directory, one after the other.
 
-The copying is done in a thread, job by job; between jobs the loop looks whether the move is still wanted and whether the
-rest is small enough to let the copy take over. What fails leaves the partition where it is.
+A thread copies, job by job. Between two jobs the loop checks whether the move is still wanted, and whether the rest is
+small enough for the copy to take over. If a move fails, the partition stays where it is.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROUNDS_BEFORE_MORE: Final = 20
-"""A partition that is written to faster than it is copied: from here on more and more is left to the last moment."""
+"""Rounds of copying before the final step may copy more and more, for a partition that grows faster than it is copied."""
 
 _SWAP_S: Final = 0.01
-"""How often to look whether the cleaner has put a segment in place, which takes some milliseconds."""
+"""The interval of looking whether the cleaner has put a segment in place, which takes some milliseconds."""
 
 
 class ReplicaMover:
-    """Started by the first move, and stopped by `Broker`."""
+    """Moves partitions. The first move starts its task, and `Broker` stops it."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -55,7 +55,7 @@ class ReplicaMover:
         logs.unfinished_moves.clear()
 
     async def stop(self) -> None:
-        """End the job that is under way. The next start begins the moves again."""
+        """End the current job. The next start begins the moves again."""
         self._stopping = True
         for move in self._storage.logs.moves.values():
             move.cancel()

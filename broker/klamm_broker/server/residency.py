@@ -1,7 +1,7 @@
-"""Whether file ranges are in the page cache, and bringing them there.
+"""Tells whether file ranges are in the page cache, and brings them there.
 
-`sendfile` from a page that is not in memory waits for the disk, and with it every connection of the broker.
-`resident` asks without waiting (preadv with RWF_NOWAIT, on Linux); `bring_in` waits and is for a thread: it touches
+`sendfile` from a page that is not in memory waits for the disk, and every connection of the broker waits with it.
+`resident` asks without waiting (preadv with RWF_NOWAIT, on Linux). `bring_in` waits and is for a thread: it touches
 pages and copies nothing. Where the system cannot tell, everything counts as resident.
 """
 
@@ -15,11 +15,11 @@ from typing import Final, Protocol
 log = logging.getLogger(__name__)
 
 WINDOW_BYTES: Final = 1 << 20
-"""What is checked, and then sent, at a time."""
+"""The bytes that are checked, and then sent, at a time."""
 STEP_BYTES: Final = 256 << 10
-"""Pages are read ahead and dropped in runs, so one page of this many bytes speaks for the others."""
+"""The system reads ahead and drops pages in runs, so one page of this many bytes speaks for the others."""
 AHEAD_BYTES: Final = 4 << 20
-"""What a thread brings in at once, and has read ahead behind that: a reader that is behind goes on in order."""
+"""The bytes that a thread brings in at once, and has read ahead behind them: a reader of old records reads on."""
 
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _byte: Final = [bytearray(1)]
@@ -39,7 +39,7 @@ class FileRange(Protocol):
 
 
 def resident(fd: int, position: int, size: int) -> bool:
-    """Whether `size` bytes (at most a window) can be read without waiting. About a microsecond a step."""
+    """Decides whether `size` bytes (at most a window) can be read without waiting. Takes about a microsecond a step."""
     if not _can_tell[0]:
         return True
     last = position + size - 1
@@ -57,10 +57,9 @@ def resident(fd: int, position: int, size: int) -> bool:
 
 
 def bring_in(range_: FileRange) -> int:
-    """Read the beginning of a range from the disk into the page cache; how many bytes. For a thread.
+    """Read the beginning of a range from the disk into the page cache. Returns how many bytes. Run it in a thread.
 
-    What comes behind it in the file is on its way then: who reads old records reads on, and his next answers find
-    theirs in memory.
+    The system reads ahead behind them: a reader of old records reads on, and finds its next answers in memory.
     """
     fd, position, size = range_.fd, range_.position, min(range_.size, AHEAD_BYTES)
     if hasattr(os, "posix_fadvise"):

@@ -1,7 +1,7 @@
 """Users with SCRAM credentials (KIP-554): `klamm-users.json` in the first log directory, readable by its owner only.
 
-Of a password only the keys are kept that RFC 5802 has a server keep. Nobody can authenticate with them until there are
-SASL listeners. Every change is on the disk when its method returns; one that raises has changed nothing.
+The file keeps only the keys of a password that RFC 5802 lets a server keep. Nobody can authenticate with them until
+there are SASL listeners. A method returns once its change is on the disk; a method that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ITERATIONS: Final = (4096, 16384)
 
 
 class Mechanism(IntEnum):
-    """Kafka's ScramMechanism, by its hash."""
+    """Kafka's ScramMechanism, named by its hash."""
 
     SHA256 = 1
     SHA512 = 2
@@ -34,7 +34,7 @@ class Mechanism(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What is kept of a user's password for one mechanism."""
+    """The stored part of a user's password for one mechanism."""
 
     salt: bytes
     stored_key: bytes
@@ -46,7 +46,7 @@ class Credential:
 
 
 def derive(mechanism: Mechanism, *, salt: bytes, salted_password: bytes, iterations: int) -> Credential:
-    """The credential of a salted password (RFC 5802, section 3)."""
+    """Returns the credential of a salted password (RFC 5802, section 3)."""
     name = mechanism.name.lower()
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return Credential(
@@ -61,7 +61,7 @@ Users = Mapping[str, Mapping[Mechanism, Credential]]
 
 
 class ScramUsers:
-    """The file's content."""
+    """The content of the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class ScramUsers:
 
     @classmethod
     def load(cls, path: Path) -> ScramUsers:
-        """Read the file; nobody when there is none. Raises DirectoryError."""
+        """Read the file; without a file there are no users. Raises DirectoryError."""
         found = cls(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ class ScramUsers:
         return found
 
     def replace(self, users: Users) -> None:
-        """Let these be the users. Raises OSError."""
+        """Replace all users. Raises OSError."""
         document = {
             "version": VERSION,
             "users": {

@@ -1,6 +1,6 @@
-"""What Kafka's properties of a cluster mean on one node: there is no controller of its own, and one replica.
+"""Kafka's properties of a cluster on a single node, which has no separate controller and one replica of everything.
 
-A property that is accepted and cannot be fulfilled is warned about by name and value, if the user has set it: Kafka's
+A property that is accepted and cannot be fulfilled is warned about by name and value if the user has set it: Kafka's
 own default of three replicas is nobody's wish.
 """
 
@@ -22,7 +22,7 @@ _REPLICAS: Final[Mapping[str, str]] = {
     "transaction.state.log.min.isr": f"{_ONE_REPLICA} of __transaction_state, which is enough",
     "min.insync.replicas": f"{_ONE_REPLICA}, so that writes with acks=all are refused with NOT_ENOUGH_REPLICAS",
 }
-"""Keys whose values above 1 cannot be had, and what holds instead."""
+"""Keys whose values above 1 cannot be fulfilled, and what holds instead."""
 
 
 def define(key: Any) -> None:
@@ -46,14 +46,14 @@ def define(key: Any) -> None:
 
 
 def check_roles(roles: Sequence[str]) -> None:
-    """Raise ConfigError where no broker is wanted."""
+    """Raise ConfigError unless the roles include a broker."""
     if "broker" not in roles:
         why = "there is no separate controller here: use broker, or broker,controller"
         raise invalid("process.roles", ",".join(roles), why)
 
 
 def without_controllers(key: str, texts: Sequence[str], controllers: Sequence[str]) -> list[str]:
-    """Those of the addresses of `key` that clients may use. Raises ConfigError when there is none."""
+    """Returns the addresses of `key` that clients may use. Raises ConfigError when there is none."""
     names = {name.upper() for name in controllers}
     kept = [text for text in texts if parse_listener(key, text)[0] not in names]
     if not kept:
@@ -63,7 +63,7 @@ def without_controllers(key: str, texts: Sequence[str], controllers: Sequence[st
 
 
 def warn(originals: Mapping[str, str], values: Mapping[str, Any]) -> None:
-    """Say what cannot be had, a line for each property that was set."""
+    """Warn about each property that was set and cannot be fulfilled."""
     left_out = set(values["listeners"]) - set(
         without_controllers("listeners", values["listeners"], values["controller.listener.names"])
     )

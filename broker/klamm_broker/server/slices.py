@@ -1,7 +1,7 @@
-"""Work on many things that lets the event loop breathe: a slice of them, then whoever else is due, then the next.
+"""Divides work on many things into slices, so that the event loop serves others between them.
 
-For requests that name thousands of topics: each takes a tenth of a millisecond or more, and nobody else shall wait
-for all of them.
+It is for requests that name thousands of topics: each topic takes a tenth of a millisecond or more, and nobody else
+should wait for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from klamm_broker.log.steps import Job, Steps
 
 SLICE_S: Final = 0.005
-"""How long a slice may take: less than a small answer takes on its way."""
+"""The longest time of a slice: less than a small answer takes on its way."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -23,9 +23,9 @@ _R = TypeVar("_R")
 def in_slices(
     loop: asyncio.AbstractEventLoop, items: Iterable[_T], work: Callable[[_T], _R]
 ) -> list[_R] | asyncio.Future[list[_R]]:
-    """`work` on each item in turn; the results, or, when it takes longer than a slice, a future of them.
+    """Call `work` on each item in turn. Returns the results, or a future of them if that takes longer than a slice.
 
-    What `work` raises goes to the caller or into the future.
+    An exception of `work` goes to the caller or into the future.
     """
 
     def steps() -> Steps[list[_R]]:
@@ -39,9 +39,10 @@ def in_slices(
 
 
 def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
-    """Run steps, slice by slice; their result, or a future of it when they take longer than a slice.
+    """Run steps, slice by slice. Returns their result, or a future of it if they take longer than a slice.
 
-    Jobs are done in a thread. What the steps raise goes to the caller or into the future. Work that has begun ends, also when nobody waits for it.
+    Jobs run in a thread. An exception of the steps goes to the caller or into the future. Work that has begun is
+    finished, even when nobody waits for it.
     """
     finished, result, job = _slice(steps)
     if finished:
@@ -76,7 +77,7 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
 def when_done(
     loop: asyncio.AbstractEventLoop, result: _R | asyncio.Future[_R], make: Callable[[_R], _T]
 ) -> _T | asyncio.Future[_T]:
-    """What `make` makes of a result, now or in a future."""
+    """Apply `make` to a result, at once or when its future is done. Returns the new result, or a future of it."""
     if not isinstance(result, asyncio.Future):
         return make(result)
     answer: asyncio.Future[_T] = loop.create_future()
@@ -96,7 +97,7 @@ def when_done(
 
 
 def _error_of(job: Job) -> Exception | None:
-    """Do a job; what went wrong: the steps deal with it, or raise it."""
+    """Do a job. Returns its exception: the steps handle it, or raise it."""
     try:
         job()
     except Exception as e:
@@ -105,9 +106,9 @@ def _error_of(job: Job) -> Exception | None:
 
 
 def _slice(steps: Steps[_R], error: Exception | None = None) -> tuple[bool, _R | None, Job | None]:
-    """Work until the slice's time is up or a job is to be done; whether all is done, what came of it, and the job.
+    """Work until the slice's time is up or a job is due. Returns whether all is done, the result, and the job.
 
-    `error` is what the last job raised.
+    `error` is the exception of the last job.
     """
     end = perf_counter() + SLICE_S
     try:

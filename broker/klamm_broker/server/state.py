@@ -54,7 +54,7 @@ class BrokerState(Storage):
     # ---- configuration
 
     def apply_dynamic_config(self) -> None:
-        """Apply the stored properties of all brokers and of this one. Raises ConfigError, and then nothing has changed."""
+        """Apply the stored properties of all brokers and of this one. If it raises ConfigError, nothing has changed."""
         stored = self.cluster_config
         config = self.config.with_dynamic(
             defaults=stored.get(ResourceType.BROKER, ""),
@@ -74,5 +74,5 @@ class BrokerState(Storage):
         LogConfig.from_topic({}, changed.topic_defaults)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """The configuration of a topic with these own properties. Raises ConfigError."""
+        """Returns the configuration of a topic with these own properties. Raises ConfigError."""
         return LogConfig.from_topic(overrides, self.config.topic_defaults)

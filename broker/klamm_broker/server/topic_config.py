@@ -1,8 +1,7 @@
-"""How the broker's properties become the defaults of its topics, and what DescribeConfigs tells of a topic key.
+"""Derives the defaults of topics from the broker's properties, for the log and for DescribeConfigs.
 
-The topic keys themselves are defined by `log.topic_config`. `SYNONYMS` says which broker keys give a topic key its
-default (the first one that is set wins), with the factor that turns the broker key's unit into milliseconds.
-Pure: no I/O.
+`log.topic_config` defines the topic keys themselves. `SYNONYMS` lists the broker keys that give a topic key its
+default (the first one that is set wins), with the factor from the broker key's unit to milliseconds. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
 
 
 def defaults(originals: Mapping[str, str], typed: Mapping[str, Any]) -> dict[str, str]:
-    """The topic keys whose default the broker's properties change, as texts.
+    """Returns the topic keys whose default the broker's properties change, as texts.
 
     `originals` are the broker keys that were set, `typed` their parsed values.
     """
@@ -50,7 +49,7 @@ def defaults(originals: Mapping[str, str], typed: Mapping[str, Any]) -> dict[str
 
 
 def deciding_synonym(topic_key: str, originals: Mapping[str, str]) -> str | None:
-    """The broker key that was set and decides about a topic key's default."""
+    """Returns the broker key that was set and determines a topic key's default."""
     return next((name for name, _ in SYNONYMS.get(topic_key, ()) if name in originals), None)
 
 

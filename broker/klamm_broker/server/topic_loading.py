@@ -1,8 +1,8 @@
 """Reads the partitions of an internal topic into its coordinator when the broker starts.
 
-It runs as a task of the event loop and lets others run after every slice, so that a long log delays only what its
-coordinator has in it. Batches are decoded in bulk, with their headers: a coordinator that knows transactions needs
-producer and markers, the others leave control batches out.
+It is a task of the event loop and lets others run after every slice, so that a long log delays only its own
+coordinator's clients. Batches are decoded in bulk, with their headers: a coordinator that knows transactions needs the
+producer and the markers, the others skip control batches.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SLICE_BYTES: Final = 128 * 1024
-"""About 3 ms of decoding (1,500 commits): what a request may have to wait for."""
+"""About 3 ms of decoding (1,500 commits): the time that a request may have to wait."""
 
 Take = Callable[[int, BatchHeader, Sequence[Record]], None]
-"""Gets partition, header and records of each batch, in the order of the log."""
+"""Takes partition, header and records of each batch, in the order of the log."""
 
 
 def partitions_to_load(topic: Topic) -> list[Partition]:
-    """The partitions that hold records, or may hold some: those that are offline."""
+    """Returns the partitions that hold records, or may hold some because they are offline."""
     return [p for p in topic.partitions if p.log.offline or p.log.log_end_offset > p.log.log_start_offset]
 
 
 async def read_partitions(
     partitions: Sequence[Partition], take: Take, loaded: Callable[[Partition], None]
 ) -> int:
-    """Give every batch of these partitions to `take`, and each partition that is through to `loaded`.
+    """Give every batch of these partitions to `take`, and each finished partition to `loaded`. Returns the number of records.
 
-    A partition that cannot be read is logged and never `loaded`: to serve from a part of its records would take
-    state back. How many records there were.
+    A partition that cannot be read is logged and never `loaded`: to serve a part of its records would take state back.
     """
     records = 0
     for partition in partitions:

@@ -1,7 +1,7 @@
-"""Topics and partitions as they are served: the log of each partition, and who waits for its records.
+"""Topics and partitions as they are served: the log of each partition, and the readers that wait for its records.
 
-Names, ids, counts and own properties live in the log directory's registry (`log.topic_registry`), which is on the
-disk before a change is answered; here is what a request looks up. Event loop's thread only.
+The log directory's registry (`log.topic_registry`) holds names, ids, counts and own properties, and has each change on
+the disk before it is answered. This module holds what a request looks up. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Watcher(Protocol):
     """A reader that stands in a partition's `waiters`: a parked fetch, or a partition of a fetch session."""
 
     def advanced(self, size: int) -> None:
-        """`size` readable bytes have come (0: only the log start has moved)."""
+        """Note that `size` readable bytes have come (0: only the log start has moved)."""
 
     def gone(self) -> None:
-        """The partition is deleted."""
+        """Note that the partition is deleted."""
 
 
 class Partition:
-    """One partition that this broker leads: its log, and the readers that want to know what happens to it.
+    """One partition that this broker leads: its log, and the readers that watch it.
 
-    `deleted` is for those who have kept it while they waited: its topic is gone, even if there is one of the same name.
+    `deleted` is for readers that kept it while they waited: its topic is gone, even if a new one has the same name.
     """
 
     __slots__ = ("deleted", "index", "log", "topic", "trouble", "waiters")
@@ -57,20 +57,20 @@ class Partition:
         return f"{self.topic.name}-{self.index}"
 
     def not_written(self, error: StorageError, what: str) -> None:
-        """An append has failed because of the disk. Tell the operator, unless that has been done."""
+        """Tell the operator that the disk refused an append, unless that was told already."""
         if not self.trouble:
             self.trouble = True
             log.error("%s: %s failed: %s. It is tried again with every further one", self, what, error)
 
     def written_again(self) -> None:
-        """The disk takes records again after `trouble`."""
+        """End `trouble`: the disk takes records again."""
         self.trouble = False
         log.warning("%s: appends succeed again", self)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Topic:
-    """A topic; `entry` is the registry's, changed there only."""
+    """A topic. The registry owns `entry`, and only the registry changes it."""
 
     name: str
     id: bytes
@@ -85,7 +85,7 @@ class Topic:
 
     @property
     def config(self) -> LogConfig:
-        """What its own properties and the broker's defaults come to."""
+        """The configuration that its own properties and the broker's defaults make."""
         return self.partitions[0].log.config
 
     @property
@@ -109,7 +109,7 @@ class TopicTable:
         return len(self.by_name)
 
     def partition_count(self, name: str) -> int | None:
-        """The partitions of a topic; None when there is no such topic."""
+        """Returns the number of a topic's partitions; None when there is no such topic."""
         topic = self.by_name.get(name)
         return None if topic is None else len(topic.partitions)
 
@@ -128,18 +128,18 @@ class TopicTable:
             del self._by_metric[metric_name(topic.name)]
 
     def colliding(self, name: str) -> str | None:
-        """A topic whose metric names would be the same: `.` and `_` are one there. Kafka refuses such a name."""
+        """Returns a topic with the same name in metrics, where `.` and `_` are the same. Kafka refuses such a name."""
         namesakes = self._by_metric.get(metric_name(name), ())
         return min((n for n in namesakes if n != name), default=None)
 
 
 def metric_name(topic: str) -> str:
-    """A topic as Kafka's metrics call it."""
+    """Returns a topic's name in Kafka's metrics."""
     return topic.replace(".", "_")
 
 
 def why_invalid(name: str) -> str | None:
-    """What is wrong with a topic name, in a sentence; None for a good one."""
+    """Returns what is wrong with a topic name, in a sentence; None for a good name."""
     if not name:
         return "the topic name is empty"
     if name in {".", ".."}:

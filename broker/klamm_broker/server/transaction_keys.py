@@ -8,7 +8,7 @@ from klamm_base.configdef import Importance, Type, between
 
 
 def define(key: Any) -> None:
-    """Define them with `key(name, type, default, validator, documentation)`."""
+    """Define the properties with `key(name, type, default, validator, documentation)`."""
     _producer_keys(key)
     _transaction_keys(key)
     _adding_keys(key)

@@ -1,7 +1,7 @@
-"""The shell around the transaction coordinator: its timer, the way to `__transaction_state`, and markers into partitions.
+"""The shell around the transaction coordinator: its timer, the way to `__transaction_state`, markers into partitions.
 
-Requests and effects are the `EffectRunner`'s. Here is also what Produce and TxnOffsetCommit ask before they write for a
-producer (`verify`), and the producer ids of the broker. All calls come from the loop's thread. It decides nothing.
+The `EffectRunner` does requests and effects. `verify` is for Produce and TxnOffsetCommit, before they write for a
+producer. The shell also hands out the broker's producer ids. All calls come from the loop's thread. It decides nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVERYTHING: Final = 1 << 62
-"""Bytes that a marker brings to a reader of committed records: all that it had to wait for."""
+"""A number of bytes that wakes every reader of committed records: a marker releases all that they waited for."""
 _VERSION_ADDING: Final = 2
 """The transaction version whose clients need not add partitions before they write (KIP-890)."""
 
@@ -45,18 +45,18 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 class Support(IntEnum):
-    """What the version of a Produce or TxnOffsetCommit says of its client."""
+    """A client's abilities, according to the version of its Produce or TxnOffsetCommit."""
 
     INVALID_STATE = 0
-    """It knows INVALID_TXN_STATE for what is not part of its transaction."""
+    """The client knows INVALID_TXN_STATE, for partitions outside its transaction."""
     ABORTABLE = 1
-    """It knows TRANSACTION_ABORTABLE."""
+    """The client knows TRANSACTION_ABORTABLE."""
     ADDS = 2
-    """It leaves the adding of partitions to us."""
+    """The client leaves the adding of partitions to us."""
 
 
 class TransactionShell:
-    """See the module's docstring. `coordinator` is for handlers that only read."""
+    """Connects the transaction coordinator to the broker. Handlers use `coordinator` only to read."""
 
     def __init__(
         self, storage: Storage, topic_changes: TopicChanges, groups: GroupShell, cluster_config: ClusterConfig
@@ -92,7 +92,7 @@ class TransactionShell:
     # Life
 
     def open(self) -> None:
-        """Start to load what `__transaction_state` holds; until it is, its ids answer that they load."""
+        """Start to load `__transaction_state`; until that is done, its ids answer that they load."""
         self._reserve_ids_of_logs()
         topic = self._storage.topics.by_name.get(TRANSACTIONS_TOPIC)
         full = [] if topic is None else partitions_to_load(topic)
@@ -103,7 +103,7 @@ class TransactionShell:
         self.timer.set()
 
     def _reserve_ids_of_logs(self) -> None:
-        """A data directory of another broker, or one that was restored in parts: its producers' ids are taken."""
+        """Reserve the producer ids in all logs: the directory may be another broker's, or partly restored."""
         for topic in self._storage.topics:
             for partition in topic.partitions:
                 for producer_id in partition.log.producers.entries:
@@ -128,13 +128,13 @@ class TransactionShell:
         log.info("loaded %d transactional ids from %d records", len(coordinator.transactions), records)
 
     def close(self) -> None:
-        """Stop timer and loading."""
+        """Stop the timer and the loading."""
         self.timer.cancel()
         if self._loading is not None:
             self._loading.cancel()
 
     def new_producer_id(self) -> ProducerIdResult:
-        """One that was never handed out. Not before it is known which ones `__transaction_state` holds."""
+        """Returns an id that was never handed out. Refuses while `__transaction_state`, which may hold more ids, is loading."""
         if self._loading is not None and not self._loading.done():
             return ProducerIdResult(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self.producer_ids.allocate()
@@ -144,10 +144,10 @@ class TransactionShell:
     def verify(
         self, producer: ProducerRequest, partitions: Iterable[Partition], support: Support
     ) -> Errors | asyncio.Future[Errors]:
-        """Why a producer may not write to these partitions within its transaction; those that it may are left out.
+        """Returns why a producer may not write to these partitions within its transaction; permitted ones are left out.
 
-        The transaction must be open, and the partitions a part of it: a client of old adds them before, for one that
-        `ADDS` it is done here, and then the answer may have to wait for a write.
+        The transaction must be open and contain the partitions. An older client adds them before it writes. For a client that
+        `ADDS`, this method adds them, and then the answer may have to wait for a write.
         """
         producer_id, epoch = producer.producer_id, producer.producer_epoch
         errors: Errors = {}
@@ -197,7 +197,7 @@ class TransactionShell:
     # Markers
 
     def write_marker(self, topic: str, index: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
-        """End a transaction in one partition; `done` hears when the marker is committed, or why it is not written."""
+        """End a transaction in one partition. `done` gets NONE once the marker is committed, or the error."""
         partition = self._storage.partition(topic, index)
         if partition is None:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -286,7 +286,7 @@ def _for_producer(error: ErrorCode, support: Support) -> ErrorCode:
 
 
 def _config(config: BrokerConfig, existing_partitions: int | None) -> TransactionConfig:
-    """The coordinator's settings. The number of partitions is that of the topic, once there is one."""
+    """Returns the coordinator's settings. An existing topic determines the number of partitions."""
     return TransactionConfig(
         log_partitions=existing_partitions or config["transaction.state.log.num.partitions"],
         max_timeout_ms=config["transaction.max.timeout.ms"],

@@ -10,7 +10,7 @@ MINUTE: Final = 60_000
 
 
 def define(key: Any) -> None:
-    """Define them with `key(name, type, default, validator, documentation)`."""
+    """Define the properties with `key(name, type, default, validator, documentation)`."""
     _log_keys(key)
     _cleaner_keys(key)
     _klamm_keys(key)

@@ -1,9 +1,9 @@
 """Long polls: fetches that wait until enough bytes have come to their partitions, or until their time is up.
 
-Whoever wants to know what happens to a partition stands in its `waiters`: a parked fetch, or a partition of a fetch
-session, which stays there while nobody waits. An append adds its bytes and marks the waiter as due; due waiters are
-completed after the append was answered, so that a producer does not wait for readers, and so many in one turn of the
-loop that nobody else waits long. Completion may find less than it hoped for and leave the waiter in place.
+A partition's `waiters` are its readers: a parked fetch, or a partition of a fetch session, which stays there also while
+nobody waits. An append adds its bytes and marks the waiter as due. Due waiters are completed after the append was
+answered, so that a producer does not wait for readers, and only so many in one turn of the loop that nobody else waits
+long. Completion may find less than expected and leave the waiter in place.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from klamm_broker.server.topics import Partition
 
 WAKE_MAX: Final = 200
-"""Fetches completed in one turn of the loop: some milliseconds. Those who hoard long polls make thousands due at once."""
+"""Fetches completed in one turn of the loop: some milliseconds. A client with many long polls makes thousands due at once."""
 
 
 class Waiter:
-    """One parked fetch. `missing` is how many bytes must still come before completing it is worth trying.
+    """One parked fetch. `missing` is the number of bytes that must come before an attempt to complete it is worthwhile.
 
-    `complete(final)` tries to answer and says whether it did; with `final` it must.
+    `complete(final)` tries to answer and returns whether it did; with `final` it must.
     """
 
     __slots__ = ("_complete", "_room", "_timer", "missing", "partitions")
@@ -53,12 +53,12 @@ class Waiter:
         self.finish()
 
     def finish(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records that are there."""
         self.leave()
         self._complete(True)
 
     def finish_soon(self) -> None:
-        """As `finish`, in the next turn of the loop, unless it is over by then."""
+        """Call `finish` in the next turn of the loop, unless the wait is over by then."""
         self._room.loop.call_soon(self._finish_if_waiting)
 
     def _finish_if_waiting(self) -> None:
@@ -70,7 +70,7 @@ class Waiter:
             self.leave()
 
     def leave(self) -> None:
-        """Wait no longer, without an answer."""
+        """Stop waiting, without an answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -90,17 +90,17 @@ class WaitingRoom:
         self._due: dict[Waiter, None] = {}
 
     def advanced(self, partition: Partition, size: int) -> None:
-        """`size` readable bytes have come to `partition`; 0 when only its log start has moved."""
+        """Tell the readers that `size` readable bytes have come to `partition`; 0 when only its log start has moved."""
         for watcher in partition.waiters:
             watcher.advanced(size)
 
     def gone(self, partition: Partition) -> None:
-        """The partition is deleted: nobody may wait for it any longer. Its waiters see that from `deleted`."""
+        """Tell the readers that the partition is deleted. They see that from `deleted`."""
         for watcher in list(partition.waiters):
             watcher.gone()
 
     def due(self, waiter: Waiter) -> None:
-        """Try to complete it in the next turn of the loop."""
+        """Try to complete the waiter in the next turn of the loop."""
         if not self._due:
             self.loop.call_soon(self._wake)
         self._due[waiter] = None
@@ -112,7 +112,7 @@ class WaitingRoom:
         self._waiting.discard(waiter)
 
     def finish_all(self) -> None:
-        """Answer every waiter with what there is."""
+        """Answer every waiter with the records that are there."""
         for waiter in list(self._waiting):
             waiter.finish()
 
