@@ -1,15 +1,17 @@
 """How much to send at once to a server that says when it is too much. Pure: times are passed in.
 
-Additive increase, multiplicative decrease, as TCP does it. A 429 halves the number of requests under way; when that is one, the
-documents of a request; and the pause before the next one doubles. What is accepted gives back a tenth of each. A writer
+`klamm_base.request_limits` says how the limits shrink and grow: here by a tenth of the largest request with each accepted
+request, then by a request after `CALM` of them. The pause before the next request doubles with each refusal. A writer
 that waits takes no further rows from Spark, so the batch takes longer, and the next one begins later: that is how
 the stream slows down. Nothing is given up because of a 429.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from klamm_base.backoff import pause
+from klamm_base.request_limits import RequestLimits
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
@@ -17,51 +19,31 @@ CALM: Final = 4
 """So many accepted requests in a row bring another one under way."""
 
 
-@dataclass(slots=True)
-class Throttle:
-    """Of one worker process and one target; not safe for threads by itself."""
+class Throttle(RequestLimits):
+    """The limits of one worker process for one target."""
 
-    most_documents: int
-    most_in_flight: int
-    documents: int = 0
-    in_flight: int = 0
-    pause_s: float = 0.0
-    _calm: int = 0
-    _changed_at: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.documents = self.documents or self.most_documents
-        self.in_flight = self.in_flight or self.most_in_flight
+    @property
+    def pause_s(self) -> float:
+        """The pause before the next request."""
+        return pause(self.troubles, first=FIRST_PAUSE_S, longest=LONGEST_PAUSE_S) if self.troubles else 0.0
 
     @property
     def slowed(self) -> bool:
-        return self.documents < self.most_documents or self.in_flight < self.most_in_flight
+        """Something is held back now."""
+        return self.documents < self.documents_max or self.in_flight < self.in_flight_max
 
-    def limit(self, most_documents: int, most_in_flight: int) -> None:
-        """Other settings: what was learnt stays, within them."""
-        self.documents = min(self.documents, most_documents)
-        self.in_flight = min(self.in_flight, most_in_flight)
-        self.most_documents, self.most_in_flight = most_documents, most_in_flight
+    def limit(self, documents_max: int, in_flight_max: int) -> None:
+        """Takes other settings: what was learnt stays, within them."""
+        self.documents = min(self.documents, documents_max)
+        self.in_flight = min(self.in_flight, in_flight_max)
+        self.documents_max, self.in_flight_max = documents_max, in_flight_max
 
     def refused(self, sent_at: float, now: float) -> None:
-        """A 429 for a request of `sent_at`. Requests that were under way together are one reason to slow down."""
-        self._calm = 0
-        if sent_at < self._changed_at:
-            return
-        self._changed_at = now
-        self.pause_s = min(max(self.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-        if self.in_flight > 1:
-            self.in_flight //= 2
-        else:
-            self.documents = max(1, self.documents // 2)
+        """Notes a 429 for a request of `sent_at`."""
+        if self.met_trouble(sent_at, now):
+            self.shrink()
 
     def accepted(self) -> None:
-        """A request whose documents were all taken, or refused for good."""
-        self.pause_s = 0.0
-        if self.documents < self.most_documents:
-            self.documents = min(self.most_documents, self.documents + max(1, self.most_documents // 10))
-            return
-        self._calm += 1
-        if self._calm >= CALM and self.in_flight < self.most_in_flight:
-            self.in_flight += 1
-            self._calm = 0
+        """Notes a request whose documents were all taken, or refused for good."""
+        whole = self.documents == self.documents_max
+        self.grow(after=CALM if whole else 1, documents=max(1, self.documents_max // 10))

@@ -188,7 +188,7 @@ class Sender:
                 if pause := self._pause(now):
                     self._changed.wait(None if pause < 0 else pause)
                     continue
-                request = self._buffer.take(self._window.batch, self._settings.bulk_bytes, now)
+                request = self._buffer.take(self._window.documents, self._settings.bulk_bytes, now)
                 if request is not None:
                     request.sent_at = now
                     self._under_way.add(request)
@@ -203,7 +203,7 @@ class Sender:
             return -1.0
         if now < self._window.hold_until:
             return self._window.hold_until - now
-        if self._buffer.has_requests or self._buffer.waiting >= self._window.batch:
+        if self._buffer.has_requests or self._buffer.waiting >= self._window.documents:
             return 0.0
         return max(0.0, self._settings.linger_s - self._buffer.age(now))
 
@@ -252,7 +252,7 @@ class Sender:
             self._window.got_through()
         self._note(found.blocked or found.busy or found.passing, now)
         if found.again:
-            self._buffer.again(request, found.again, self._window.batch)
+            self._buffer.again(request, found.again, self._window.documents)
 
     def _refused(self, request: Request, reply: Reply) -> None:
         """A whole request that was not taken."""
@@ -264,12 +264,12 @@ class Sender:
         elif reply.status == 429:
             self._window.refused(request.sent_at, now, random.random())
             self._note(reply.reason, now)
-            self._buffer.again(request, request.documents, self._window.batch)
+            self._buffer.again(request, request.documents, self._window.documents)
         elif reply.status in _AWAY:
             request.timeouts += reply.timed_out
             self._window.unreachable(request.sent_at, now, random.random())
             self._note(reply.reason, now)
-            self._buffer.again(request, request.documents, self._window.batch)
+            self._buffer.again(request, request.documents, self._window.documents)
         elif reply.status == 413 or (reply.status == 400 and is_servers(reply.body)):
             self._divide(request, reply, now)
         elif reply.status >= 500:
@@ -294,7 +294,7 @@ class Sender:
             return
         self._window.refused(request.sent_at, now, random.random())
         self._note(reply.reason, now)
-        self._buffer.again(request, request.documents, self._window.batch)
+        self._buffer.again(request, request.documents, self._window.documents)
 
     def _note(self, reason: str | None, now: float) -> None:
         """Say once why nothing moves, and once that it moves again."""

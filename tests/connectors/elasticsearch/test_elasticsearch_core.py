@@ -174,12 +174,12 @@ def test_the_window_stays_within_its_limits_and_recovers(events):
             case "away":
                 window.unreachable(sent, now, 0.5)
         assert 1 <= window.in_flight <= 5
-        assert 1 <= window.batch <= 2000
+        assert 1 <= window.documents <= 2000
         assert window.hold_until <= now + PAUSE_MAX_S
         assert window.allowed == (1 if what == "away" else window.in_flight)
     for _ in range(200):
         window.got_through()
-    assert (window.in_flight, window.batch, window.troubled) == (5, 2000, False)
+    assert (window.in_flight, window.documents, window.troubled) == (5, 2000, False)
 
 
 def test_answers_to_requests_of_before_the_cut_do_not_cut_again():

@@ -1,0 +1,50 @@
+"""How much to send at once to a server that says when it is too much (429). Pure: times are passed in.
+
+Additive increase, multiplicative decrease, as TCP does it. A refusal halves the number of requests under way; when that
+is 1, it halves the documents of a request. Accepted requests give back first the documents, then the requests.
+"""
+
+from __future__ import annotations
+
+
+class RequestLimits:
+    """`documents` per request and `in_flight` requests at once, never above their maximum. Not safe for threads by itself."""
+
+    def __init__(self, documents_max: int, in_flight_max: int) -> None:
+        self.documents_max = self.documents = documents_max
+        self.in_flight_max = self.in_flight = in_flight_max
+        self.troubles = 0
+        """Rounds in a row that met trouble."""
+        self._troubled_at = float("-inf")
+        self._calm = 0
+
+    def met_trouble(self, sent_at: float, now: float) -> bool:
+        """Notes that a request of `sent_at` met trouble; False if another request of its round has said so before.
+
+        Requests that were under way together are one reason to slow down.
+        """
+        self._calm = 0
+        if sent_at < self._troubled_at:
+            return False
+        self._troubled_at = now
+        self.troubles += 1
+        return True
+
+    def shrink(self) -> None:
+        """Halves the requests under way, or the documents of the only one."""
+        if self.in_flight > 1:
+            self.in_flight //= 2
+        else:
+            self.documents = max(1, self.documents // 2)
+
+    def grow(self, *, after: int, documents: int) -> None:
+        """Notes an accepted request. Every `after` of them in a row add `documents`, or a request where these are all back."""
+        self.troubles = 0
+        self._calm += 1
+        if self._calm < after:
+            return
+        self._calm = 0
+        if self.documents < self.documents_max:
+            self.documents = min(self.documents_max, self.documents + documents)
+        else:
+            self.in_flight = min(self.in_flight_max, self.in_flight + 1)
