@@ -22,7 +22,7 @@ from klamm.demo.logs.target import ElasticsearchTarget
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
 from klamm_spark.java import need_java
-from klamm_spark.pipeline import Job, Output
+from klamm_spark.model import Job, Output
 from klamm_spark.process import ENDED, DriverProcess
 
 LINES_A_SECOND: Final = 20_000

@@ -10,16 +10,14 @@ import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
 from klamm_spark import elasticsearch_options, sql_options
 from klamm_spark.datasource.options import read_options, write_options
 from klamm_spark.jobs import log_options
-
-if TYPE_CHECKING:
-    from klamm_spark.pipeline import Job, Output, Source
+from klamm_spark.model import Job, Output, Source
 
 _OF_SOURCE: Final = {
     "kafka.bootstrap.servers": "bootstrap_servers",

@@ -27,7 +27,8 @@ from klamm_spark import events
 from klamm_spark.beside import STATUS, LocalFiles, local_place
 from klamm_spark.java import need_java, need_packages
 from klamm_spark.lock import locked
-from klamm_spark.pipeline import Job, job_from_json
+from klamm_spark.model import Job
+from klamm_spark.pipeline import job_from_json
 from klamm_spark.status import JobStatus
 
 log = logging.getLogger(__name__)

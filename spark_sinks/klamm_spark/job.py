@@ -14,8 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_base.errors import ConfigError
 from klamm_spark.blame import reading
+from klamm_spark.model import INPUT_VIEW, Job, Output, Query
 from klamm_spark.outputs import start_output
-from klamm_spark.pipeline import INPUT_VIEW, Job, Output, Query
 from klamm_spark.reset import begun
 from klamm_spark.sources import read_source
 

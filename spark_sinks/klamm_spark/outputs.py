@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from klamm_spark import figures
 from klamm_spark.beside import local_place
 from klamm_spark.checks import client_options
-from klamm_spark.pipeline import AVAILABLE_NOW, OUR_FORMATS, Job, Output
+from klamm_spark.model import AVAILABLE_NOW, OUR_FORMATS, Job, Output
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 

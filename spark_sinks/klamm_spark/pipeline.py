@@ -1,4 +1,4 @@
-"""What a Spark job is: source, query, outputs. Pure; the same dataclasses come from TOML and from a connector's config.
+"""Reads and checks Spark jobs (`model`) from TOML. Pure, apart from the file that `load` reads.
 
 Every key and value that cannot be used is answered with a sentence that says where it stands. `Job.to_json` and
 `job_from_json` carry a job to the driver process.
@@ -10,183 +10,32 @@ import dataclasses
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import TomlLines
 from klamm_spark.checks import check_contents, check_function
+from klamm_spark.model import (
+    CONNECTORS,
+    MODES,
+    OUR_FORMATS,
+    READS,
+    TIME,
+    TRIGGER,
+    VALUE_FORMATS,
+    VIAS,
+    Job,
+    Output,
+    Poll,
+    Query,
+    Source,
+)
 from klamm_spark.sections import Section, as_text, dotted, is_master, is_name, is_regex, matches, one_of
 
-INPUT_VIEW: Final = "input"
-VALUE_FORMATS: Final = ("bytes", "string", "json")
-INFER: Final = "infer"
-"""In place of a schema: the schema is found from what arrives, and kept beside the checkpoint."""
-CONNECTORS: Final = ("klamm", "spark")
-READS: Final = ("stream", "batch")
-VIAS: Final = ("stream", "batch")
-BATCH_ONLY: Final = frozenset({"jdbc"})
-"""Formats of Spark's that streams cannot be written to; batch by batch they can."""
-MODES: Final = ("append", "update", "complete")
-OUR_FORMATS: Final = {"klamm": "klamm", "elasticsearch": "klamm-elasticsearch", "sql": "klamm-sql"}
-"""Writers of ours by their name in a config, and the name of their Spark data source."""
-
-STARTS: Final = frozenset({"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"})
-"""Options of a source that say where it begins, in place of `starting_offsets`; in small letters."""
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-AVAILABLE_NOW: Final = "available_now"
-_TIME: Final = r"\d+\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)"
-REAL_TIME: Final = re.compile(rf"(?i:real[-_ ]?time)\s+(?P<interval>{_TIME})")
-TRIGGER: Final = re.compile(rf"{AVAILABLE_NOW}|{_TIME}|{REAL_TIME.pattern}")
-_INTERVAL: Final = re.compile(_TIME)
+_INTERVAL: Final = re.compile(TIME)
 _DELAY: Final = re.compile(r"\d+\s*(milliseconds?|seconds?|minutes?|hours?|days?)")
-
-
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """Batch reads of a source: how often, and which rows are new.
-
-    Without an interval the source is read once. Without a column every read takes everything; with one, the rows whose
-    column is above the highest value that was read, and (`delay`, for timestamps) older than this, because a transaction
-    that commits late brings rows that look old.
-    """
-
-    interval: str | None = None
-    column: str | None = None
-    start: str | None = None
-    delay: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a job reads: topics and how their values become columns, or (`format`) any source of Spark's."""
-
-    bootstrap_servers: str = ""
-    topics: tuple[str, ...] = ()
-    topics_regex: str | None = None
-    starting_offsets: str = "latest"
-    max_offsets_per_trigger: int | None = None
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    value_format: str = "bytes"
-    schema: str | None = None
-    watermark_column: str | None = None
-    watermark_delay: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    connector: str = "klamm"
-    drift: bool = True
-    format: str | None = None
-    read: str = "stream"
-    poll: Poll = Poll()
-
-    @property
-    def infers(self) -> bool:
-        return self.schema is not None and self.schema.strip().lower() == INFER
-
-    def reader_options(self) -> dict[str, str]:
-        """Options of `format("klamm")`."""
-        where = (
-            {"subscribe": ",".join(self.topics)}
-            if self.topics
-            else {"subscribePattern": self.topics_regex or ""}
-        )
-        most = (
-            {}
-            if self.max_offsets_per_trigger is None
-            else {"maxOffsetsPerTrigger": str(self.max_offsets_per_trigger)}
-        )
-        own = STARTS & {k.lower() for k in self.options}
-        return {
-            "kafka.bootstrap.servers": self.bootstrap_servers,
-            **({} if own else {"startingOffsets": self.starting_offsets}),
-            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
-            "includeHeaders": str(self.include_headers).lower(),
-            **where,
-            **most,
-            **self.options,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """SQL over the view `input`, or a Python function `module:function(df, spark)`; neither: the input as it is."""
-
-    sql: str | None = None
-    function: str | None = None
-    views: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the function gets as its third argument; nested tables and lists, as JSON can hold them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    name: str
-    format: str
-    mode: str = "append"
-    query: str | None = None
-    trigger: str | None = None
-    partition_by: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    value: str | None = None
-    """`json`: rows become records whose value is all columns as a JSON document; None: columns key and value are there."""
-    key: tuple[str, ...] = ()
-    """Columns that make the key of such records: one as text, several as a JSON document."""
-    via: str | None = None
-    """`stream` or `batch` (foreachBatch); None: what format and mode need."""
-
-    @property
-    def spark_format(self) -> str:
-        return OUR_FORMATS.get(self.format, self.format)
-
-    @property
-    def by_batches(self) -> bool:
-        """Spark streams into Python data sources in append mode only, and into some formats never."""
-        if self.via is not None:
-            return self.via == "batch"
-        return self.format in BATCH_ONLY or (self.format in OUR_FORMATS and self.mode != "append")
-
-    @property
-    def exactly_once(self) -> bool:
-        """Of our format for topics, in any of the spellings that it takes."""
-        options = {k.lower(): v for k, v in self.options.items()}
-        said = options.get("deliveryguarantee", "").strip().replace("_", "-").lower()
-        return self.format == "klamm" and said == "exactly-once"
-
-    @property
-    def real_time(self) -> str | None:
-        """The interval between checkpoints of real-time mode; None for another trigger."""
-        found = REAL_TIME.fullmatch((self.trigger or "").strip())
-        return found["interval"] if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    name: str
-    checkpoint: str
-    source: Source
-    outputs: tuple[Output, ...]
-    query: Query = Query()
-    master: str = "local[*]"
-    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
-    python_path: tuple[str, ...] = ()
-    available_now: bool = False
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
-    accept_changes: bool = False
-    """Start although the query does not fit what its checkpoint was written by."""
-    position: str | None = None
-    """Where batch reads begin, as JSON, when somebody else keeps it; None: it is kept beside the checkpoint."""
-
-    @property
-    def ends(self) -> bool:
-        """Whether it is done some time, with what there was when it began."""
-        if self.source.read == "batch":
-            return self.available_now or self.source.poll.interval is None
-        return self.available_now or all(o.trigger == AVAILABLE_NOW for o in self.outputs)
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 def load(path: Path, *, contents: bool = True) -> Job:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from klamm_spark.beside import Files, last_number
 from klamm_spark.compat import FILES, Standing
-from klamm_spark.pipeline import Job, Output
+from klamm_spark.model import Job, Output
 from klamm_spark.secrets import bare, without_user
 
 VERSION: Final = 1

@@ -23,8 +23,8 @@ from klamm_base.errors import ConfigError
 from klamm_spark import events
 from klamm_spark import job as jobs
 from klamm_spark.beside import POSITION, files_of, read_json, write_json
+from klamm_spark.model import Job
 from klamm_spark.outputs import base_of, write_batch
-from klamm_spark.pipeline import Job
 from klamm_spark.sources import read_batch
 
 log = logging.getLogger(__name__)

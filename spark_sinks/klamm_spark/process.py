@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 STOP_S: Final = 25.0
 KILL_S: Final = 5.0

@@ -24,7 +24,7 @@ from klamm_spark.beside import PLAN, POSITION, STATUS, local_place
 from klamm_spark.datasource.offsets import Partition, flat, nested
 from klamm_spark.datasource.option_values import EARLIEST
 from klamm_spark.lock import locked
-from klamm_spark.pipeline import STARTS, Job
+from klamm_spark.model import STARTS, Job
 
 START: Final = "klamm-start.json"
 _FILE_SINK: Final = "_spark_metadata"

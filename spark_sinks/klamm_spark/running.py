@@ -17,8 +17,8 @@ from klamm_spark import job as jobs
 from klamm_spark.beside import Files, files_of
 from klamm_spark.java import need_java
 from klamm_spark.listener import listen
+from klamm_spark.model import Job
 from klamm_spark.outputs import base_of, on_this_machine, start_output
-from klamm_spark.pipeline import Job
 from klamm_spark.polled import Polled
 from klamm_spark.schema_watch import SchemaWatch
 from klamm_spark.session import LOCAL_FILES, close_session, ended_by_java, open_session, prepare_environment

@@ -24,7 +24,7 @@ from klamm_spark.blame import reading
 from klamm_spark.datasource.cluster import Cluster
 from klamm_spark.datasource.offsets import Partition, nested
 from klamm_spark.datasource.options import read_options
-from klamm_spark.pipeline import STARTS, Job, Source
+from klamm_spark.model import STARTS, Job, Source
 from klamm_spark.schema_drift import (
     NULL,
     TopicDrift,

@@ -9,7 +9,7 @@ from klamm_base.errors import ConfigError
 from klamm_spark.datasource.cluster import Cluster
 from klamm_spark.datasource.offsets import Partition
 from klamm_spark.datasource.options import read_options
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 _LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?")
 _TOPICS: Final = ("subscribe", "subscribepattern", "assign", "kafka.")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from klamm_base.errors import ConfigError
 from klamm_spark.blame import reading
-from klamm_spark.pipeline import Source
+from klamm_spark.model import Source
 
 CORRUPT: Final = "_corrupt"
 

@@ -18,7 +18,7 @@ from klamm_spark.beside import local_place
 from klamm_spark.datasource.cluster import Cluster
 from klamm_spark.datasource.offsets import Partition, Position, flat, lag
 from klamm_spark.datasource.options import read_options
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 log = logging.getLogger(__name__)
 

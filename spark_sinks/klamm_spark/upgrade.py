@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import PLAN, Files, files_of, read_json, write_json
 from klamm_spark.compat import Change, Standing, judge
+from klamm_spark.model import Job, Output
 from klamm_spark.outputs import base_of
-from klamm_spark.pipeline import Job, Output
 from klamm_spark.plan import describe, file_target, standing
 
 log = logging.getLogger(__name__)

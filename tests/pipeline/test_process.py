@@ -18,7 +18,7 @@ from klamm.demo.logs.stages import GeneratorStage, SparkStage, agent_toml
 from klamm.demo.logs.target import choose
 from klamm_agent.config.agent import AgentConfig
 from klamm_base.errors import KlammError
-from klamm_spark.pipeline import Job, Output, Source
+from klamm_spark.model import Job, Output, Source
 
 
 def wait_for(found, within_s=60):

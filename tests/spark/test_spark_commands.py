@@ -18,7 +18,7 @@ from klamm.cli.spark_follow import Failing, follow, metrics
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import SCHEMA, STATUS, LocalFiles
 from klamm_spark.lock import in_use, locked
-from klamm_spark.pipeline import Job, Source
+from klamm_spark.model import Job, Source
 from klamm_spark.status import JobStatus
 
 JOB = """

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.options import read_options, write_options
-from klamm_spark.pipeline import Job, Output, Poll, Source, job_from_json, job_from_toml
+from klamm_spark.model import Job, Output, Poll, Source
+from klamm_spark.pipeline import job_from_json, job_from_toml
 
 GOOD = """
 [job]

@@ -31,7 +31,7 @@ from support.spark import (
 )
 
 from klamm.testing import EmbeddedBroker
-from klamm_spark.pipeline import Job, Output, Query
+from klamm_spark.model import Job, Output, Query
 from klamm_spark.process import DriverProcess
 from klamm_spark.session import LOCAL_FILES
 

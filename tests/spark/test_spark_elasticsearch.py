@@ -14,7 +14,7 @@ from support.spark import produce, read_to_end, to_the_end
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
-from klamm_spark.pipeline import Job, Output, Query, Source
+from klamm_spark.model import Job, Output, Query, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

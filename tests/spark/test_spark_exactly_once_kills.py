@@ -28,7 +28,7 @@ from support.spark import (
 )
 
 from klamm.testing import EmbeddedBroker
-from klamm_spark.pipeline import Output, Query
+from klamm_spark.model import Output, Query
 from klamm_spark.process import ENDED, DriverProcess
 
 if TYPE_CHECKING:

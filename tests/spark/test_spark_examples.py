@@ -15,7 +15,8 @@ from support.broker import new_topic, wait_decided
 from support.spark import read_to_end, to_the_end
 
 from klamm.testing import EmbeddedBroker
-from klamm_spark.pipeline import Job, check, job_from_json, load
+from klamm_spark.model import Job
+from klamm_spark.pipeline import check, job_from_json, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import POSITION
 from klamm_spark.java import need_java
-from klamm_spark.pipeline import Job, Output, Poll, Query, Source
+from klamm_spark.model import Job, Output, Poll, Query, Source
 from klamm_spark.process import DriverProcess
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from klamm_base.errors import ConfigError
 from klamm_spark import events, java, session
 from klamm_spark.datasource.offsets import DataLossError
 from klamm_spark.lock import locked
+from klamm_spark.model import Job, Output, Query, Source
 from klamm_spark.outputs import on_this_machine
-from klamm_spark.pipeline import Job, Output, Query, Source
 
 OURS = "-XX:-DontCompileHugeMethods"
 

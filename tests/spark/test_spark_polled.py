@@ -14,7 +14,7 @@ import pytest
 
 from klamm_base.errors import ConfigError
 from klamm_spark.beside import POSITION
-from klamm_spark.pipeline import Job, Output, Poll, Query, Source
+from klamm_spark.model import Job, Output, Poll, Query, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from support.spark import a_job, require_spark, wait_event
 
 from klamm.testing import EmbeddedBroker
 from klamm_spark import kafka_jars
-from klamm_spark.pipeline import Output, Query
+from klamm_spark.model import Output, Query
 from klamm_spark.process import DriverProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -25,8 +25,8 @@ from klamm_spark.datasource.outlet import NotWrittenError, Outlet
 from klamm_spark.elasticsearch_http import endpoint
 from klamm_spark.elasticsearch_template import Template, TemplateError, install
 from klamm_spark.lock import locked
+from klamm_spark.model import Job, Output, Source
 from klamm_spark.outputs import options
-from klamm_spark.pipeline import Job, Output, Source
 from klamm_spark.sql import SqlStreamWriter, sql_target
 from klamm_spark.standing import EVERY_S, WARN_EVERY_S, Standing
 from klamm_spark.status import JobStatus

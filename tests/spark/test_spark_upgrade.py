@@ -18,7 +18,7 @@ from support.spark import QUICK, a_job, produce, require_spark, wait_event
 from klamm.testing import EmbeddedBroker
 from klamm_spark.beside import PLAN, POSITION, SCHEMA, LocalFiles, last_number, local_place, read_json
 from klamm_spark.compat import Change, Standing, judge
-from klamm_spark.pipeline import Job, Output, Query, Source
+from klamm_spark.model import Job, Output, Query, Source
 from klamm_spark.process import DriverProcess
 from klamm_spark.status import JobStatus, families, timestamp_s
 

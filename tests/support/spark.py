@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from support.broker import wait_until
 
 from klamm_spark.java import find_java, missing_packages
-from klamm_spark.pipeline import Job, Output, Query, Source
+from klamm_spark.model import Job, Output, Query, Source
 from klamm_spark.process import ENDED, DriverProcess
 
 if TYPE_CHECKING:

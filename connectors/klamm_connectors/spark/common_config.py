@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between
 from klamm_base.errors import ConfigError
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 OUTPUT: Final = "output"
 _CONVERTERS: Final = ("value.converter", "value.converter.", "key.converter", "key.converter.")

@@ -16,7 +16,7 @@ from klamm_base.errors import ConfigError
 from klamm_plugins.connector import DriverTask
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 from klamm_spark.java import JavaError, need_java, need_packages
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 from klamm_spark.process import ENDED, DriverProcess
 from klamm_spark.status import STOPPED, JobStatus, samples
 

@@ -15,7 +15,7 @@ from klamm.cli.spark_log import without_traces
 
 if TYPE_CHECKING:
     from klamm_spark.beside import LocalFiles
-    from klamm_spark.pipeline import Job
+    from klamm_spark.model import Job
 
 PipelineArgument = Annotated[
     Path, typer.Argument(help="The job, a TOML file: docs/spark.md.", metavar="PIPELINE.toml")

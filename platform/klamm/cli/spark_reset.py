@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from klamm.admin.client import Admin
     from klamm.admin.model import TopicPartition
     from klamm.admin.reset import Plan, Reset
-    from klamm_spark.pipeline import Job
+    from klamm_spark.model import Job
     from klamm_spark.reset import Standing
 
 

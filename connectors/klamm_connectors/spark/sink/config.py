@@ -17,7 +17,8 @@ from klamm_connectors.spark.common_config import (
     spark_settings,
     unknown,
 )
-from klamm_spark.pipeline import CONNECTORS, MODES, TRIGGER, VALUE_FORMATS, Job, Output, Query, Source, check
+from klamm_spark.model import CONNECTORS, MODES, TRIGGER, VALUE_FORMATS, Job, Output, Query, Source
+from klamm_spark.pipeline import check
 
 _OWN_PREFIXES: Final = (
     "query.",

@@ -17,7 +17,7 @@ from klamm_connectors.spark import common_config
 from klamm_connectors.spark.driver_task import SparkTask
 from klamm_connectors.spark.sink import config
 from klamm_plugins.errors import ConnectError
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 
 class SparkSinkTask(SparkTask):

@@ -16,7 +16,8 @@ from klamm_connectors.spark.common_config import (
     spark_settings,
     unknown,
 )
-from klamm_spark.pipeline import READS, Job, Output, Poll, Query, Source, check
+from klamm_spark.model import READS, Job, Output, Poll, Query, Source
+from klamm_spark.pipeline import check
 
 DELIVERY: Final = ("at-least-once", "exactly-once")
 VALUES: Final = ("json", "columns")

@@ -13,7 +13,7 @@ from typing import Any
 from klamm_connectors.spark import common_config
 from klamm_connectors.spark.driver_task import SparkTask
 from klamm_connectors.spark.source import config
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 
 class SparkSourceTask(SparkTask):

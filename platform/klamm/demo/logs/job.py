@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from klamm.demo.logs.lines import ID_PATTERN, SERVICES
 from klamm.demo.logs.target import NAMES, ElasticsearchTarget, SqliteTarget, Target
-from klamm_spark.pipeline import Job, Output, Query, Source
+from klamm_spark.model import Job, Output, Query, Source
 
 WINDOW_MS: Final = 10_000
 INPUTS: Final = ("logs.access", "logs.app")

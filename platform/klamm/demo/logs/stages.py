@@ -10,7 +10,7 @@ from typing import Any, Final
 from klamm.demo.logs.job import INPUTS
 from klamm.demo.logs.lines import SERVICES, Plan
 from klamm.demo.logs.process import Process, StageFailed
-from klamm_spark.pipeline import Job
+from klamm_spark.model import Job
 
 ROTATIONS: Final = 3
 RESTARTS: Final = 3
