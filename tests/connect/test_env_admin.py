@@ -14,8 +14,8 @@ from klamm.connect.errors import Conflict, NotFound
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins.admin import PluginAdmin
 from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
-from klamm.connect.plugins.spread import spread, told
 from klamm.connect.plugins.waiting import WaitingConnectors
+from klamm.connect.service.rollout import spread, told
 from klamm.environments.store import Store
 
 CODE = """
@@ -261,7 +261,7 @@ class Workers:
 
 
 async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("klamm.connect.plugins.spread.ASK_S", 0.001)
+    monkeypatch.setattr("klamm.connect.service.rollout.ASK_S", 0.001)
     group = Group()
     one, two = group.worker(tmp_path / "one"), group.worker(tmp_path / "two")
     done = await one.install(upload(tmp_path, "acme"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.connect.plugins.settings import DIRECTORY_VARIABLE, not_writable
+from klamm.connect.settings.plugins import DIRECTORY_VARIABLE, not_writable
 
 
 def test_env_a_plugin_directory_that_cannot_be_written_is_told_by_its_property(

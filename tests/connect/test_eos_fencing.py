@@ -15,8 +15,8 @@ from support.exactly_once import committed_values
 from support.runtime import SOURCE, install_plugins
 from support.runtime_broker import read_all
 
-from klamm.connect.herding.fencing import Plan, fence, plan, transactional_id
-from klamm.connect.model import TaskId
+from klamm.connect.herding.fencing import Plan, fence, plan
+from klamm.connect.model import TaskId, transactional_id
 from klamm.connect.topics.config_topic import (
     ConfigState,
     connector_record,

@@ -74,7 +74,7 @@ async def test_herd_a_follower_with_the_leaders_url_says_so(
 ) -> None:
     runtime, _ = make(bootstrap)
     group = runtime.cluster.group = Twins()
-    group.is_leader, runtime.url = False, group.leader_url
+    group.is_leader, runtime.cluster.url = False, group.leader_url
     await runtime.start()
     try:
         for generation in (5, 6):

@@ -17,7 +17,7 @@ from support.runtime import NO_BROKER
 from klamm.connect.errors import NotTheLeader
 from klamm.connect.rest.forwarding import forwarding
 from klamm.connect.rest.keys import SERVICE
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from klamm.connect.group.listener import ConfigView
 from klamm.connect.group.protocol import ExtendedAssignment, ProtocolName, WorkerState, encode_metadata
 from klamm.connect.herding.assignment import Assignment
 from klamm.connect.model import State, TaskId
-from klamm.connect.offsets import admin as offsets
-from klamm.connect.offsets.admin import ConnectorOffsets
 from klamm.connect.runtime import Runtime
+from klamm.connect.service import offsets
+from klamm.connect.service.offsets import ConnectorOffsets
 from klamm.connect.topics.config_topic import TargetState, connector_record, target_state_record, task_records
 from klamm.connect.topics.fenced_writer import Fenced, FencedWriter, leader_transactional_id
 from klamm.connect.topics.kafka_log import LogError
@@ -67,14 +67,14 @@ async def test_herd_what_is_read_after_the_meeting_waits_for_the_next(
 ) -> None:
     """The others have not stopped their old tasks yet: this worker's new ones may be at the same thing."""
     runtime, children, _ = worker
-    assert await runtime.place.catch_up(-1)
+    assert await runtime.group_adapter.catch_up(-1)
     joined_with = runtime.config_log.consumed
     await elsewhere(runtime, "new", "1")  # while the group meets
-    assert await runtime.place.catch_up(joined_with + 3)
+    assert await runtime.group_adapter.catch_up(joined_with + 3)
     runtime.assign(TASKS, 6)
     await runtime.settled("a")
     assert children.log == ["start a-0", "start a-1", "stop a-0"]
-    assert await runtime.place.catch_up(-1)
+    assert await runtime.group_adapter.catch_up(-1)
     runtime.assign(TASKS, 7)
     await runtime.settled("a")
     assert children.tasks[A0].task_config == {"n": "new"}
@@ -91,7 +91,7 @@ async def test_herd_tasks_that_wait_start_also_when_the_config_topic_could_not_b
         raise LogError("the broker is away")
 
     monkeypatch.setattr(runtime.config_log, "read_to_end", broken)
-    assert await runtime.place.catch_up(-1)
+    assert await runtime.group_adapter.catch_up(-1)
     runtime.assign(TASKS, 6)
     await runtime.settled("a")
     assert children.tasks[A0].task_config == {"n": "new"}
@@ -104,7 +104,7 @@ async def test_herd_a_worker_meets_when_all_that_it_has_read_of_has_stopped(
     first, second = (children.slow.setdefault(task, asyncio.Event()) for task in (A0, A1))
     await elsewhere(runtime, "new", "1")
     await wait_for(lambda: runtime.lanes.stopping == 1, lambda: str(children.log))
-    meeting = asyncio.create_task(runtime.place.catch_up(-1))
+    meeting = asyncio.create_task(runtime.group_adapter.catch_up(-1))
     await asyncio.sleep(0.3)
     await elsewhere(runtime, "new", "newer")
     await wait_for(lambda: runtime.lanes.stopping == 2, lambda: str(children.log))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import BadRequest, Forbidden, RequestError, Starting
-from klamm.connect.session_keys import ALGORITHM_HEADER, ALGORITHMS, SIGNATURE_HEADER, SessionKeys
+from klamm.connect.herding.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER, SessionKeys
+from klamm.connect.settings.mac_algorithms import ALGORITHMS
 from klamm.connect.topics.config_topic import ConfigState, SessionKey, session_key_record
 from klamm_base.errors import ConfigError
 

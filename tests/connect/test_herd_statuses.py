@@ -13,7 +13,7 @@ from support.runtime import wait_for
 from klamm.connect.herding.assignment import Assignment, everything
 from klamm.connect.model import State, StateEvent, TaskId
 from klamm.connect.runtime import Runtime
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
 from klamm.connect.topics.config_topic import Status, connector_record, status_record, task_records
 
 A0, A1 = TaskId("a", 0), TaskId("a", 1)

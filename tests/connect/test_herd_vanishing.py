@@ -15,7 +15,7 @@ from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.herding.assignment import Assignment
 from klamm.connect.herding.cluster import Elsewhere
 from klamm.connect.runtime import Runtime
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
 from klamm.connect.topics.config_topic import (
     TargetState,
     connector_record,

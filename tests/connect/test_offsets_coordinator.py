@@ -15,7 +15,7 @@ from support.inprocess import refuse_offset_fetch, serving
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
-from klamm.connect.offsets.admin import ConnectorOffsets
+from klamm.connect.service.offsets import ConnectorOffsets
 from klamm_kafka.wire.errors import ErrorCode
 
 

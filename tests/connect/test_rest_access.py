@@ -19,14 +19,14 @@ from support.certificates import Authority
 from support.connect_worker import Response, WorkerProcess, free_port, wait_for, worker_properties
 
 from klamm.connect.children.supervisor import PluginCallError
-from klamm.connect.config_redaction import Redaction, unhide
 from klamm.connect.errors import BadRequest
-from klamm.connect.rest.answer_headers import Cors, parse_rules
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.jaas_login import jaas_file, login_of
 from klamm.connect.rest.passwords import hash_password, token_digest, verify
 from klamm.connect.rest.roles import Caller, Grant, Role
 from klamm.connect.rest.users import parse_users
+from klamm.connect.service.redaction import Redaction, unhide
+from klamm.connect.settings.answer_headers import Cors, parse_rules
 from klamm_base.errors import ConfigError
 
 PASSWORDS = {name: f"{name}'s secret" for name in ("ann", "ops", "vic")}

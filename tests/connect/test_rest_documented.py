@@ -8,7 +8,7 @@ from klamm.connect.events import KINDS
 from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.roles import Role
-from klamm.connect.rest.settings import rest_config
+from klamm.connect.settings.rest import rest_config
 from klamm.connect.validation.definitions import SINK, SOURCE
 
 PAGE = (Path(__file__).parents[2] / "docs/rest.md").read_text()

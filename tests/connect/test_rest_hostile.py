@@ -20,11 +20,11 @@ from aiohttp import web
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
 from klamm.cli.rest_client import Worker
-from klamm.connect.config_redaction import Redaction
 from klamm.connect.rest import authentication, forwarding, watching
 from klamm.connect.rest.authentication import UsersFile
 from klamm.connect.rest.passwords import hash_password
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
+from klamm.connect.service.redaction import Redaction
 from klamm.connect.topics.config_topic import connector_record
 
 CONFIG = {"connector.class": "FileStreamSource", "file": "/nowhere", "topic": "t"}

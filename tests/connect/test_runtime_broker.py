@@ -12,8 +12,8 @@ from support.connect_worker import free_port
 from support.runtime import Watched, install_plugins, task_spec, wait_for, worker_props
 from support.runtime_broker import fill, read_all, reader, sink_lines, stored_offsets, whole_lines
 
-from klamm.connect.children.restart_policy import RestartPolicy
 from klamm.connect.model import Kind, State, TaskId
+from klamm.connect.settings.restart_policy import RestartPolicy
 
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
 # Tests kill more often than a budget for daily life allows.

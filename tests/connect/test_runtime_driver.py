@@ -25,8 +25,8 @@ from support.runtime import (
 )
 from support.runtime_broker import fill, read_all, reader, sink_lines, stored_offsets
 
-from klamm.connect.children.restart_policy import RestartPolicy
 from klamm.connect.model import Kind, State, TaskId
+from klamm.connect.settings.restart_policy import RestartPolicy
 
 R, P, X, F = State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED
 PATIENT = RestartPolicy(max_restarts=100, backoff_ms=50, backoff_max_ms=100)

@@ -41,7 +41,7 @@ async def test_tasks_of_a_connector_start_when_all_that_were_stopped_have_ended(
 async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(bootstrap: str) -> None:
     runtime, children = make(bootstrap)
     await runtime.start()
-    sole = runtime.cluster.group = SoleMember(runtime.place, runtime)
+    sole = runtime.cluster.group = SoleMember(runtime.group_adapter)
     await sole.start()
     config = {"connector.class": "Src", "tasks.max": "2"}
     await runtime.write_config([connector_record("a", config)])

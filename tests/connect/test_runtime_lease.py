@@ -127,7 +127,7 @@ def test_a_worker_that_ends_while_its_fork_server_starts_leaves_no_trace():
     (control, peer), (lease, lease_peer) = socket.socketpair(), socket.socketpair()
     with control, peer, lease, lease_peer:
         server = subprocess.Popen(
-            [sys.executable, "-m", "klamm.connect.children.forkserver", str(peer.fileno()), str(lease_peer.fileno())],
+            [sys.executable, "-m", "klamm.connect.child.forkserver", str(peer.fileno()), str(lease_peer.fileno())],
             pass_fds=(peer.fileno(), lease_peer.fileno()), stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         control.close()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.connect.children.restart_policy import (
+from klamm.connect.settings.restart_policy import (
     PERMANENT,
     ErrorClass,
     GiveUp,

@@ -24,10 +24,10 @@ from support.runtime import (
 )
 
 from klamm.connect.children.channel import AsyncChannel, encode
-from klamm.connect.children.restart_policy import RestartPolicy
 from klamm.connect.children.supervisor import PluginCallError, Supervisor
 from klamm.connect.children.usage import usage_of
 from klamm.connect.model import Kind, State, TaskId
+from klamm.connect.settings.restart_policy import RestartPolicy
 
 TASK = TaskId("c", 0)
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.connect.validation.override_policy import OverridePolicy, override_rows, warn_of_worker
+from klamm.connect.settings.override_policy import OverridePolicy, override_rows, warn_of_worker
 from klamm_base.errors import ConfigError
 
 POLICY = "connector.client.config.override.policy"

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.connect_worker import JSON, STRING, WorkerProcess, feed, lines_out, wait_for
 
-from klamm.connect.offsets.java_map import MalformedMap, decode, encode
 from klamm.connect.standalone import read_connector, worker_config
 from klamm.connect.topics.config_topic import TargetState
+from klamm.connect.topics.java_map import MalformedMap, decode, encode
 from klamm.connect.topics.kafka_log import LogError
 from klamm.connect.topics.local_storage import FileLog
 from klamm_base.errors import ConfigError

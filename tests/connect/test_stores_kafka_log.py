@@ -16,7 +16,6 @@ from support.connect_worker import free_port
 from support.runtime import NO_BROKER
 from support.stores import java_partition
 
-from klamm.connect.offsets.own_topic import OffsetTopic
 from klamm.connect.topics.kafka_log import (
     KafkaBasedLog,
     LogError,
@@ -26,6 +25,7 @@ from klamm.connect.topics.kafka_log import (
     make_admin,
 )
 from klamm.connect.topics.offset_state import offset_record
+from klamm.connect.topics.own_offset_topic import OffsetTopic
 from klamm.testing import EmbeddedBroker
 
 

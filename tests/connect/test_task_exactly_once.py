@@ -12,8 +12,8 @@ from support.connect_worker import wait_for as until
 from support.exactly_once import kill_9
 from support.runtime import Watched, task_spec, wait_for, worker_props
 
-from klamm.connect.children.restart_policy import RestartPolicy
 from klamm.connect.model import Kind, TaskId
+from klamm.connect.settings.restart_policy import RestartPolicy
 
 # One of the tasks may get all the kills, and who was pushed out by the other one fails, too.
 PATIENT = RestartPolicy(max_restarts=100, backoff_ms=50, backoff_max_ms=100)

@@ -8,9 +8,9 @@ import sys
 import pytest
 from support.runtime import Watched, install_plugins, task_spec, wait_for
 
-from klamm.connect.children.limits import Limits
 from klamm.connect.children.usage import size_text, usage_of
 from klamm.connect.model import State, TaskId
+from klamm.connect.settings.limits import Limits
 from klamm_base.errors import ConfigError
 
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from klamm.connect.children.restart_policy import RestartPolicy
 from klamm.connect.children.supervisor import GRACEFUL_S, Supervisor
 from klamm.connect.model import ConnectorSpec, Kind, Progress, State, StateEvent, TaskId, TaskSpec
+from klamm.connect.settings.restart_policy import RestartPolicy
 
 TESTS = Path(__file__).parent.parent
 STRING = "org.apache.kafka.connect.storage.StringConverter"

@@ -237,7 +237,7 @@ def _ask(worker: Worker, method: str, path: str, body: Any) -> Any:
 
 
 def _store(directory: Path | None) -> Store:
-    from klamm.connect.plugins.settings import default_directory
+    from klamm.connect.settings.plugins import default_directory
     from klamm.environments.store import Store
 
     return Store(directory or default_directory())

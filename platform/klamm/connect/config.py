@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm.connect.children.limits import LIMITS_CONFIG
-from klamm.connect.children.restart_policy import POLICY_CONFIG
 from klamm.connect.model import STANDALONE
-from klamm.connect.plugins.settings import PLUGIN_CONFIG
-from klamm.connect.rest.settings import rest_config
 from klamm.connect.secrets import PROVIDERS, Secrets
-from klamm.connect.session_keys import ALGORITHMS
-from klamm.connect.validation.override_policy import OVERRIDE_CONFIG
+from klamm.connect.settings.limits import LIMITS_CONFIG
+from klamm.connect.settings.mac_algorithms import ALGORITHMS
+from klamm.connect.settings.override_policy import OVERRIDE_CONFIG
+from klamm.connect.settings.plugins import PLUGIN_CONFIG
+from klamm.connect.settings.rest import rest_config
+from klamm.connect.settings.restart_policy import POLICY_CONFIG
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.properties import Properties, is_from_environment, parse, suggestion
 

@@ -25,6 +25,11 @@ class TaskId(NamedTuple):
         return f"{self.connector}-{self.task}"
 
 
+def transactional_id(group_id: str, task: TaskId) -> str:
+    """Returns the id of an exactly-once task's producer (Kafka: Worker.taskTransactionalId)."""
+    return f"{group_id}-{task.connector}-{task.task}"
+
+
 class Kind(StrEnum):
     """What a child hosts."""
 

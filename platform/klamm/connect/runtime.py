@@ -9,40 +9,39 @@ written when it is back. Everything here runs in the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from klamm.connect.children.usage import Usage
+from klamm.connect.children.interface import Children
 from klamm.connect.config import WorkerConfig
 from klamm.connect.events import EventBus
 from klamm.connect.herding import actions as do
 from klamm.connect.herding.actions import Action, Target
 from klamm.connect.herding.announcer import Announcer
 from klamm.connect.herding.assignment import Assignment
-from klamm.connect.herding.cluster import Cluster, LeaderBusy
-from klamm.connect.herding.group_adapter import Place
+from klamm.connect.herding.cluster import Cluster, LeaderDuties
+from klamm.connect.herding.fencing import ZombieFencing
+from klamm.connect.herding.group_adapter import GroupAdapter
 from klamm.connect.herding.herder import Herder
 from klamm.connect.herding.lanes import Lanes
 from klamm.connect.herding.loads import Loads
 from klamm.connect.herding.status_board import StatusBoard
+from klamm.connect.herding.task_configs import TaskConfigs, now_ms
 from klamm.connect.herding.task_requests import TaskRequests
 from klamm.connect.model import (
-    ConnectorSpec,
     Progress,
-    RestartNote,
     State,
     StateEvent,
     TaskId,
-    TaskSpec,
 )
 from klamm.connect.plugins.admin import PluginAdmin
 from klamm.connect.plugins.catalog import PluginRegistry, check_converters
+from klamm.connect.plugins.listing import PluginListing
 from klamm.connect.plugins.records import PLUGINS
 from klamm.connect.plugins.search import PluginSearch
-from klamm.connect.plugins.settings import directory_of, sources_of
-from klamm.connect.plugins.waiting import start_found
+from klamm.connect.settings.plugins import directory_of, sources_of
 from klamm.connect.topics.config_topic import (
     ConfigState,
     LoggerLevel,
@@ -52,46 +51,20 @@ from klamm.connect.topics.config_topic import (
     StatusState,
 )
 from klamm.connect.topics.config_writer import ConfigWriter
+from klamm.connect.topics.fenced_writer import FencedWriter
 from klamm.connect.topics.kafka_log import (
     make_admin,
 )
+from klamm.connect.topics.status_writer import StatusWriter
 from klamm.connect.topics.storage import Storage, TopicStorage
 from klamm.environments.store import Store
-from klamm_base.errors import KlammError
-from klamm_plugins.metrics import MetricTable
 
 log = logging.getLogger(__name__)
 
-PLUGINS_RETRY_S: Final = 5.0
-REFRESH_S: Final = 5.0  # GET /connector-plugins waits so long for a plugin package that hangs
 STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
 
 
-class Children(Protocol):
-    """The supervisor as the worker needs it; `klamm.connect.children.supervisor.Supervisor` says what each does."""
-
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
-    async def kill_all(self) -> None: ...
-    async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any: ...
-    async def start_connector(self, spec: ConnectorSpec) -> None: ...
-    async def stop_connector(self, name: str) -> None: ...
-    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]: ...
-    async def start_task(self, spec: TaskSpec) -> None: ...
-    async def stop_task(self, task: TaskId) -> None: ...
-    async def set_paused(self, target: TaskId | str, paused: bool) -> None: ...
-    def progress(self, task: TaskId) -> Progress | None: ...
-    def metrics(self, task: TaskId) -> list[MetricTable]: ...
-    def restarts(self, target: TaskId | str) -> RestartNote | None: ...
-    def usage(self, target: TaskId | str) -> Usage | None: ...
-    def pid(self, target: TaskId | str) -> int | None: ...
-
-
 MakeChildren = Callable[["Runtime"], Children]
-
-
-def now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class Runtime:
@@ -109,7 +82,7 @@ class Runtime:
     ) -> None:
         self.config = config
         self.worker_id = worker_id
-        self.lost = False  # its place in the group: nothing runs here, and nobody could be told
+        self.lost = False  # contact with the group: nothing runs here, and nobody could be told
         self.url = url
         self.generation = 1
         self.events = EventBus()
@@ -117,10 +90,9 @@ class Runtime:
         self.offsets = OffsetState()
         self.statuses = StatusState(worker_id)
         self.announcer = Announcer(self.events, self.configs, self.statuses)
-        self.plugin_admin = self._make_plugin_admin(alone=storage is not None)
-        self.plugin_search = PluginSearch(self)
-        self.task_requests = TaskRequests(self)
-        self.children = make_children(self)
+        self.plugin_search = PluginSearch(
+            self._registry, self.validate, self._run_search, active=self._is_herding
+        )
         self.admin = make_admin(client)
         self.storage = storage or TopicStorage(config, client)
         self.producer = self.storage.writer
@@ -132,13 +104,54 @@ class Runtime:
         )
         self.config_log = self.storage.log("config", self._on_config)
         self.offset_log = self.storage.log("offset", self.offsets.apply)
-        self.status_board = StatusBoard(self)
+        self.cluster = Cluster(
+            config, url=url, configs=self.configs, config_log=self.config_log, assigned_here=self._assigned
+        )
+        self.config_writer = ConfigWriter(
+            FencedWriter(client, config["group.id"]) if config.transactional_leader else None,
+            configs=self.configs,
+            log=self.config_log,
+            producer=self.producer,
+            admin=self.admin,
+            leadership=self.cluster,
+            on_written=self.act_on_changes,
+        )
+        self.config_lock = self.config_writer.lock
+        self.plugin_admin = self._make_plugin_admin(alone=storage is not None)
+        self.plugin_listing = PluginListing(self.plugin_admin, self.plugin_search, self._connector_configs)
+        self.fencing = ZombieFencing(config, self.config_writer, self._registry)
+        self.cluster.duties = LeaderDuties(
+            prepare=self.config_writer.prepare,
+            put_session_key=self.config_writer.put_session_key,
+            fence=self.fencing.fence,
+        )
+        self.task_requests = TaskRequests(
+            configs=self.configs,
+            config_log=self.config_log,
+            offset_log=self.offset_log,
+            producer=self.producer,
+            fence=self.cluster.fence,
+            assigned=self._assigned,
+        )
+        self.status_board = self._make_status_board()
         self.status_log = self.storage.log("status", self.status_board.read)
-        self.config_writer = ConfigWriter(self, client)
-        self.config_lock = asyncio.Lock()
-        self.cluster = Cluster(self)
-        self.place = Place(self)
-        self.loads = Loads(lambda: self.herder.assigned.tasks, self.children.pid, self.children.progress)
+        self.children = make_children(self)
+        self.task_configs = TaskConfigs(
+            self.herder,
+            self.children,
+            writer=self.config_writer,
+            cluster=self.cluster,
+            perform=self.perform,
+            active=self._is_herding,
+        )
+        loads = Loads(lambda: self._assigned().tasks, self.children.pid, self.children.progress)
+        self.group_adapter = GroupAdapter(
+            self,
+            configs=self.configs,
+            config_log=self.config_log,
+            loads=loads.measure,
+            sync_timeout_s=config["worker.sync.timeout.ms"] / 1000,
+        )
         self.on_logger_level: Callable[[LoggerLevel], None] = lambda _level: None
         self.lanes = Lanes(self._failed)
         self._herding = False
@@ -146,6 +159,17 @@ class Runtime:
         self._changed: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+
+    def _make_status_board(self) -> StatusBoard:
+        return StatusBoard(
+            self.statuses,
+            StatusWriter(self.producer, lambda: self.status_log.topic, lambda: self.cluster.alive),
+            self.announcer,
+            shown=self.herder.shown,
+            alive=lambda: self.cluster.alive,
+            generation=lambda: self.generation,
+            tracks_topics=self.config["topic.tracking.enable"],
+        )
 
     # Life
 
@@ -159,10 +183,10 @@ class Runtime:
         self.configs.take_commands()  # said before this worker was there
         self.job(self.status_board.writer.run())
         await self.plugin_admin.start()
-        if await self._list_plugins():
+        if await self.plugin_listing.refresh(30):
             check_converters(self.config, self.plugins)
         else:
-            self.job(self._list_plugins_later())
+            self.job(self.plugin_listing.retry(self.reconcile))
 
     async def stop(self) -> None:
         """Stop all children (tasks commit their offsets), write the last statuses, close the topics."""
@@ -199,43 +223,41 @@ class Runtime:
             ),
             configs=self._connector_configs,
             worker=self.config.for_tasks(),
-            publish=self._publish,
+            publish=self.config_writer.publish,
             on_built=self.reconcile,
-            on_found=lambda names: start_found(self, names),
+            on_found=self._restart_with_plugins,
         )
 
     def _connector_configs(self) -> list[tuple[str, Mapping[str, str]]]:
         return [(name, self.configs.config(name) or {}) for name in self.configs.connectors]
 
-    async def _publish(self, records: Sequence[Record]) -> None:
-        async with self.config_lock:
-            await self.write_config(records)
+    def _registry(self) -> PluginRegistry:
+        return self.plugins
 
-    @property
-    def herding(self) -> bool:
-        """Whether this worker has a place in its group, and runs what that says."""
+    def _is_herding(self) -> bool:
         return self._herding
 
-    async def refresh_plugins(self) -> None:
-        """List the plugins again; when that fails, what was known stays known."""
-        await self._list_plugins(timeout_s=REFRESH_S)
+    def _assigned(self) -> Assignment:
+        return self.herder.assigned
 
-    async def _list_plugins(self, timeout_s: float = 30) -> bool:
-        """Whether the plugins are known now. A package that hangs or crashes when it is imported hides them all."""
-        try:
-            await self.plugin_admin.refresh(timeout_s)
-        except KlammError as e:
-            log.error("the plugins cannot be listed: %s", e)  # noqa: TRY400
-            return False
-        await self.plugin_search.learn_all()
-        return True
+    def _run_search(self, search: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            await search
+            self.reconcile()
 
-    async def _list_plugins_later(self) -> None:
-        while True:
-            await asyncio.sleep(PLUGINS_RETRY_S)
-            if await self._list_plugins():
-                self.reconcile()
-                return
+        self.job(run())
+
+    def _restart_with_plugins(self, names: Sequence[str]) -> None:
+        """Start again what has failed because it lacked a plugin that is there now."""
+        if not self._herding:
+            return
+        self.reconcile()
+        for name in names:
+            with contextlib.suppress(KeyError):  # it does not run here
+                actions = self.herder.restart(name, include_tasks=True, only_failed=True)
+                if actions:
+                    log.info("connector %s starts again: the plugins that it lacked are there", name)
+                    self.perform(actions)
 
     async def validate(self, config: Mapping[str, str]) -> dict[str, Any]:
         """The plugin's part of a validate answer, from a child."""
@@ -256,6 +278,10 @@ class Runtime:
             self.act_on_changes()
         self.herder.meet(self.configs)
 
+    def look(self) -> None:
+        """Record the configs as they are now, so that they trigger no rejoin."""
+        self.herder.look(self.configs)
+
     def assign(self, assignment: Assignment, generation: int) -> None:
         """Run exactly this from now on."""
         self.generation = generation
@@ -272,6 +298,7 @@ class Runtime:
         if self.cluster.is_leader:
             self.job(self.config_writer.claim_soon())
         self.cluster.assigned()
+        self.job(self.cluster.check_addresses())
         told = {"connectors": sorted(assignment.connectors), "tasks": sorted(map(str, assignment.tasks))}
         self.events.publish(
             "group.rebalance", {"generation": generation, "leader": self.cluster.leader_url, **told}
@@ -419,9 +446,9 @@ class Runtime:
             case do.PauseTask(id=id, paused=paused):
                 self.lanes.run(id, lambda: children.set_paused(id, paused))
             case do.ComputeTasks():
-                self.job(self._compute_tasks(action))
+                self.job(self.task_configs.compute(action))
             case do.WriteTasks():
-                self.job(self._write_tasks(action))
+                self.job(self.task_configs.write(action))
             case do.Rejoin(reason=reason):
                 self.cluster.request_rejoin(reason)
 
@@ -438,37 +465,6 @@ class Runtime:
         task = asyncio.create_task(coroutine)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
-
-    async def _compute_tasks(self, question: do.ComputeTasks) -> None:
-        name, epoch = question.name, question.epoch
-        try:
-            configs = await self.children.task_configs(name, question.max_tasks)
-        except KlammError as e:
-            self._tasks_failed(name, epoch, str(e))
-        else:
-            self.perform(self.herder.on_task_configs(name, epoch, configs, self.configs))
-
-    async def _write_tasks(self, action: do.WriteTasks) -> None:
-        """By the leader; a worker that is not sends them there."""
-        name, epoch = action.name, action.epoch
-        try:
-            if self.cluster.is_leader:
-                await self.config_writer.put_task_configs(
-                    name, action.configs, lambda: self.herder.awaits(name, epoch)
-                )
-            else:
-                await self.cluster.send_task_configs(name, action.configs)
-        except LeaderBusy as e:
-            log.info("the task configs of %s are sent to the leader again: %s", name, e)
-            if self._herding:
-                self.herder.on_task_configs_delayed(name, epoch, now_ms())
-                self._set_timer()
-        except KlammError as e:
-            self._tasks_failed(name, epoch, str(e))
-
-    def _tasks_failed(self, name: str, epoch: int, why: str) -> None:
-        if self._herding:
-            self.perform(self.herder.on_task_configs_failed(name, epoch, why, now_ms()))
 
     def _set_timer(self) -> None:
         if self._timer is not None:

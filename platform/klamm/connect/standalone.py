@@ -16,10 +16,10 @@ from typing import Any, Final
 from klamm.connect.config import OFFSET_FILE, WorkerConfig
 from klamm.connect.errors import RequestError
 from klamm.connect.herding.group_adapter import SoleMember
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
+from klamm.connect.settings.connector_keys import NAME
 from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.topics.local_storage import LocalStorage
-from klamm.connect.validation.definitions import NAME
 from klamm.connect.worker import Worker, main_of, serve
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, load_properties
@@ -128,7 +128,7 @@ class StandaloneWorker(Worker):
         service = await self._serve(self._storage)
         runtime = service.runtime
         await runtime.start()
-        self._sole = SoleMember(runtime.place, runtime)
+        self._sole = SoleMember(runtime.group_adapter)
         runtime.cluster.group = self._sole
         await self._sole.start()
         service.ready = True

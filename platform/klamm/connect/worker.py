@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from klamm.connect.children.restart_policy import RestartPolicy
+from klamm.connect.children.interface import Children
 from klamm.connect.children.supervisor import Supervisor
 from klamm.connect.config import WorkerConfig
 from klamm.connect.group.membership import GroupMembership
 from klamm.connect.herding.addresses import unreachable, unresolved
-from klamm.connect.plugins.settings import not_writable
-from klamm.connect.runtime import Children, MakeChildren, Runtime, now_ms
-from klamm.connect.service import ConnectService
+from klamm.connect.herding.task_configs import now_ms
+from klamm.connect.runtime import MakeChildren, Runtime
+from klamm.connect.service.connectors import ConnectService
+from klamm.connect.settings.override_policy import warn_of_worker
+from klamm.connect.settings.plugins import not_writable
+from klamm.connect.settings.restart_policy import RestartPolicy
 from klamm.connect.topics.storage import Storage
-from klamm.connect.validation.override_policy import warn_of_worker
 from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.redaction import guard_logging
@@ -93,7 +95,7 @@ class Worker:
         self._membership = GroupMembership(
             self.config,
             url=self.url,
-            listener=runtime.place,
+            listener=runtime.group_adapter,
             # Not the address alone: on loopback, the default, that of two hosts is the same.
             instance_id=f"{socket.gethostname()}/{runtime.worker_id}",
             make_cluster=self._make_cluster,

@@ -25,7 +25,7 @@ from klamm.connect.errors import RequestError
 from klamm.connect.herding.group_adapter import SoleMember
 from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
 from klamm.mirror.owner import Membership
 from klamm_base.errors import ConfigError, KlammError
@@ -81,7 +81,7 @@ class FlowWorker(Worker):
         if self.flow.enabled and CHECKPOINT not in wanted:
             log.info("neither checkpoints nor group offsets are asked for: no %s", CHECKPOINT)
         await configure(service, wanted)
-        runtime.cluster.group = self._sole = SoleMember(runtime.place, runtime)
+        runtime.cluster.group = self._sole = SoleMember(runtime.group_adapter)
         await self._sole.start()
         service.ready = True
         await _until_running(runtime, list(wanted))

@@ -15,8 +15,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from klamm.connect.herding.fencing import transactional_id
-from klamm.connect.model import TaskSpec
+from klamm.connect.model import TaskSpec, transactional_id
 from klamm_base.clientconfig import Kind, javas_words, translate
 from klamm_base.configdef import ConfigDef, Type, between
 from klamm_base.errors import ConfigError

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from klamm.connect.child.control import Control
-from klamm.connect.child.main import answer_safely
+from klamm.connect.child.failure import answer_safely
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, secret_values, stop_plugin
 from klamm.connect.children.channel import Message

@@ -7,10 +7,12 @@ by:`. Values of password keys are hidden in it, wherever a plugin's message may 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from klamm.connect.children.restart_policy import ErrorClass
+from klamm.connect.child.control import Control
+from klamm.connect.children.channel import Message
+from klamm.connect.settings.restart_policy import ErrorClass
 from klamm_base.configdef import Password
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, PluginNotFoundError, RetriableError
 
@@ -73,3 +75,15 @@ def notice(error: BaseException, secrets: Iterable[str] = ()) -> dict[str, Any]:
         "message": _hidden(str(error), secrets),
         "trace": trace(error, secrets),
     }
+
+
+def answer_safely(
+    control: Control, request: Message, work: Callable[[], Any], secrets: Iterable[str] = ()
+) -> None:
+    """Answer a request with what `work` returns, or with the sentence of what it raises."""
+    try:
+        result = work()
+    except Exception as e:
+        control.answer(request, error=notice(e, secrets))
+    else:
+        control.answer(request, result=result)

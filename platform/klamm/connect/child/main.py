@@ -15,9 +15,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from klamm.connect.child import failure
 from klamm.connect.child.control import EXIT_ORPHANED, Control
@@ -151,15 +151,3 @@ def _set_command_line(title: bytes) -> None:
         if start and end - start > 1:
             room = end - start
             ctypes.memmove(start, title[: room - 1].ljust(room, b"\0"), room)
-
-
-def answer_safely(
-    control: Control, request: Message, work: Callable[[], Any], secrets: Iterable[str] = ()
-) -> None:
-    """Answer a request with what `work` returns, or with the sentence of what it raises."""
-    try:
-        result = work()
-    except Exception as e:
-        control.answer(request, error=failure.notice(e, secrets))
-    else:
-        control.answer(request, result=result)

@@ -17,7 +17,7 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.source_loop import ReadOffsets
 from klamm.connect.model import STANDALONE, TaskSpec
-from klamm.connect.offsets.own_topic import KEY, OffsetTopic, storage_settings
+from klamm.connect.topics.own_offset_topic import KEY, OffsetTopic, storage_settings
 from klamm_base.clientconfig import Kind, translate
 
 WORKERS_TOPIC: Final = "offset.storage.topic"

@@ -11,8 +11,8 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, limit_memory, secret_values, stop_plugin
 from klamm.connect.children.channel import Message
-from klamm.connect.children.limits import Limits
 from klamm.connect.model import Kind, TaskSpec
+from klamm.connect.settings.limits import Limits
 from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
 from klamm_plugins.discovery import PluginManager, python_name
 from klamm_plugins.errors import ConfigError

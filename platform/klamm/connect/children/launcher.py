@@ -377,7 +377,7 @@ class _Server:
 
 
 def _command(site: str | None) -> list[str]:
-    module = "klamm.connect.children.forkserver"
+    module = "klamm.connect.child.forkserver"
     if site is None:
         return [sys.executable, "-m", module]
     return [sys.executable, "-m", "klamm.environments.overlay", site, module]

@@ -19,11 +19,11 @@ from typing import Any, Final
 from klamm.connect.children.channel import Message
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.launcher import Child, Exit, LaunchError
-from klamm.connect.children.limits import Limits
-from klamm.connect.children.restart_policy import ErrorClass, GiveUp, History, Restart, RestartPolicy
 from klamm.connect.children.usage import Usage, size_text, usage_of
 from klamm.connect.model import Progress, RestartNote, State, StateEvent, TaskId
 from klamm.connect.secrets import Resolved, Secrets
+from klamm.connect.settings.limits import Limits
+from klamm.connect.settings.restart_policy import ErrorClass, GiveUp, History, Restart, RestartPolicy
 from klamm_base.errors import ConfigError, KlammError
 from klamm_plugins.metrics import MetricTable, tables_of
 

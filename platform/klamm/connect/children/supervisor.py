@@ -17,8 +17,6 @@ from typing import Any, Final, Protocol
 from klamm.connect.children.channel import Message
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.launcher import LaunchError
-from klamm.connect.children.limits import Limits
-from klamm.connect.children.restart_policy import ErrorClass, RestartPolicy
 from klamm.connect.children.supervised import PluginCallError, Surroundings, Unit
 from klamm.connect.children.usage import Usage
 from klamm.connect.model import (
@@ -33,7 +31,9 @@ from klamm.connect.model import (
 )
 from klamm.connect.plugins.requirements import Placement
 from klamm.connect.secrets import Secrets, conceal
-from klamm.connect.validation.override_policy import warn_of_overrides
+from klamm.connect.settings.limits import Limits
+from klamm.connect.settings.override_policy import warn_of_overrides
+from klamm.connect.settings.restart_policy import ErrorClass, RestartPolicy
 from klamm_base.errors import ConfigError, KlammError
 from klamm_plugins.metrics import MetricTable
 

@@ -9,28 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import orjson
 
+from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Conflict, NotAssigned, NotTheLeader
 from klamm.connect.herding.addresses import WHAT_TO_SET, shared
-from klamm.connect.herding.assignment import everything
-from klamm.connect.herding.group_adapter import SoleMember
+from klamm.connect.herding.assignment import Assignment, everything
+from klamm.connect.herding.group_adapter import Group, SoleMember
+from klamm.connect.herding.session_keys import SessionKeys
 from klamm.connect.model import TaskId
-from klamm.connect.session_keys import SessionKeys
-from klamm.connect.topics.config_topic import session_key_record
+from klamm.connect.settings.rest import client_context
+from klamm.connect.topics.config_topic import ConfigState, SessionKey
 from klamm.connect.topics.kafka_log import LogError
+from klamm.connect.topics.storage import RecordLog
 from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from klamm.connect.herding.group_adapter import Group
-    from klamm.connect.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +62,40 @@ class Elsewhere:
     connectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-class Cluster:
-    """See the module. `group` is set by the worker once it has a membership."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderDuties:
+    """The leader's part of other modules. `prepare` claims the right to write configs; `put_session_key` writes a key as
+    long as its second argument holds; `fence` ends the producers of a connector's former tasks.
+    """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    prepare: Callable[[], Awaitable[None]]
+    put_session_key: Callable[[SessionKey, Callable[[], bool]], Awaitable[None]]
+    fence: Callable[[str], Awaitable[None]]
+
+
+class Cluster:
+    """See the module. `group` is set by the worker once it has a membership; `assigned_here` returns what this worker
+    runs. The runtime sets `duties`.
+    """
+
+    duties: LeaderDuties
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        *,
+        url: str,
+        configs: ConfigState,
+        config_log: RecordLog,
+        assigned_here: Callable[[], Assignment],
+    ) -> None:
+        self._config = config
+        self.url = url
+        self._configs = configs
+        self._config_log = config_log
+        self._assigned_here = assigned_here
         self.group: Group | None = None
-        self.keys = SessionKeys(runtime.config.values)
+        self.keys = SessionKeys(config.values)
         self._news = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
         self._key_task: asyncio.Task[None] | None = None
@@ -100,19 +128,19 @@ class Cluster:
         """Wait for a rebalance to end. Raises NotTheLeader (with the leader's url) when another one leads."""
         await self._known()
         if not self.is_leader:
-            if self.leader_url == self._runtime.url:
+            if self.leader_url == self.url:
                 raise Conflict(
-                    f"The leader of group {self._runtime.config['group.id']} is another worker, but says that it is reached at "
+                    f"The leader of group {self._config['group.id']} is another worker, but says that it is reached at "
                     f"{self.leader_url}, as this one does, so that nothing can be forwarded to it: {WHAT_TO_SET}"
                 )
             raise NotTheLeader(
                 "Only the leader of the group can do this", self._other(self.leader_url or None)
             )
-        await self._runtime.config_writer.prepare()
+        await self.duties.prepare()
 
     async def require_owner(self, item: str | TaskId) -> None:
         """Raises NotAssigned, or NotTheLeader when only the leader knows who runs it."""
-        assigned = self._runtime.herder.assigned
+        assigned = self._assigned_here()
         if item in (assigned.tasks if isinstance(item, TaskId) else assigned.connectors):
             return
         await self.require_leader()
@@ -136,15 +164,15 @@ class Cluster:
         group = self.group
         if group is None or isinstance(group, SoleMember):
             return []
-        there = everything(self._runtime.configs)
+        there = everything(self._configs)
         items: list[str | TaskId] = [*there.connectors, *there.tasks]
         return [item for item in items if group.owner_url(item) is None]
 
     def _other(self, url: str | None) -> str | None:
-        return None if url == self._runtime.url else url
+        return None if url == self.url else url
 
     async def _known(self) -> None:
-        group, wait_s = self.group, self._runtime.config["rebalance.timeout.ms"] / 1000
+        group, wait_s = self.group, self._config["rebalance.timeout.ms"] / 1000
         deadline = time.monotonic() + wait_s
         while group is not None and not (group.is_leader or group.leader_url):
             if time.monotonic() > deadline:
@@ -178,7 +206,6 @@ class Cluster:
         """The group has met."""
         self._news.set()
         self._news = asyncio.Event()
-        self._runtime.job(self._look_at_addresses())
         if self.is_leader and self._signs and (self._key_task is None or self._key_task.done()):
             self._key_task = asyncio.create_task(self._keep_key(), name="session key")
 
@@ -194,17 +221,14 @@ class Cluster:
     async def _keep_key(self) -> None:
         """The leader's: a key is there, and no older than it may be."""
         while self.is_leader:
-            wait_ms = self.keys.renewal_ms(self._runtime.configs.session_key, _epoch_ms())
+            wait_ms = self.keys.renewal_ms(self._configs.session_key, _epoch_ms())
             if wait_ms is None:
                 return
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
                 continue
             try:
-                async with self._runtime.config_lock:
-                    if self.is_leader:
-                        record = session_key_record(self.keys.new(_epoch_ms()))
-                        await self._runtime.write_config([record])
+                await self.duties.put_session_key(self.keys.new(_epoch_ms()), lambda: self.is_leader)
             except KlammError as e:
                 log.warning("a new session key could not be written: %s", e)
                 await asyncio.sleep(KEY_RETRY_S)
@@ -221,7 +245,7 @@ class Cluster:
         """The headers of an internal request. Raises LeaderBusy while there is no key."""
         if not self._signs:
             return {}
-        key = self._runtime.configs.session_key
+        key = self._configs.session_key
         if key is None:
             raise LeaderBusy("there is no session key in the config topic yet")
         return self.keys.sign(key, body)
@@ -233,13 +257,13 @@ class Cluster:
         """
         if self.group is not None and self.group.protocol_version < SIGNED_FROM:
             return
-        configs = self._runtime.configs
+        configs = self._configs
         try:
             self.keys.verify(configs.session_key, headers, body)
         except KlammError:
             before = configs.session_key
             try:
-                await self._runtime.config_log.read_to_end(SEND_S)
+                await self._config_log.read_to_end(SEND_S)
             except LogError as e:
                 log.warning("the newest session key is not known: %s", e)
             if configs.session_key == before:
@@ -251,7 +275,7 @@ class Cluster:
     async def send_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """To the leader, which commits them. Raises LeaderBusy when it makes sense to try again."""
         await self._internal("POST", f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(list(configs)))
-        await self._runtime.config_log.read_to_end(SEND_S)
+        await self._config_log.read_to_end(SEND_S)
 
     async def _internal(self, method: str, path: str, body: bytes) -> None:
         import aiohttp
@@ -278,7 +302,7 @@ class Cluster:
         """The leader fences the producers of a connector's former tasks (KIP-618). Raises LeaderBusy, RequestError."""
         await self._known()
         if self.is_leader:
-            await self._runtime.task_requests.fence(name)
+            await self.duties.fence(name)
             return
         await self._internal("PUT", f"/connectors/{quote(name, safe='')}/fence", b"")
 
@@ -286,17 +310,15 @@ class Cluster:
         """The client for other workers' REST."""
         import aiohttp
 
-        from klamm.connect.rest.server import client_context
-
         if self._session is None:
-            tls = client_context(self._runtime.config)
+            tls = client_context(self._config.values, self._config.raw)
             connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         return self._session
 
     # What others tell
 
-    async def _look_at_addresses(self) -> None:
+    async def check_addresses(self) -> None:
         """Say so when another member has this worker's url; once, until it is over."""
         if self.group is None or isinstance(self.group, SoleMember):
             return
@@ -305,7 +327,7 @@ class Cluster:
         except KlammError as e:
             log.debug("the group's members are not known: %s", e)
             return
-        why = shared(self._runtime.url, self._runtime.config["group.id"], members)
+        why = shared(self.url, self._config["group.id"], members)
         if why is not None and not self._shares_url:
             log.error("%s", why)
         self._shares_url = why is not None
@@ -314,7 +336,7 @@ class Cluster:
         """How what runs on the group's other workers is, as far as they answer in time."""
         if self.group is None or isinstance(self.group, SoleMember):
             return Elsewhere()
-        if self._signs and self._runtime.configs.session_key is None:
+        if self._signs and self._configs.session_key is None:
             return Elsewhere()
         async with self._telling:
             if time.monotonic() - self._told_at > TOLD_FRESH_S:
@@ -344,7 +366,7 @@ class Cluster:
         except (KlammError, TimeoutError) as e:
             log.debug("the group's members are not known: %s", e)
             return None
-        return {url for url in members if url.startswith("http") and url != self._runtime.url}
+        return {url for url in members if url.startswith("http") and url != self.url}
 
     async def _ask(self, url: str) -> Elsewhere:
         status, told = await self._get(url, "/internal/tasks")

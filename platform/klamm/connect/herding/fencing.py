@@ -12,22 +12,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
-from klamm.connect.model import TaskId
+from klamm.connect.model import TaskId, transactional_id
+from klamm.connect.plugins.catalog import PluginRegistry
 from klamm.connect.topics.config_topic import ConfigState, fencing_record
+from klamm.connect.topics.config_writer import ConfigWriter
 from klamm_base.clientconfig import translate
 from klamm_base.errors import KlammError
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,6 @@ def plan(configs: ConfigState, name: str) -> Plan:
     if count is None or (count == 1 and len(configs.tasks(name)) == 1):
         return Plan.RECORD
     return Plan.FENCE
-
-
-def transactional_id(group_id: str, task: TaskId) -> str:
-    """The id of a task's producer (Kafka: Worker.taskTransactionalId)."""
-    return f"{group_id}-{task.connector}-{task.task}"
 
 
 def fence(client: Mapping[str, str], ids: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
@@ -94,14 +89,18 @@ def _take_over(config: Mapping[str, Any], id: str, deadline: float) -> None:
 class ZombieFencing:
     """What the leader does for `PUT /connectors/{c}/fence`: one round at a time for each connector."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(
+        self, config: WorkerConfig, writer: ConfigWriter, registry: Callable[[], PluginRegistry]
+    ) -> None:
+        self._config = config
+        self._writer = writer
+        self._registry = registry
         self._rounds: dict[str, asyncio.Task[None]] = {}
 
     async def fence(self, name: str, *, locked: bool = False) -> None:
         """Return when tasks of the newest configuration may start. Raises RequestError, LogError, KlammError.
 
-        `locked`: the caller has the runtime's `config_lock`, and so cannot wait for a round that somebody else began.
+        `locked`: the caller has the config writer's lock, and so cannot wait for a round that somebody else began.
         """
         if locked:
             await self._fence(name, contextlib.nullcontext())
@@ -109,19 +108,18 @@ class ZombieFencing:
         running = self._rounds.get(name)
         if running is None:
             running = self._rounds[name] = asyncio.create_task(
-                self._fence(name, self._runtime.config_lock), name=f"fence {name}"
+                self._fence(name, self._writer.lock), name=f"fence {name}"
             )
             running.add_done_callback(lambda _: self._rounds.pop(name, None))
         await asyncio.shield(running)
 
     async def _fence(self, name: str, lock: AbstractAsyncContextManager[None]) -> None:
-        runtime = self._runtime
-        await runtime.config_log.read_to_end()
-        configs = runtime.configs
+        writer, configs = self._writer, self._writer.configs
+        await writer.log.read_to_end()
         config = configs.config(name)
         if config is None:
             raise NotFound(f"Connector {name} not found")
-        plugin = runtime.plugins.connector(config.get("connector.class", ""))
+        plugin = self._registry().connector(config.get("connector.class", ""))
         if plugin is not None and plugin.type != "source":
             raise BadRequest(f"Connector {name} is not a source connector")
         what, count = plan(configs, name), len(configs.tasks(name))
@@ -129,18 +127,18 @@ class ZombieFencing:
             return
         generation = configs.generation(name)
         if what is Plan.FENCE:
-            resolved = await runtime.config.secrets.resolve_soon(config)
+            resolved = await self._config.secrets.resolve_soon(config)
             await self._end_former(name, resolved.config, configs.fenced_count(name) or 0)
         async with lock:
-            await runtime.config_log.read_to_end()
+            await writer.log.read_to_end()
             if configs.generation(name) != generation:
                 raise Conflict(
                     "Fencing failed because new task configurations were generated for the connector"
                 )
-            await runtime.write_config([fencing_record(name, count)])
+            await writer.write([fencing_record(name, count)])
 
     async def _end_former(self, name: str, config: Mapping[str, str], count: int) -> None:
-        group = self._runtime.config["group.id"]
+        group = self._config["group.id"]
         log.info("connector %s: fencing the producers of its %d former tasks", name, count)
         ids = [transactional_id(group, TaskId(name, i)) for i in range(count)]
         try:
@@ -150,7 +148,7 @@ class ZombieFencing:
 
     def _client(self, config: Mapping[str, str]) -> dict[str, str]:
         """The connector's admin client's properties, as Kafka fences with."""
-        worker = self._runtime.config
+        worker = self._config
         return {
             **worker.client,
             **_below("admin.", worker.raw),

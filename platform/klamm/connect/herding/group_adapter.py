@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol
 
 from klamm.connect.group.listener import ConfigView
 from klamm.connect.group.protocol import ExtendedAssignment
 from klamm.connect.herding.assignment import Assignment, everything, view
 from klamm.connect.model import TaskId
+from klamm.connect.topics.config_topic import ConfigState
 from klamm.connect.topics.kafka_log import LogError
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
+from klamm.connect.topics.storage import RecordLog
 
 log = logging.getLogger(__name__)
 
@@ -44,56 +43,75 @@ class Group(Protocol):
     def request_rejoin(self, reason: str) -> None: ...
 
 
-class Place:
-    """The group's listener (`group.listener.GroupListener`): what the group decides, the runtime does."""
+class Assignee(Protocol):
+    """The part of a worker that carries out what the group decides; `runtime.Runtime` says what each does."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    generation: int
+
+    async def meet(self) -> None: ...
+    def look(self) -> None: ...
+    def assign(self, assignment: Assignment, generation: int) -> None: ...
+    async def revoke(self, connectors: Collection[str], tasks: Collection[TaskId]) -> None: ...
+    async def lose(self) -> None: ...
+
+
+class GroupAdapter:
+    """The group's listener (`group.listener.GroupListener`): passes the group's decisions to the `assignee`."""
+
+    def __init__(
+        self,
+        assignee: Assignee,
+        *,
+        configs: ConfigState,
+        config_log: RecordLog,
+        loads: Callable[[], Mapping[str, float]],
+        sync_timeout_s: float,
+    ) -> None:
+        self.assignee = assignee
+        self.configs = configs
+        self.loads = loads
+        self._config_log = config_log
+        self._sync_timeout_s = sync_timeout_s
         self.assigned = asyncio.Event()
         """Set with the first assignment."""
 
     def snapshot(self) -> ConfigView:
-        return ConfigView(offset=self._runtime.config_log.consumed, tasks=view(self._runtime.configs))
-
-    def loads(self) -> Mapping[str, float]:
-        return self._runtime.loads.measure()
+        return ConfigView(offset=self._config_log.consumed, tasks=view(self.configs))
 
     async def on_revoked(self, connectors: Sequence[str], tasks: Sequence[TaskId]) -> None:
-        await self._runtime.revoke(connectors, tasks)
+        await self.assignee.revoke(connectors, tasks)
 
     async def on_assigned(self, assignment: ExtendedAssignment, generation: int, member_id: str) -> None:
         wanted = Assignment(connectors=frozenset(assignment.connectors), tasks=frozenset(assignment.tasks))
-        self._runtime.assign(wanted, generation)
+        self.assignee.assign(wanted, generation)
         self.assigned.set()
 
     async def on_lost(self) -> None:
-        await self._runtime.lose()
+        await self.assignee.lose()
 
     async def catch_up(self, offset: int) -> bool:
         """Read on. Before it joins (-1) the worker has stopped what must not run any more: others rely on that once the
         group has met. What it reads later is no part of that meeting: whose task configs have changed waits for the next.
         """
-        runtime = self._runtime
         try:
-            await runtime.config_log.read_to_end(runtime.config["worker.sync.timeout.ms"] / 1000)
+            await self._config_log.read_to_end(self._sync_timeout_s)
         except LogError as e:
             log.warning("the config topic cannot be read to its end: %s", e)
         if offset < 0:
-            await runtime.meet()
+            await self.assignee.meet()
         else:
-            runtime.herder.look(runtime.configs)
-        return runtime.config_log.consumed >= offset
+            self.assignee.look()
+        return self._config_log.consumed >= offset
 
 
 class SoleMember:
     """The only worker there is. `run` brings the assignments, one after the other."""
 
-    def __init__(self, place: Place, runtime: Runtime) -> None:
-        self._place = place
-        self._runtime = runtime
+    def __init__(self, adapter: GroupAdapter) -> None:
+        self._adapter = adapter
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.generation = runtime.generation
+        self.generation = adapter.assignee.generation
         self.is_leader = True
         self.alive = True
         self.leader_url = ""
@@ -134,8 +152,9 @@ class SoleMember:
             await self._assign()
 
     async def _assign(self) -> None:
-        await self._runtime.meet()
+        assignee = self._adapter.assignee
+        await assignee.meet()
         # The membership that guards a sole worker's topics may have generations of its own.
-        self.generation = max(self.generation, self._runtime.generation)
-        self._runtime.assign(everything(self._runtime.configs), self.generation)
-        self._place.assigned.set()
+        self.generation = max(self.generation, assignee.generation)
+        assignee.assign(everything(self._adapter.configs), self.generation)
+        self._adapter.assigned.set()

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from klamm.connect.herding.actions import PutStatus, SeeTopic, Target
+from klamm.connect.herding.announcer import Announcer
 from klamm.connect.model import State
-from klamm.connect.topics.status_state import ActiveTopic, Status, status_target
+from klamm.connect.topics.status_state import ActiveTopic, Status, StatusState, status_target
 from klamm.connect.topics.status_writer import StatusWriter
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 
 class StatusBoard:
-    """See the module. Changes are seen at once and written soon."""
+    """See the module. Changes are seen at once and written soon. `shown` returns the status of something that runs here;
+    `alive` says whether the group still has this worker; `generation` is that of the group's last meeting.
+    """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._statuses = runtime.statuses
-        self.writer = StatusWriter(
-            runtime.producer, lambda: runtime.status_log.topic, lambda: runtime.cluster.alive
-        )
+    def __init__(
+        self,
+        statuses: StatusState,
+        writer: StatusWriter,
+        announcer: Announcer,
+        *,
+        shown: Callable[[Target], PutStatus | None],
+        alive: Callable[[], bool],
+        generation: Callable[[], int],
+        tracks_topics: bool,
+    ) -> None:
+        self._statuses = statuses
+        self.writer = writer
+        self._announcer = announcer
+        self._shown = shown
+        self._alive = alive
+        self._generation = generation
+        self._tracks_topics = tracks_topics
 
     def read(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
         """The next record of the topic."""
@@ -38,13 +49,12 @@ class StatusBoard:
             self._heal(target, foreign)
         elif self._statuses.get(target) is None:
             self._restore(target)
-        self._runtime.announcer.status(target)
+        self._announcer.status(target)
 
     def _heal(self, target: Target, foreign: Status) -> None:
         """Another worker has spoken about what runs here: one that does not know yet that it is not its any more."""
-        runtime = self._runtime
-        mine = runtime.herder.shown(target)
-        if mine is None or foreign.generation > runtime.generation or not runtime.cluster.alive:
+        mine = self._shown(target)
+        if mine is None or foreign.generation > self._generation() or not self._alive():
             return
         log.info(
             "%s runs here; %s of generation %d said %s: corrected",
@@ -54,8 +64,8 @@ class StatusBoard:
 
     def _restore(self, target: Target) -> None:
         """Another worker has taken a status away that is of something that runs here: it meant what was there before."""
-        mine = self._runtime.herder.shown(target)
-        if mine is not None and self._runtime.cluster.alive:
+        mine = self._shown(target)
+        if mine is not None and self._alive():
             log.info("%s runs here; its status was taken away: corrected", target)
             self.put(mine)
 
@@ -68,14 +78,14 @@ class StatusBoard:
 
     def put(self, said: PutStatus) -> None:
         """Show a state, unless a later owner has spoken, or may have: a worker that slept does not know yet."""
-        if not self._runtime.cluster.alive:
+        if not self._alive():
             log.info("%s is not shown as %s: contact with the group is lost", said.target, said.state)
             return
         status = Status(
             state=said.state,
             trace=said.trace,
-            worker_id=self._runtime.worker_id,
-            generation=self._runtime.generation,
+            worker_id=self._statuses.worker_id,
+            generation=self._generation(),
             version=said.version,
         )
         record = self._statuses.put(said.target, status)
@@ -83,13 +93,13 @@ class StatusBoard:
             log.info("%s is not shown as %s: a later owner has spoken", said.target, said.state)
             return
         self.writer.write(record)
-        self._runtime.announcer.status(said.target)
+        self._announcer.status(said.target)
 
     def drop(self, target: Target) -> None:
         self.writer.write(self._statuses.drop(target))
 
     def see_topic(self, seen: SeeTopic) -> None:
-        if not self._runtime.config["topic.tracking.enable"]:
+        if not self._tracks_topics:
             return
         topic = ActiveTopic(
             topic=seen.topic,

@@ -9,25 +9,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klamm.connect.errors import RequestError
-from klamm.connect.herding.fencing import ZombieFencing
+from klamm.connect.herding.assignment import Assignment
 from klamm.connect.model import TaskId
-from klamm.connect.topics.config_topic import TargetState
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
+from klamm.connect.topics.config_topic import ConfigState, TargetState
+from klamm.connect.topics.storage import RecordLog, RecordWriter
 
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class TaskRequests:
-    """See the module."""
+    """See the module. `fence` fences by the group's leader, `assigned` returns what this worker runs."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._zombies = ZombieFencing(runtime)
+    def __init__(
+        self,
+        *,
+        configs: ConfigState,
+        config_log: RecordLog,
+        offset_log: RecordLog,
+        producer: RecordWriter,
+        fence: Callable[[str], Awaitable[None]],
+        assigned: Callable[[], Assignment],
+    ) -> None:
+        self._configs = configs
+        self._config_log = config_log
+        self._offset_log = offset_log
+        self._producer = producer
+        self._fence_by_leader = fence
+        self._assigned = assigned
 
     @property
     def answers(self) -> Mapping[str, Answer]:
@@ -38,19 +49,12 @@ class TaskRequests:
             "write_offsets": self._write_offsets,
         }
 
-    async def fence(self, name: str, *, locked: bool = False) -> None:
-        """Return when no former task of a source connector can write any more. Raises RequestError, LogError.
-
-        `locked`: the caller has the runtime's `config_lock`.
-        """
-        await self._zombies.fence(name, locked=locked)
-
     async def _fence(self, params: dict[str, Any]) -> None:
-        await self._runtime.cluster.fence(params["connector"])
+        await self._fence_by_leader(params["connector"])
 
     async def _write_offsets(self, params: dict[str, Any]) -> None:
         """A standalone worker's tasks leave their offsets to it."""
-        topic, producer = self._runtime.offset_log.topic, self._runtime.producer
+        topic, producer = self._offset_log.topic, self._producer
         records: list[tuple[str, str | None]] = params["records"]
         await asyncio.gather(
             *(producer.send(topic, key, None if value is None else value.encode()) for key, value in records)
@@ -58,15 +62,15 @@ class TaskRequests:
 
     async def _verify(self, params: dict[str, Any]) -> None:
         task = TaskId(params["connector"], params["task"])
-        await self._runtime.config_log.read_to_end()
-        configs = self._runtime.configs
+        await self._config_log.read_to_end()
+        configs = self._configs
         if configs.generation(task.connector) != params["generation"]:
             raise RequestError(
                 f"Cannot start source task {task} with exactly-once support as the connector has already generated a "
                 "new set of task configs"
             )
         gone = task.connector not in configs or configs.target(task.connector) is TargetState.STOPPED
-        if gone or task not in self._runtime.herder.assigned.tasks:
+        if gone or task not in self._assigned().tasks:
             raise RequestError(
                 f"Cannot start source task {task} as it has already been revoked from this worker"
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from klamm.connect.model import PluginInfo
-from klamm.connect.validation.definitions import CONVERTERS
+from klamm.connect.settings.connector_keys import CONVERTERS
 from klamm.environments.versions import BadVersion, sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError

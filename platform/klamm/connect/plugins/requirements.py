@@ -21,7 +21,7 @@ from klamm.connect.plugins.catalog import (
     PluginRegistry,
     PluginVersionNotFound,
 )
-from klamm.connect.validation.definitions import CONNECTOR_CLASS, CONVERTERS
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS
 from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
 

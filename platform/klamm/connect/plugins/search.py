@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from klamm.connect.model import PluginInfo
-from klamm.connect.validation.definitions import CONNECTOR_CLASS
+from klamm.connect.plugins.catalog import PluginRegistry
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS
 from klamm_base.errors import KlammError
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -23,33 +22,44 @@ AGAIN_S: Final = 5.0  # what was not there may have been installed since
 
 
 class PluginSearch:
-    """See the module."""
+    """See the module. `registry` returns the plugins that are known now, `validate` asks a child. `run` runs a search
+    beside everything else, and reconciles when it has ended; nothing is searched for while `active` returns False.
+    """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        registry: Callable[[], PluginRegistry],
+        validate: Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]],
+        run: Callable[[Coroutine[Any, Any, None]], None],
+        *,
+        active: Callable[[], bool],
+    ) -> None:
+        self._registry = registry
+        self._validate = validate
+        self._run = run
+        self._active = active
         self._sought: set[str] = set()
         self._asked: dict[str, float] = {}
 
     def find(self, connector_class: str) -> PluginInfo | None:
         """What is known by now. What is not is looked for, and the runtime reconciles then."""
-        found = self._runtime.plugins.connector(connector_class)
+        found = self._registry().connector(connector_class)
         if found is None and self._is_due(connector_class):
             self._sought.add(connector_class)
-            self._runtime.job(self._seek(connector_class))
+            self._run(self._seek(connector_class))
         return found
 
     def seeks(self, connector_class: str) -> bool:
         """Whether it is being looked for."""
         return connector_class in self._sought
 
-    async def learn_all(self) -> None:
-        """Look for the classes of all connectors that there are."""
-        configs = self._runtime.configs
-        for name in configs.connectors:
-            await self._learn((configs.config(name) or {}).get(CONNECTOR_CLASS, ""))
+    async def learn_all(self, configs: Iterable[Mapping[str, str]]) -> None:
+        """Look for the connector classes of all these configurations."""
+        for config in configs:
+            await self._learn(config.get(CONNECTOR_CLASS, ""))
 
     def _is_due(self, connector_class: str) -> bool:
-        if not connector_class or connector_class in self._sought or not self._runtime.herding:
+        if not connector_class or connector_class in self._sought or not self._active():
             return False
         asked = self._asked.get(connector_class)
         return asked is None or time.monotonic() - asked > AGAIN_S
@@ -59,17 +69,15 @@ class PluginSearch:
             await self._learn(connector_class)
         finally:
             self._sought.discard(connector_class)
-        self._runtime.reconcile()
 
     async def _learn(self, connector_class: str) -> None:
-        plugins = self._runtime.plugins
-        if plugins.connector(connector_class) is not None:
+        if self._registry().connector(connector_class) is not None:
             return
         try:
-            answer = await self._runtime.validate({CONNECTOR_CLASS: connector_class})
+            answer = await self._validate({CONNECTOR_CLASS: connector_class})
         except KlammError as e:
             log.warning("connector.class %s: %s", connector_class, e)
         else:
             found = PluginInfo(answer["name"], answer["kind"], answer["version"])
-            self._runtime.plugins.learn(connector_class, found)
+            self._registry().learn(connector_class, found)
         self._asked[connector_class] = time.monotonic()

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
 from klamm.connect.plugins.requirements import references
-from klamm.connect.validation.definitions import NAME
+from klamm.connect.settings.connector_keys import NAME
 from klamm.environments.versions import BadVersion
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
-
-log = logging.getLogger(__name__)
 
 Config = Mapping[str, str]
 
@@ -61,16 +54,3 @@ def _missing(registry: PluginRegistry, config: Config, worker: Config) -> frozen
                 continue
         found.add(key)
     return frozenset(found)
-
-
-def start_found(runtime: Runtime, names: Sequence[str]) -> None:
-    """Start again what has failed for want of a plugin that is there now."""
-    if not runtime.herding:
-        return
-    runtime.reconcile()
-    for name in names:
-        with contextlib.suppress(KeyError):  # it does not run here
-            actions = runtime.herder.restart(name, include_tasks=True, only_failed=True)
-            if actions:
-                log.info("connector %s starts again: the plugins that it lacked are there", name)
-                runtime.perform(actions)

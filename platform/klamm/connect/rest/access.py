@@ -13,14 +13,14 @@ from aiohttp.typedefs import Middleware
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Forbidden
 from klamm.connect.herding.cluster import SIGNED_FROM
-from klamm.connect.rest.answer_headers import Cors
 from klamm.connect.rest.authentication import Authenticator, UsersFile
 from klamm.connect.rest.callers import CALLER, STILL, demand
 from klamm.connect.rest.endpoint import Access, Endpoint, Handler
 from klamm.connect.rest.http import error_response
 from klamm.connect.rest.jaas_login import jaas_file, login_of
 from klamm.connect.rest.keys import SERVICE
-from klamm.connect.rest.settings import is_basic_auth
+from klamm.connect.settings.answer_headers import Cors
+from klamm.connect.settings.rest import is_basic_auth
 from klamm_base.errors import ConfigError
 
 DENIED: Final = "User cannot access the resource."  # Kafka's words

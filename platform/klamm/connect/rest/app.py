@@ -24,7 +24,7 @@ from klamm.connect.rest.endpoint import BOOLEAN, NUMBER, Access, Endpoint, Handl
 from klamm.connect.rest.forwarding import forwarding
 from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
 from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, SERVICE
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
 
 CONNECTOR: Final = "/connectors/{connector}"
 TASK: Final = CONNECTOR + "/tasks/{task:" + NUMBER + "}"

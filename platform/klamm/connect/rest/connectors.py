@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from klamm.connect.config_redaction import unhide
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.model import TaskId
 from klamm.connect.rest.callers import demand, may_view
@@ -16,6 +15,7 @@ from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.foreign_code import refuse_foreign_code
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
 from klamm.connect.rest.keys import ADVERTISED, SERVICE
+from klamm.connect.service.redaction import unhide
 from klamm.connect.topics.config_topic import TargetState
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")

@@ -15,10 +15,10 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from klamm.connect.errors import Conflict, RequestError, RequestTarget
+from klamm.connect.herding.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
 from klamm.connect.rest.endpoint import Handler
 from klamm.connect.rest.http import shown_path
 from klamm.connect.rest.keys import SERVICE
-from klamm.connect.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
 from klamm.connect.topics.kafka_log import LogError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import orjson
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
-from klamm.connect.plugins.spread import told
 from klamm.connect.rest.http import empty, json_response
 from klamm.connect.rest.keys import SERVICE
+from klamm.connect.service.rollout import told
 
 
 async def put_tasks(request: web.Request) -> web.Response:

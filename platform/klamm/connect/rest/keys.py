@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from klamm.connect.rest.endpoint import Endpoint
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
 
 SERVICE: Final = web.AppKey("service", ConnectService)
 ADVERTISED: Final = web.AppKey("advertised", str)

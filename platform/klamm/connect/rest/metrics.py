@@ -19,9 +19,9 @@ from klamm.connect.rest.task_tables import table_families
 from klamm_base.metrics_text import Family, Number, Sample
 
 if TYPE_CHECKING:
-    from klamm.connect.rest.request_counts import RequestCounts
     from klamm.connect.runtime import Runtime
-    from klamm.connect.service import ConnectService
+    from klamm.connect.service.connectors import ConnectService
+    from klamm.connect.service.request_counts import RequestCounts
 
 STARTED_S: Final = time.time()
 

@@ -11,7 +11,7 @@ from klamm.connect.rest.foreign_code import refuse_foreign_code, refuse_packages
 from klamm.connect.rest.forwarding import UPLOAD_BYTES_MAX
 from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
-from klamm.connect.validation.definitions import NAME
+from klamm.connect.settings.connector_keys import NAME
 from klamm_base.redaction import HIDDEN
 
 

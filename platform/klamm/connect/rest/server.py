@@ -21,14 +21,14 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.herding.addresses import is_loopback
 from klamm.connect.rest import foreign_code
 from klamm.connect.rest.access import access_check, authenticator, foreign_pages, has_basic_auth
-from klamm.connect.rest.answer_headers import HEADERS_CONFIG, Cors, answer_headers, parse_rules
 from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS, make_app
 from klamm.connect.rest.endpoint import Endpoint
 from klamm.connect.rest.extensions import Extensions
 from klamm.connect.rest.keys import OPEN_ADDRESS
 from klamm.connect.rest.metrics import families
-from klamm.connect.rest.settings import HTTPS_PREFIX, Listener, parse_listeners, tls_properties
-from klamm.connect.service import ConnectService
+from klamm.connect.service.connectors import ConnectService
+from klamm.connect.settings.answer_headers import HEADERS_CONFIG, Cors, answer_headers, parse_rules
+from klamm.connect.settings.rest import HTTPS_PREFIX, Listener, parse_listeners, tls_properties
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.metrics_server import MetricsServer
 from klamm_base.tls import TlsSettings
@@ -200,14 +200,6 @@ def _context(config: WorkerConfig, listeners: list[Listener], prefix: str) -> ss
     if not any(each.scheme == "https" for each in listeners):
         return None
     return TlsSettings.from_properties(tls_properties(config.raw, prefix)).server_context()
-
-
-def client_context(config: WorkerConfig) -> ssl.SSLContext | None:
-    """For requests to other workers: with the listeners' own stores, as Kafka does; None where all speak HTTP."""
-    listeners = parse_listeners("listeners", config["listeners"])
-    if not any(each.scheme == "https" for each in listeners):
-        return None
-    return TlsSettings.from_properties(tls_properties(config.raw)).client_context()
 
 
 def _http_log() -> logging.Logger:

@@ -10,16 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol
+
+from confluent_kafka.admin import AdminClient
 
 from klamm.connect.errors import Conflict
-from klamm.connect.topics.config_topic import Record, TargetState, task_records
+from klamm.connect.topics.config_topic import (
+    ConfigState,
+    Record,
+    SessionKey,
+    TargetState,
+    session_key_record,
+    task_records,
+)
 from klamm.connect.topics.fenced_writer import Fenced, FencedWriter
 from klamm.connect.topics.kafka_log import RecordTooLarge, record_limit
+from klamm.connect.topics.storage import RecordLog, RecordWriter
 from klamm_base.errors import KlammError
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +34,39 @@ CLAIM_RETRY_S: Final = 1.0  # then twice as long each time
 CLAIM_RETRY_MAX_S: Final = 30.0
 
 
-class ConfigWriter:
-    """See the module. `busy` while records are written: what they change is acted on together afterwards."""
+class Leadership(Protocol):
+    """The worker's standing in its group; `herding.cluster.Cluster` says what each does."""
 
-    def __init__(self, runtime: Runtime, client: Mapping[str, Any]) -> None:
-        self._runtime = runtime
+    async def require_leader(self) -> None: ...
+    def check_alive(self) -> None: ...
+    def request_rejoin(self, reason: str) -> None: ...
+
+
+class ConfigWriter:
+    """See the module. `configs` is the state that `log` reads. Who reads it, decides and writes holds `lock` meanwhile.
+    `busy` while records are written: `on_written` then acts on all that they change together.
+    """
+
+    def __init__(
+        self,
+        fenced: FencedWriter | None,
+        *,
+        configs: ConfigState,
+        log: RecordLog,
+        producer: RecordWriter,
+        admin: AdminClient,
+        leadership: Leadership,
+        on_written: Callable[[], None],
+    ) -> None:
+        self.configs = configs
+        self.log = log
+        self.lock = asyncio.Lock()
         self.busy = False
-        config = runtime.config
-        self._fenced = FencedWriter(client, config["group.id"]) if config.transactional_leader else None
+        self._producer = producer
+        self._admin = admin
+        self._leadership = leadership
+        self._on_written = on_written
+        self._fenced = fenced
         self._may_claim = True  # until the group has said who leads, nobody asks but who is alone
         self._claiming = asyncio.Lock()
 
@@ -69,12 +101,12 @@ class ConfigWriter:
             if fenced.claimed:
                 return
             self._check_may_claim()
-            self._runtime.cluster.check_alive()
+            self._leadership.check_alive()
             await fenced.claim()
             if not self._may_claim:  # while it took its time
                 fenced.release()
             self._check_may_claim()
-            await self._runtime.config_log.read_to_end()
+            await self.log.read_to_end()
 
     def _check_may_claim(self) -> None:
         if not self._may_claim:
@@ -87,29 +119,28 @@ class ConfigWriter:
         They are acted on together; when some could not be written, on those that were.
         """
         *first, last = records
-        runtime = self._runtime
-        topic, producer = runtime.config_log.topic, runtime.producer
+        topic, producer, leadership = self.log.topic, self._producer, self._leadership
         if by_leader:
-            await runtime.cluster.require_leader()
-        runtime.cluster.check_alive()
+            await leadership.require_leader()
+        leadership.check_alive()
         self.busy = True
         try:
             if by_leader and self._fenced is not None:
                 await self._fenced.write(topic, records)
             else:
                 await asyncio.gather(*(producer.send(topic, key, value) for key, value in first))
-                runtime.cluster.check_alive()
+                leadership.check_alive()
                 await producer.send(topic, *last)
-            await runtime.config_log.read_to_end()
+            await self.log.read_to_end()
         except Fenced as e:
             self._may_claim = False
-            runtime.cluster.request_rejoin("another worker has written as the leader")
+            leadership.request_rejoin("another worker has written as the leader")
             raise Conflict(f"Another worker leads the group by now; try again ({e})") from None
         except RecordTooLarge:
             raise await self._too_large(records) from None
         finally:
             self.busy = False
-            runtime.act_on_changes()
+            self._on_written()
 
     async def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], wanted: Callable[[], bool] = lambda: True
@@ -117,16 +148,26 @@ class ConfigWriter:
         """Commit task configs, as the leader. Not those of a connector that is gone, or has been stopped, meanwhile, nor
         what is not `wanted` any more when it is their turn.
         """
-        configs_now = self._runtime.configs
-        async with self._runtime.config_lock:
+        configs_now = self.configs
+        async with self.lock:
             if wanted() and name in configs_now and configs_now.target(name) is not TargetState.STOPPED:
                 await self.write(task_records(name, configs))
 
+    async def put_session_key(self, key: SessionKey, wanted: Callable[[], bool]) -> None:
+        """Write the group's session key, as the leader, if it is still `wanted` when its turn comes."""
+        async with self.lock:
+            if wanted():
+                await self.write([session_key_record(key)])
+
+    async def publish(self, records: Sequence[Record]) -> None:
+        """Write records when it is their turn."""
+        async with self.lock:
+            await self.write(records)
+
     async def _too_large(self, records: Sequence[Record]) -> RecordTooLarge:
         """The sentence for records of which one is larger than the config topic takes."""
-        runtime = self._runtime
-        topic, most = runtime.config_log.topic, runtime.producer.record_max
-        limit, setting = await asyncio.to_thread(record_limit, runtime.admin, topic, most)
+        topic, most = self.log.topic, self._producer.record_max
+        limit, setting = await asyncio.to_thread(record_limit, self._admin, topic, most)
         key, value = max(records, key=lambda record: len(record[1] or b""))
         size = len(key.encode()) + len(value or b"")
         return RecordTooLarge(

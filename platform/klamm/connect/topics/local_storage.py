@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 
 from klamm.connect.config import WorkerConfig
-from klamm.connect.offsets.java_map import MalformedMap, decode, encode
+from klamm.connect.topics.java_map import MalformedMap, decode, encode
 from klamm.connect.topics.kafka_log import ADMIN_TIMEOUT_S, LogError, OnRecord
 from klamm.connect.topics.storage import Which
 from klamm_base.files import PRIVATE_FILE, write_atomically

@@ -82,7 +82,7 @@ class StatusState:
     """
 
     def __init__(self, worker_id: str) -> None:
-        self._worker_id = worker_id
+        self.worker_id = worker_id
         self._generation = 0
         self._status: dict[str | TaskId, Status] = {}
         self._tasks: dict[str, set[TaskId]] = {}  # of which there is a status, by connector
@@ -122,7 +122,7 @@ class StatusState:
             self._forget(target)
             return None
         self._know(target, status)
-        if status.worker_id == self._worker_id:
+        if status.worker_id == self.worker_id:
             return None
         if status.generation > self._generation:
             self._later_owner.add(target)

@@ -12,18 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from klamm.connect.children.limits import CONNECTOR_KEYS
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins.catalog import CONNECTOR_TYPES, CONVERTER, HEADER_CONVERTER, PluginRegistry
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS
+from klamm.connect.settings.limits import CONNECTOR_KEYS
+from klamm.connect.settings.override_policy import override_rows
 from klamm.connect.validation import definitions
-from klamm.connect.validation.definitions import (
-    CONNECTOR_CLASS,
-    CONVERTERS,
-    DEAD_LETTERS,
-    TOPICS,
-    TOPICS_REGEX,
-)
-from klamm.connect.validation.override_policy import override_rows
+from klamm.connect.validation.definitions import DEAD_LETTERS, TOPICS, TOPICS_REGEX
 from klamm.connect.validation.source import check_exactly_once, topic_rules
 from klamm.connect.validation.stages import stage_rows
 from klamm.environments.versions import BadVersion

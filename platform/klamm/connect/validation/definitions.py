@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, NAME
 from klamm.connect.validation.source import one_of_any_case, unique_groups
 from klamm_base.configdef import (
     ConfigDef,
@@ -23,12 +24,9 @@ from klamm_base.configdef import (
     parse_key,
 )
 
-NAME: Final = "name"
-CONNECTOR_CLASS: Final = "connector.class"
 TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
 DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
-CONVERTERS: Final = ("key.converter", "value.converter", "header.converter")
 
 COMMON: Final = "Common"
 ERRORS: Final = "Error Handling"

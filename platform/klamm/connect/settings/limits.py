@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.connect.children.restart_policy import POLICY_CONFIG, RestartPolicy
+from klamm.connect.settings.restart_policy import POLICY_CONFIG, RestartPolicy
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 
 HEARTBEAT: Final = "task.heartbeat.timeout.ms"

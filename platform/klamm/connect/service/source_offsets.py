@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
@@ -17,12 +17,10 @@ from klamm.connect.child import clients
 from klamm.connect.child.source_offsets import open_topic, place_of
 from klamm.connect.errors import RequestError
 from klamm.connect.model import Kind, TaskId, TaskSpec
+from klamm.connect.runtime import Runtime
 from klamm.connect.topics.offset_state import OffsetState
 from klamm.connect.topics.records import Record
 from klamm_plugins.errors import ConnectError
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
 
@@ -54,7 +52,7 @@ class SourceOffsets:
         spec = await self._spec(name)
         place = place_of(spec, exactly_once=self._exactly_once)
         if self._exactly_once:
-            await self._runtime.task_requests.fence(name, locked=True)
+            await self._runtime.fencing.fence(name, locked=True)
         if not place.own and not self._exactly_once:
             await self._write_workers(name, ordered)
             return

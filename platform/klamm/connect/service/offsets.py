@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
@@ -16,18 +16,16 @@ from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.groups import commit, committed, delete_group, delete_offsets
 from klamm.admin.model import TopicPartition
-from klamm.connect.children.restart_policy import ErrorClass
 from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
-from klamm.connect.offsets.source import SourceOffsets
+from klamm.connect.runtime import Runtime
+from klamm.connect.service.source_offsets import SourceOffsets
+from klamm.connect.settings.restart_policy import ErrorClass
 from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.topics.kafka_log import ADMIN_TIMEOUT_S
 from klamm_base.errors import KlammError
 from klamm_base.security import ClientSecurity
 from klamm_kafka.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
 """A source or Kafka partition and the offset in it; None resets it."""

@@ -1,6 +1,6 @@
 """The fork server: a warm, single-threaded process that forks children and holds the worker's lease.
 
-Started as `python -m klamm.connect.children.forkserver CONTROL_FD LEASE_FD`, with or without an environment laid over it
+Started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD`, with or without an environment laid over it
 (`klamm.environments.overlay`). It imports once what every child needs, Klamm's own converters and transforms among it,
 and no other plugin. The worker asks for a child with `{"method": "fork", "id"}` and two descriptors (the
 child's control socket, its output); what the child is to do comes on that control socket. It answers

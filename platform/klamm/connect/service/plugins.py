@@ -10,17 +10,18 @@ import logging
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
-from klamm.connect.children.restart_policy import ErrorClass
 from klamm.connect.children.supervisor import PluginCallError
-from klamm.connect.config_redaction import Redaction
 from klamm.connect.errors import BadRequest, NotFound, RequestError
 from klamm.connect.events import EventBus
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins.catalog import CONNECTOR_TYPES, PluginRegistry
 from klamm.connect.plugins.requirements import CONNECTOR_VERSION
-from klamm.connect.plugins.spread import spread
 from klamm.connect.runtime import Runtime
 from klamm.connect.secrets import conceal
+from klamm.connect.service.redaction import Redaction
+from klamm.connect.service.rollout import spread
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS, NAME
+from klamm.connect.settings.restart_policy import ErrorClass
 from klamm.connect.validation.connector import (
     PluginAnswer,
     config_infos,
@@ -28,7 +29,6 @@ from klamm.connect.validation.connector import (
     no_such_version,
     plugin_keys,
 )
-from klamm.connect.validation.definitions import CONNECTOR_CLASS, CONVERTERS, NAME
 from klamm.connect.validation.stages import unknown_keys
 from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
@@ -74,7 +74,7 @@ class PluginService:
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
         """Rows of GET /connector-plugins, with packages that were installed since the worker started."""
-        await self._runtime.refresh_plugins()
+        await self._runtime.plugin_listing.refresh()
         found = self._plugins.connectors if connectors_only else self._plugins.all
         return [
             {"class": p.plugin_class, "type": p.type, "version": p.version}

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from klamm.connect.config_redaction import has_hidden, unhide
 from klamm.connect.errors import AlreadyExists, Forbidden, NotFound, RequestError, Starting
 from klamm.connect.herding.cluster import Elsewhere
 from klamm.connect.model import State, TaskId
-from klamm.connect.offsets.admin import ConnectorOffsets
-from klamm.connect.plugins.service import Config, ConfigWithNulls, PluginService
-from klamm.connect.rest.request_counts import RequestCounts
 from klamm.connect.runtime import Runtime
+from klamm.connect.service.offsets import ConnectorOffsets
+from klamm.connect.service.plugins import Config, ConfigWithNulls, PluginService
+from klamm.connect.service.redaction import has_hidden, unhide
+from klamm.connect.service.request_counts import RequestCounts
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS
 from klamm.connect.topics.config_topic import (
     RestartRequest,
     Status,
@@ -30,7 +31,6 @@ from klamm.connect.topics.config_topic import (
     task_records,
 )
 from klamm.connect.topics.kafka_log import LogError
-from klamm.connect.validation.definitions import CONNECTOR_CLASS
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from klamm.connect.herding.cluster import Answer
+from klamm.connect.runtime import Runtime
 from klamm.environments.shown import InstalledPlugin
-
-if TYPE_CHECKING:
-    from klamm.connect.herding.cluster import Answer
-    from klamm.connect.runtime import Runtime
 
 WAIT_S: Final = 60.0
 SILENT_S: Final = 10.0  # one that does not answer at all is not waited for longer

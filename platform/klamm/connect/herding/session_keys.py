@@ -14,26 +14,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm.connect.errors import BadRequest, Forbidden, Starting
+from klamm.connect.settings.mac_algorithms import ALGORITHMS, algorithm
 from klamm.connect.topics.config_topic import SessionKey
 from klamm_base.errors import ConfigError
 
 SIGNATURE_HEADER: Final = "X-Connect-Authorization"
 ALGORITHM_HEADER: Final = "X-Connect-Request-Signature-Algorithm"
-# Java's names, and what Python and Java's key generator know about them: digest and bits of a key.
-ALGORITHMS: Final[Mapping[str, tuple[str, int]]] = {
-    "HmacMD5": ("md5", 512),
-    "HmacSHA1": ("sha1", 512),
-    "HmacSHA224": ("sha224", 224),
-    "HmacSHA256": ("sha256", 256),
-    "HmacSHA384": ("sha384", 384),
-    "HmacSHA512": ("sha512", 512),
-}
-_BY_LOWER: Final = {name.lower(): name for name in ALGORITHMS}
-
-
-def algorithm(name: str) -> str | None:
-    """Java's spelling of an algorithm, which knows no case; None for one that there is not."""
-    return _BY_LOWER.get(name.lower())
 
 
 class SessionKeys:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from klamm.connect.rest.answer_headers import HEADERS_CONFIG, Cors, parse_rules
+from klamm.connect.settings.answer_headers import HEADERS_CONFIG, Cors, parse_rules
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
+from klamm_base.tls import TlsSettings
 
 DEFAULT_LISTENER: Final = "http://127.0.0.1:8083"
 HTTPS_PREFIX: Final = "listeners.https."
@@ -227,3 +229,13 @@ def tls_properties(raw: Mapping[str, str], prefix: str = HTTPS_PREFIX) -> dict[s
     if "ssl.client.authentication" in found:
         found.setdefault("ssl.client.auth", found.pop("ssl.client.authentication"))
     return found
+
+
+def client_context(config: Mapping[str, Any], raw: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Returns the TLS context for requests to other workers, with the listeners' own key stores, as in Kafka; None where
+    all listeners speak HTTP.
+    """
+    listeners = parse_listeners("listeners", config["listeners"])
+    if not any(each.scheme == "https" for each in listeners):
+        return None
+    return TlsSettings.from_properties(tls_properties(raw)).client_context()

@@ -10,24 +10,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klamm.connect.children.limits import CONNECTOR_KEYS
-from klamm.connect.children.restart_policy import ErrorClass
 from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.errors import BadRequest
-from klamm.connect.validation.definitions import (
-    CONNECTOR_CLASS,
-    CONVERTERS,
-    SINK,
-    SOURCE,
-    SOURCE_DEAD_LETTERS,
-)
+from klamm.connect.runtime import Runtime
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS
+from klamm.connect.settings.limits import CONNECTOR_KEYS
+from klamm.connect.settings.restart_policy import ErrorClass
+from klamm.connect.validation.definitions import SINK, SOURCE, SOURCE_DEAD_LETTERS
 from klamm_base.redaction import HIDDEN, has_hidden_login, is_secret_name, without_logins
 from klamm_base.references import references_in
-
-if TYPE_CHECKING:
-    from klamm.connect.runtime import Runtime
 
 ASK_S: Final = 2.0
 ASK_AGAIN_S: Final = 60.0

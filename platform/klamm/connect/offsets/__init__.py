@@ -1,1 +1,0 @@
-"""Reads, alters and resets the offsets of connectors (KIP-875)."""
