@@ -1,4 +1,7 @@
-"""Packages that a connector needs and Klamm alone does not bring: told when a configuration is validated, not when a task dies."""
+"""Checks for packages that a connector needs and Klamm alone does not install.
+
+Validation reports a missing package before a task can fail for it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ CONNECTOR_CLASS = "connector.class"
 
 
 def need(who: str, modules: Sequence[str], extra: str) -> None:
-    """ConfigError when one of the modules is not installed beside Klamm."""
+    """Raises ConfigError when one of the modules is not installed beside Klamm."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise ConfigError(
@@ -22,7 +25,7 @@ def need(who: str, modules: Sequence[str], extra: str) -> None:
 
 
 def need_value(who: str, modules: Sequence[str], extra: str) -> list[ConfigValue]:
-    """The same as what `validate` says of the connector's class; nothing when all is there."""
+    """Returns the same error for `validate`, at the key connector.class; an empty list when nothing is missing."""
     try:
         need(who, modules, extra)
     except ConfigError as e:

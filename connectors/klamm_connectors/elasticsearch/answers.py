@@ -1,4 +1,4 @@
-"""What the server's answer to a bulk request means for each of its documents. No I/O."""
+"""The meaning of the server's answer to a bulk request, for each of its documents. No I/O."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _SIZES: Final = re.compile(r"(?:coordinating|primary)_operation_bytes=(\d+), max
 
 
 class Kind(Enum):
-    """What becomes of a document."""
+    """The outcome of sending a document."""
 
     DONE = "done"
     BUSY = "busy"
-    """Again, and it does not count."""
+    """The document is sent again. The attempt does not count."""
     BLOCKED = "blocked"
-    """Again, and it does not count; the server takes nothing at the moment."""
+    """The document is sent again. The attempt does not count; the server accepts no writes at the moment."""
     PASSING = "passing"
-    """Again, `max.retries` times."""
+    """The document is sent again, up to `max.retries` times."""
     MALFORMED = "malformed"
-    """The document's own fault."""
+    """The server refuses the document itself."""
     FAILED = "failed"
-    """Something that the task cannot go on with."""
+    """The task cannot continue."""
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """Documents by what becomes of them; `reason` is the first error's, of the gravest kind."""
+    """Documents by outcome. `reason` is the first error of the gravest kind."""
 
     done: list[Document] = field(default_factory=list)
     again: list[Document] = field(default_factory=list)
     malformed: list[tuple[Document, str]] = field(default_factory=list)
     conflicts: list[tuple[Document, str, str]] = field(default_factory=list)
-    """Of `done`: what the server had already, with the action and its reason."""
+    """Those documents of `done` that the server had already, each with its action and the server's reason."""
     failed: str | None = None
     busy: str | None = None
     blocked: str | None = None
@@ -60,7 +60,7 @@ class Verdicts:
 
 
 def judge_item(item: dict[str, Any]) -> tuple[Kind, str]:
-    """One entry of `items`: `{"index": {"status": 201, …}}`."""
+    """Judges one entry of `items`, such as `{"index": {"status": 201, …}}`."""
     action, result = next(iter(item.items()))
     status = result.get("status", 0)
     error = result.get("error")
@@ -71,8 +71,8 @@ def judge_item(item: dict[str, Any]) -> tuple[Kind, str]:
     if status == 429 or kind in _BUSY:
         return Kind.BUSY, reason
     if status == 409:
-        # A version that is there already, or a document that `create` made before: as a rule we wrote it earlier, see
-        # conflicts.py. Only an update can pass when it is sent again.
+        # The server has this version already, or `create` made the document before. Usually we wrote it earlier, see
+        # conflicts.py. Only an update can succeed when it is sent again.
         return (Kind.PASSING, reason) if action == "update" else (Kind.DONE, reason)
     if kind == _BLOCKED:
         return Kind.BLOCKED, reason
@@ -94,10 +94,10 @@ def _reason(error: Any) -> str:
 
 
 def judge(documents: list[Document], answer: bytes, max_retries: int) -> Verdicts:
-    """The answer (status 200) to a request with these documents; counts their attempts.
+    """Judges the answer (status 200) to a request with these documents, and counts their attempts.
 
-    When a document must be sent again, so must the later ones of its id, whatever became of them: what they change
-    must be the last word.
+    When a document must be sent again, all later documents with its id are sent again too, whatever their
+    outcome: their changes must be applied last.
     """
     if _NO_ERRORS.match(answer):
         return Verdicts(done=documents)
@@ -153,7 +153,7 @@ def _items(answer: bytes, count: int) -> list[dict[str, Any]] | str:
 
 
 def is_servers(answer: bytes) -> bool:
-    """Whether an answer with an error is Elasticsearch's own, and not that of something before it."""
+    """Returns True when Elasticsearch itself wrote this error, and not a proxy in front of it."""
     try:
         return isinstance(orjson.loads(answer)["error"], (dict, str))
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -161,12 +161,14 @@ def is_servers(answer: bytes) -> bool:
 
 
 def never_fits(reason: str) -> bool:
-    """Whether a request was refused (429) for being larger than all the memory that the server has for requests."""
+    """Returns True when the server refused a request (429) because it exceeds all the memory that the server has
+    for requests.
+    """
     found = _SIZES.search(reason)
     return found is not None and int(found[1]) > int(found[2])
 
 
 def where(document: Document) -> str:
-    """The record behind a document, for a sentence."""
+    """Names the record behind a document, for use in a sentence."""
     record = document.record
     return f"record {record.topic}-{record.partition}@{record.offset} for index {document.index}"

@@ -1,7 +1,8 @@
-"""Documents on their way: what waits, what is under way, what comes again, in an order that is right per id. No I/O.
+"""Documents that wait, are under way or must be sent again, in the right order for each id. No I/O.
 
-Invariants: an id is in one request at a time, and all its documents pass in the order in which they came; when one of them
-must be sent again, so are the later ones of its request. Documents without an id of their own (None) pass at once.
+Invariants: an id is in one request at a time, and its documents are sent in the order in which they
+arrived. When one of them must be sent again, so are the later ones of its request. Documents without an id
+(None) are never held back.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from klamm_plugins.records import SinkRecord
 
 @dataclass(slots=True, eq=False)
 class Document:
-    """One action of a bulk request. `data` are its lines, each with its line end; `id` orders documents of one id.
+    """One action of a bulk request. `data` holds its lines, each with its line end; `id` orders documents of one
+    id.
 
-    `index` is where it goes to, `chunk` who is told when it is dealt with, `attempts` how often it was sent again after
-    an error that counts.
+    `index` is the target. `chunk` is told when the document is dealt with. `attempts` counts how often the
+    document was sent again after an error that counts.
     """
 
     data: bytes
@@ -32,7 +34,7 @@ class Document:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Documents that are sent together. `timeouts` counts answers that did not come in time."""
+    """Documents that are sent together. `timeouts` counts answers that did not arrive in time."""
 
     documents: list[Document]
     sent_at: float = 0.0
@@ -44,7 +46,7 @@ class Request:
 
 
 class Buffer:
-    """`open` counts documents that were added and are not done, `size` their bytes."""
+    """All documents of a task that are not done. `open` counts them, `size` counts their bytes."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -57,16 +59,16 @@ class Buffer:
 
     @property
     def waiting(self) -> int:
-        """Documents that could be sent now."""
+        """The number of documents that could be sent now."""
         return len(self._waiting)
 
     @property
     def has_requests(self) -> bool:
-        """Whether there is a request to send again."""
+        """True when a request must be sent again."""
         return bool(self._again)
 
     def age(self, now: float) -> float:
-        """For how long something has waited, 0.0 when nothing does."""
+        """Returns how many seconds the oldest document has waited; 0.0 when none waits."""
         return now - self._since if self._waiting else 0.0
 
     def add(self, documents: Sequence[Document], now: float) -> None:
@@ -77,7 +79,9 @@ class Buffer:
         self.size += sum([len(d.data) for d in documents])
 
     def take(self, count: int, size: int, now: float) -> Request | None:
-        """The next request: up to `count` documents and `size` bytes, at least one document. None: nothing to send."""
+        """Returns the next request: up to `count` documents and `size` bytes, at least one document; None when there
+        is nothing to send.
+        """
         while self._again:
             request = self._again.popleft()
             gone = [d for d in request.documents if d.chunk.dropped]
@@ -107,12 +111,13 @@ class Buffer:
         return Request(taken, indices={d.index for d in taken})
 
     def _must_wait(self, document: Document, taken: list[Document]) -> bool:
-        # An id of the request that is being filled is not busy yet: its documents go together.
+        # The ids of the request that is being filled are not busy yet: documents of one id may share the request.
         return document.id is not None and (document.id in self._busy or document.id in self._held)
 
     def done(self, documents: Collection[Document], now: float, again: Collection[Document] = ()) -> None:
-        """These were dealt with, or given up: their ids are free for what was held back, but for the ids of `again`,
-        what is left of the same request.
+        """Removes documents that were dealt with or given up.
+
+        Frees their ids for documents that were held back, except the ids in `again`, the rest of the same request.
         """
         self.open -= len(documents)
         self.size -= sum([len(d.data) for d in documents])
@@ -130,7 +135,7 @@ class Buffer:
                 self._waiting.extendleft(reversed(held))
 
     def again(self, request: Request, documents: list[Document], count: int) -> None:
-        """Send these of `request` again, in requests of up to `count`; their ids stay busy."""
+        """Queues these documents of `request` again, in requests of up to `count`. Their ids stay busy."""
         if len(documents) <= count:
             self._again.append(
                 Request(documents, timeouts=request.timeouts, indices={d.index for d in documents})
@@ -148,9 +153,9 @@ class Buffer:
                 )
 
     def split(self, request: Request) -> None:
-        """Send it again in two halves, to find the document that a whole request is refused for.
+        """Queues the request again in two halves, to find the document that makes the server refuse the whole.
 
-        Documents of one id stay together; when there is only one id, its first document goes alone.
+        Documents of one id stay together. When there is only one id, its first document is sent alone.
         """
         documents = request.documents
         ids = {d.id for d in documents if d.id is not None}

@@ -1,6 +1,7 @@
-"""The official client's transport: one bulk request, one index made; every end of it is a `Reply`, nothing is raised.
+"""The official client's transport. Each request ends in a `Reply`; nothing is raised.
 
-Bodies and answers are bytes: the client's helpers and its parsing of answers cost several times what the request itself does.
+Bodies and answers are bytes: the client's helpers and its parsing of answers cost several times as much as
+the request itself.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _REASON_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP status (NO_ANSWER: none came) and the body; `reason` says what went wrong.
+    """An HTTP status (NO_ANSWER: none arrived) and the body. `reason` says what went wrong.
 
-    `fatal`: going on makes no sense, whatever the status is.
+    `fatal`: the task cannot continue, whatever the status is.
     """
 
     status: int
@@ -39,7 +40,7 @@ class Reply:
 
 
 class _Raw(Serializer):
-    """Leaves bodies and answers as the bytes that they are."""
+    """A serializer that leaves bodies and answers as bytes."""
 
     mimetype = "application/json"
 
@@ -51,7 +52,7 @@ class _Raw(Serializer):
 
 
 class Client:
-    """For several threads. `close` when they have ended."""
+    """A client for several threads. Call `close` when they have ended."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -79,16 +80,16 @@ class Client:
         )
 
     def bulk(self, body: bytes, read_timeout_s: float) -> Reply:
-        """POST /_bulk."""
+        """Sends POST /_bulk."""
         return self._ask("POST", "/_bulk", body, "x-ndjson", read_timeout_s)
 
     def exists(self, name: str) -> Reply:
-        """Whether an index, an alias or a data stream has this name: 200 or 404."""
-        # Not HEAD: a refusal without a body gives no reason.
+        """Asks for an index, alias or data stream of this name: 200 or 404."""
+        # GET, not HEAD: a refusal without a body would give no reason.
         return self._ask("GET", f"/{urllib.parse.quote(name, safe='')}/_alias", None, "json")
 
     def create_index(self, name: str, mapping: dict[str, Any] | None) -> Reply:
-        """200 when it is there now, whoever made it."""
+        """Creates an index. Returns 200 when the index exists afterwards, whoever made it."""
         body = orjson.dumps({"mappings": mapping} if mapping else {})
         reply = self._ask("PUT", f"/{urllib.parse.quote(name, safe='')}", body, "json")
         if reply.status == 400 and b"resource_already_exists_exception" in reply.body:
@@ -126,7 +127,7 @@ class Client:
 
 
 def _shown(answer: bytes) -> str:
-    """The reason in an answer that is an error."""
+    """Returns the reason in an answer that reports an error."""
     try:
         error = orjson.loads(answer)["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -137,7 +138,7 @@ def _shown(answer: bytes) -> str:
 
 
 def _with_port(url: str) -> str:
-    """The client wants a port; without one it is that of http or https."""
+    """Adds the default port of http or https: the client requires a port."""
     parts = urllib.parse.urlsplit(url)
     if parts.port is not None:
         return url
@@ -146,14 +147,17 @@ def _with_port(url: str) -> str:
 
 
 class _Sealed(ssl.SSLContext):
-    """Trusts what it was told to when it was made; the transport would add the well-known authorities to it."""
+    """A context that ignores further authorities: the transport would add the well-known ones to the configured one."""
 
     def load_verify_locations(self, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
         return None
 
 
 def ssl_context(settings: Ssl) -> ssl.SSLContext:
-    """Trust, client certificate and host name check as configured. ConnectError names the file that does not load."""
+    """Returns a context with the configured trust, client certificate and host name check.
+
+    Raises ConnectError, which names the file that cannot be loaded.
+    """
     context = ssl.create_default_context()
     password = settings.key_password.value if settings.key_password else None
     try:

@@ -18,13 +18,13 @@ WITHOUT_EFFECT: Final = {
     "proxy.port": "there is no proxy",
     "type.name": "Elasticsearch 8 and later have no document types",
 }
-"""Keys that are taken and change nothing; a value that is set is warned about."""
+"""Keys that are accepted and change nothing. A value that is set is warned about."""
 
 RUNTIMES: Final = re.compile(
     r"name|connector\.(class|plugin\.version)|topics(\.regex)?|tasks\.max(\.enforce)?|config\.action\.reload"
     r"|(key|value|header)\.converter(\..+)?|(transforms|predicates)(\..+)?|(errors|consumer|producer|admin|restart)\..+"
 )
-"""Keys that are not the connector's but the runtime's."""
+"""Keys that belong to the runtime, not to the connector."""
 _NAME_MAX: Final = 255
 _IN_FLIGHT_MAX: Final = 1000  # as in Confluent's; each is a thread here
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -32,7 +32,7 @@ _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 @dataclass(frozen=True, slots=True)
 class Ssl:
-    """PEM files for https; None where the system's defaults do."""
+    """PEM files for https. None stands for the system's defaults."""
 
     trust: str | None
     certificate: str | None
@@ -42,7 +42,7 @@ class Ssl:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One task's configuration. Times are seconds, sizes bytes."""
+    """One task's settings. Times are in seconds, sizes in bytes."""
 
     urls: tuple[str, ...]
     username: str | None
@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def to_streams(self) -> bool:
-        """Whether the targets are data streams, which take `create` only."""
+        """True when the targets are data streams, which accept only `create`."""
         return bool(self.stream_type) or self.resource_usage.endswith("DATASTREAM")
 
     def ignores_key(self, topic: str) -> bool:
@@ -91,7 +91,7 @@ class Settings:
         return self.schema_ignore or topic in self.schema_ignore_topics
 
     def target(self, topic: str) -> str:
-        """The index, data stream or alias for a topic. ConfigError when the mapping has none."""
+        """Returns the index, data stream or alias for a topic. Raises ConfigError when the mapping names none."""
         if self.resources:
             if topic not in self.resources:
                 raise ConfigError(
@@ -173,7 +173,7 @@ def _documents(d: ConfigDef) -> ConfigDef:
 
 
 def parse(props: Mapping[str, str]) -> Settings:
-    """Returns typed settings. Raises ConfigError, which names the key, for the first thing that cannot be used."""
+    """Returns typed settings. Raises ConfigError for the first key that cannot be used, and names it."""
     values = config_def().parse(props)
     if errors := cross_errors(props, values):
         name, why = next(iter(errors.items()))
@@ -228,7 +228,7 @@ def _ssl(values: Mapping[str, Any]) -> Ssl | None:
 
 
 def no_effect(props: Mapping[str, str]) -> list[str]:
-    """Sentences about keys that are set and change nothing, and about what is lost by keys that go together."""
+    """Returns sentences about keys that change nothing, and about combinations that lose records."""
     found = [f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if props.get(name)]
     known = config_def()
     found += [
@@ -247,7 +247,7 @@ def no_effect(props: Mapping[str, str]) -> list[str]:
 
 
 def index_name(topic: str) -> str:
-    """The index of a topic, as Confluent's connector names it: lower case, no - or _ in front, 255 characters."""
+    """Returns a topic's index, named as Confluent's connector does: lower case, no leading - or _, 255 characters."""
     name = topic.lower()[:_NAME_MAX]
     if name.startswith(("-", "_")):
         name = name[1:]

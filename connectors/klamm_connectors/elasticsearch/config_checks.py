@@ -1,4 +1,6 @@
-"""Checks of the Elasticsearch sink's configuration across keys. No I/O but to look for PEM files."""
+"""Checks of the Elasticsearch sink's configuration that concern several keys. The only I/O is looking for PEM
+files.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ NOT_SUPPORTED: Final = {
     "kerberos.keytab.path": "Kerberos is not supported: use connection.username and connection.password",
     "topic.index.map": "use topic.to.external.resource.mapping with external.resource.usage=INDEX",
 }
-"""Keys that Confluent's connector has, or once had, and why they are refused here."""
+"""Keys that Confluent's connector has or had, each with the reason why they are refused here."""
 SSL: Final = "elastic.https.ssl."
 _NOT_IN_NAMES: Final = frozenset('\\/*?"<>| ,#:')
 
 
 def cross_errors(props: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
-    """What cannot be used, by key. `values` are typed, None where a value of its own is wrong."""
+    """Returns an error for each key that cannot be used. `values` are typed; None marks a value that is wrong by
+    itself.
+    """
     errors: dict[str, str] = {}
     for name in props:
         if why := NOT_SUPPORTED.get(name):
@@ -46,7 +50,7 @@ def cross_errors(props: Mapping[str, str], values: Mapping[str, Any]) -> dict[st
 
 
 def _url_error(url: str) -> str | None:
-    """What is wrong with a URL; the sentence holds no password."""
+    """Returns an error for a URL that cannot be used, without its password."""
     try:
         parts = urllib.parse.urlsplit(url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname)

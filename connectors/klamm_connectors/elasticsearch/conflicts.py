@@ -1,7 +1,8 @@
-"""Documents that the server left as they are, because what it has is as new: counted, so that it can be said. No I/O.
+"""Counts documents that the server kept because its own version is as new, so that the task can report them.
+No I/O.
 
-Records that come again after a restart are such, and nothing is wrong with that. A topic that was made anew, or got more
-partitions, begins with lower offsets than those that the index has as versions: then records are lost.
+Records that are read again after a restart cause such conflicts, which are harmless. A topic that was
+recreated, or got more partitions, has lower offsets than the versions in the index: then records are lost.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ class _Seen:
 
 
 class Conflicts:
-    """`offsets_are_versions`: a version beyond the end of what came of a partition is not from this partition."""
+    """Conflicts since the last report.
+
+    With `offsets_are_versions`, a version beyond the partition's last record means that another partition wrote
+    it.
+    """
 
     def __init__(self, *, offsets_are_versions: bool) -> None:
         self._offsets_are_versions = offsets_are_versions
         self._seen: dict[TopicPartition, _Seen] = {}
 
     def add(self, document: Document, action: str, reason: str) -> None:
-        """The server refused `document` with this reason, a version conflict; `action` is the bulk request's."""
+        """Counts a version conflict of `document`. `action` is the bulk request's, `reason` the server's."""
         seen = self._seen.setdefault(document.record.original_topic_partition, _Seen(document))
         seen.count += 1
         seen.created = seen.created or action == "create"
@@ -41,9 +46,9 @@ class Conflicts:
             seen.first, seen.highest = document, int(found[1])
 
     def take(self, ends: Mapping[TopicPartition, int]) -> list[tuple[bool, str]]:
-        """What was counted since the last call: whether it is a reason to worry, and a sentence.
+        """Returns what was counted since the last call: whether it is a reason to worry, and a sentence.
 
-        `ends`: the offsets up to which records of each partition came.
+        `ends` are the offsets up to which records of each partition arrived.
         """
         found, self._seen = self._seen, {}
         return [

@@ -1,4 +1,4 @@
-"""The connector class of the Elasticsearch sink; its task, and with it the client, is imported when it is asked for."""
+"""The connector class of the Elasticsearch sink. The task, and with it the client, is imported on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEEDS: Final = ("The Elasticsearch sink", ("elasticsearch",), "elasticsearch")
 
 
 class ElasticsearchSinkConnector(SinkConnector):
-    """Tasks that write to one cluster; they share nothing."""
+    """A connector whose tasks write to one cluster and share nothing."""
 
     kafka_name = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
 
@@ -37,7 +37,7 @@ class ElasticsearchSinkConnector(SinkConnector):
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
-        """By key, and across keys; the cluster is not asked."""
+        """Checks each key alone and all keys together. Does not contact the cluster."""
         answers = config_def().validate(props)
         by_name = {a.name: a for a in answers}
         for name, why in cross_errors(props, {a.name: a.value for a in answers}).items():
@@ -67,5 +67,5 @@ class ElasticsearchSinkConnector(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offset will do: nothing about offsets is kept in Elasticsearch."""
+        """Accepts any offset: Elasticsearch stores no offsets."""
         return True

@@ -1,8 +1,8 @@
-"""Records as actions of a bulk request: the lines that are sent, and the id by which they are ordered. No I/O.
+"""Records as actions of a bulk request: the lines to send, and the id that orders them. No I/O.
 
-Values of JsonConverter and structs are written by orjson in one go. Text and bytes that hold a JSON object pass as they are,
-and whether they are JSON is left to the server, which refuses single documents. Dates and times are ISO 8601, decimals
-numbers with all their digits, bytes base64.
+orjson writes values of JsonConverter and structs in one call. Text and bytes that hold a JSON object are
+passed on unchanged and unchecked: the server refuses single documents that are not JSON. Dates and times
+become ISO 8601, decimals become numbers with all their digits, bytes become base64.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_TIMESTAMP: Final = (
 
 
 class DocumentBuilder:
-    """`build` gives lines and id of a record; None for one that there is nothing to do for."""
+    """Turns a record into lines and an id; into None when there is nothing to do for the record."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ class DocumentBuilder:
         self._as_it_is = self._operation == "index"
 
     def target(self, topic: str) -> str:
-        """The index, data stream or alias that a topic's records go to."""
+        """Returns the index, data stream or alias for a topic's records."""
         return self._target(topic)[0]
 
     def _target(self, topic: str) -> tuple[str, str, bool]:
@@ -55,7 +55,9 @@ class DocumentBuilder:
         return found
 
     def build(self, record: SinkRecord) -> tuple[bytes, str | None] | None:
-        """Raises DataError for a record that cannot be a document; ConfigError for a topic without a target."""
+        """Returns the record's lines and id. Raises DataError for a record that cannot be a document, ConfigError for
+        a topic without a target.
+        """
         index, head, ignores_key = self._target(record.topic)
         if record.value is None:
             return self._tombstone(record, index, ignores_key)
@@ -63,8 +65,8 @@ class DocumentBuilder:
         if self._settings.generated_ids:
             return f"{head}}}}}\n".encode() + source + b"\n", None
         if ignores_key:
-            # Where it was read from: a transform may give records of two topics one. Kafka allows only characters in a
-            # topic's name that JSON does, too.
+            # The original topic: a transform may give records of two topics the same topic. A topic's name needs no
+            # escaping: Kafka allows only characters that JSON allows, too.
             topic, partition = record.original_topic_partition
             action = f'{head},"_id":"{topic}+{partition}+{record.original_kafka_offset}"'
             id_ = None
@@ -170,7 +172,7 @@ def _id_of(record: SinkRecord) -> str:
 
 
 def _json_object(data: bytes) -> bytes:
-    """Text that holds a JSON object, on one line."""
+    """Returns text that holds a JSON object, on one line."""
     if data[:1] != b"{" and data.lstrip()[:1] != b"{":
         raise DataError("a document must be a JSON object, and this is other text: use the JsonConverter")
     if b"\n" in data or b"\r" in data:
@@ -208,7 +210,7 @@ def _check_finite(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What orjson does not know."""
+    """Converts a value of a type that orjson does not know."""
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise DataError(f"{value} is no JSON number")
@@ -225,7 +227,9 @@ def _kind(value: Any) -> str:
 
 
 def _compile(schema: Schema, compact_maps: bool) -> Convert | None:
-    """From a value of `schema` to what `_dumps` takes; None when it takes the value as it is."""
+    """Returns a function from a value of `schema` to a value for `_dumps`; None when `_dumps` takes the value as
+    it is.
+    """
     if logical.is_logical(schema):
         return None
     match schema.type:

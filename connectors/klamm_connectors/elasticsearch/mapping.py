@@ -26,7 +26,7 @@ _LOGICAL: Final[dict[str, dict[str, str]]] = {
 
 
 def mapping_of(schema: Schema, *, compact_maps: bool) -> dict[str, Any]:
-    """The mapping of a field; of a struct, `{"properties": …}`. Arrays have the mapping of their items."""
+    """Returns the mapping of a field; for a struct, `{"properties": …}`. An array has the mapping of its items."""
     if logical.is_logical(schema) and schema.name is not None:
         return dict(_LOGICAL[schema.name])
     match schema.type:
@@ -44,7 +44,7 @@ def mapping_of(schema: Schema, *, compact_maps: bool) -> dict[str, Any]:
             pair = {"key": schema.key_schema, "value": schema.value_schema}
             return {"properties": {n: mapping_of(s, compact_maps=compact_maps) for n, s in pair.items()}}
         case Type.STRING:
-            # As dynamic mapping does it: searched as text, sorted and counted as a keyword.
+            # The same as dynamic mapping: text for search, a keyword for sorting and counting.
             return {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
         case kind:
             return {"type": _TYPES[kind]}

@@ -1,7 +1,8 @@
-"""Threads that keep several bulk requests under way, and what becomes of their answers.
+"""Threads that keep several bulk requests under way and process their answers.
 
-One lock guards buffer, window and tracker. A thread takes a request under it, sends without it, and settles the
-answer under it. What only the task's own thread may do (bad records, failing) is left for it to fetch.
+One lock guards buffer, window and tracker. A thread takes a request under the lock, sends it without the
+lock, and settles the answer under the lock. Bad records and failures wait for the task's own thread, which
+alone may handle them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _AWAY: Final = frozenset({NO_ANSWER, 502, 503, 504})
 
 
 class BulkClient(Protocol):
-    """What the sender needs of `client.Client`."""
+    """The part of `client.Client` that the sender uses."""
 
     def bulk(self, body: bytes, read_timeout_s: float) -> Reply: ...
     def exists(self, name: str) -> Reply: ...
@@ -40,7 +41,7 @@ class BulkClient(Protocol):
 
 
 class Sender:
-    """Started by its constructor; ended by `close`. All other methods are for the task's thread."""
+    """The sending threads. The constructor starts them and `close` ends them; all methods are for the task's thread."""
 
     def __init__(self, settings: Settings, client: BulkClient) -> None:
         self._settings = settings
@@ -67,34 +68,34 @@ class Sender:
 
     @property
     def failure(self) -> str | None:
-        """Why the task cannot go on; None: it can."""
+        """The reason why the task cannot continue; None while it can."""
         return self._failure
 
     @property
     def open(self) -> int:
-        """Documents that were added and are not dealt with."""
+        """The number of documents that were added and are not dealt with."""
         return self._buffer.open
 
     @property
     def trouble(self) -> str | None:
-        """Why the server takes nothing at the moment."""
+        """The reason why the server accepts nothing at the moment, or None."""
         return self._trouble[0] if self._trouble else None
 
     def knows(self, index: str) -> bool:
         return index in self._mappings
 
     def announce(self, index: str, mapping: dict[str, Any] | None) -> None:
-        """Make the index, with this mapping, before its first document is sent, unless it is there."""
+        """Has the index made with this mapping before its first document is sent, unless it exists."""
         with self._changed:
             self._mappings[index] = mapping
 
     def begin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Chunk]:
-        """Chunks for records that end before these offsets; open until `add` gets them."""
+        """Returns chunks for records that end before these offsets. They stay open until `add` gets them."""
         with self._changed:
             return {place: self._tracker.begin(place, end) for place, end in ends.items()}
 
     def add(self, documents: list[Document], filled: Iterable[Chunk]) -> None:
-        """Send these documents; the chunks of `filled` have all of theirs."""
+        """Queues these documents. `filled` are the chunks whose documents are now all added."""
         with self._changed:
             for chunk in filled:
                 chunk.open -= 1
@@ -102,28 +103,30 @@ class Sender:
             self._changed.notify_all()
 
     def settle(self, chunk: Chunk) -> None:
-        """A document of this chunk is dealt with, by the task's thread."""
+        """Marks one document of this chunk as dealt with, by the task's thread."""
         with self._changed:
             chunk.open -= 1
 
     def take_bad(self) -> list[tuple[Document, str]]:
-        """Documents that the server refused, and why; the task's thread decides about them and settles them."""
+        """Returns documents that the server refused, with the reason. The task's thread decides about them and settles
+        them.
+        """
         with self._changed:
             bad, self._bad = self._bad, []
             return [pair for pair in bad if not pair[0].chunk.dropped]
 
     def committable(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """See Tracker."""
+        """Calls `Tracker.committable` under the lock."""
         with self._changed:
             return self._tracker.committable(offsets)
 
     def take_conflicts(self, ends: Mapping[TopicPartition, int]) -> list[tuple[bool, str]]:
-        """See Conflicts."""
+        """Calls `Conflicts.take` under the lock."""
         with self._changed:
             return self._conflicts.take(ends)
 
     def drop(self, places: Collection[TopicPartition], wait_s: float) -> bool:
-        """Send no more documents of these partitions, and wait for what is under way; False: there still is some."""
+        """Stops sending documents of these partitions and waits for those under way. Returns False when some still are."""
 
         def ended() -> bool:
             return not any(d.chunk.dropped for r in self._under_way for d in r.documents)
@@ -134,8 +137,9 @@ class Sender:
             return self._changed.wait_for(ended, wait_s)
 
     def wait(self, limit: int, timeout_s: float, *, patient: bool = False) -> bool:
-        """Wait until at most `limit` documents, and as large a share of the bytes, are open; gives up early, unless
-        `patient`, while the server is in trouble.
+        """Waits until at most `limit` documents, and as large a share of the bytes, are open.
+
+        Gives up early while the server is in trouble, unless `patient`.
         """
         size = self._bytes * limit // self._settings.buffered
 
@@ -150,7 +154,7 @@ class Sender:
             return roomy()
 
     def close(self) -> None:
-        """End the threads; those that wait for an answer are left to it."""
+        """Ends the threads. Does not wait for threads that wait for an answer."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -181,7 +185,7 @@ class Sender:
                 self._changed.notify_all()
 
     def _next(self) -> Request | None:
-        """Wait for something to send; None at the end."""
+        """Waits for the next request; returns None at the end."""
         with self._changed:
             while not self._closed and self._failure is None:
                 now = time.monotonic()
@@ -196,7 +200,7 @@ class Sender:
             return None
 
     def _pause(self, now: float) -> float:
-        """Seconds until something can be sent: 0 is now, less than 0 until something changes."""
+        """Returns the seconds until a request can be sent: 0 for now, negative for "when something changes"."""
         if len(self._under_way) >= self._window.allowed or not (
             self._buffer.has_requests or self._buffer.waiting
         ):
@@ -217,7 +221,7 @@ class Sender:
         return self._client.bulk(request.body(), min(timeout_s, self._settings.read_timeout_max_s))
 
     def _make_ready(self, index: str) -> Reply | None:
-        """See to it that the target is there; None when it is, or when the first document makes it."""
+        """Makes sure that the target exists. Returns None when it does, or when its first document creates it."""
         reply = self._client.exists(index)
         if reply.status == 200:
             return None
@@ -255,7 +259,7 @@ class Sender:
             self._buffer.again(request, found.again, self._window.documents)
 
     def _refused(self, request: Request, reply: Reply) -> None:
-        """A whole request that was not taken."""
+        """Handles a request that the server refused as a whole."""
         now = time.monotonic()
         if reply.fatal:
             self._fail(reply.reason)
@@ -278,7 +282,7 @@ class Sender:
             self._fail(f"a bulk request was refused: {reply.reason}")
 
     def _divide(self, request: Request, reply: Reply, now: float) -> None:
-        """Something in the request is not acceptable, or it is too large: find out what it is."""
+        """Splits a request that is too large or holds an unacceptable document, to find the culprit."""
         if len(request.documents) == 1:
             self._buffer.done(request.documents, now)
             self._bad.append((request.documents[0], reply.reason))
@@ -297,7 +301,7 @@ class Sender:
         self._buffer.again(request, request.documents, self._window.documents)
 
     def _note(self, reason: str | None, now: float) -> None:
-        """Say once why nothing moves, and once that it moves again."""
+        """Logs once why nothing moves, and once that it moves again."""
         if reason is not None and self._trouble is None:
             self._trouble = reason, now
             log.warning("Elasticsearch does not take documents, waiting: %s", reason)
@@ -310,7 +314,7 @@ class Sender:
 
 
 def _about(what: str, reply: Reply) -> Reply:
-    """The answer about a target: whatever does not pass by itself is final, it is no document's fault."""
+    """Rewords an answer about a target. An error that does not pass by itself becomes fatal: no document is to blame."""
     final = reply.fatal or (reply.status not in _AWAY and reply.status != 429 and reply.status < 500)
     return replace(reply, reason=f"{what}: {reply.reason}", fatal=final)
 

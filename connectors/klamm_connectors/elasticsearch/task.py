@@ -1,8 +1,8 @@
-"""The sink task: builds documents, hands them to the sender, and says what may be committed.
+"""The sink task: builds documents, hands them to the sender, and says which offsets may be committed.
 
-`put` takes records and returns; requests are under way meanwhile. When more than `max.buffered.records` are open it waits
-a moment for a server that works, and pauses the partitions when that does not, so that the task stays in its group
-for as long as it takes. No error of the server that passes is an error of the task.
+`put` takes records and returns while requests are under way. When more than `max.buffered.records` are
+open, `put` waits a moment for a working server. If that does not help, the task pauses its partitions and
+stays in its group for as long as it takes. A temporary error of the server never fails the task.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOSE_S: Final = 3.0
 
 
 class ElasticsearchSinkTask(SinkTask):
-    """`make_client` is replaced by tests that stand in for the server."""
+    """The task. Tests replace `make_client` to stand in for the server."""
 
     kafka_name = "io.confluent.connect.elasticsearch.ElasticsearchSinkTask"
     make_client: MakeClient = Client
@@ -60,7 +60,9 @@ class ElasticsearchSinkTask(SinkTask):
         self._keep_room(sender)
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The contiguous prefix that is written. Gives what is under way a moment, so that little comes twice."""
+        """Returns the end of the contiguous prefix that is written. First gives requests under way a moment, so that
+        few records are repeated.
+        """
         sender = self._running()
         synchronous = self._settings.flush_synchronously and not self.context.stopping.is_set()
         sender.wait(0, _COMMIT_ALL_S if synchronous else _COMMIT_S)
@@ -73,7 +75,7 @@ class ElasticsearchSinkTask(SinkTask):
         return sender.committable(offsets)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        # An update has no version: one that is under way must not come after those of the partition's next task.
+        # An update has no version, so an update under way must not arrive after those of the partition's next task.
         if (
             not self._running().drop(partitions, _CLOSE_S if self._settings.upsert else 0.0)
             and self._settings.upsert
@@ -115,14 +117,14 @@ class ElasticsearchSinkTask(SinkTask):
         sender.add(documents, chunks.values())
 
     def _mapping(self, record: SinkRecord) -> dict[str, object] | None:
-        """The mapping for a new index, from the first record that goes there."""
+        """Returns the mapping for a new index, from the first record for it."""
         schema = record.value_schema
         if schema is None or schema.type is not Type.STRUCT or self._settings.ignores_schema(record.topic):
             return None
         return mapping_of(schema, compact_maps=self._settings.compact_maps)
 
     def _invalid(self, record: SinkRecord, error: DataError) -> None:
-        """A record that no document can be made of."""
+        """Reports or drops a record that cannot become a document."""
         named = DataError(f"record {record.topic}-{record.partition}@{record.offset}: {error}")
         reporter = self.context.errant_record_reporter
         if self._settings.drop_invalid:
@@ -135,7 +137,7 @@ class ElasticsearchSinkTask(SinkTask):
             raise named
 
     def _settle_bad(self, sender: Sender) -> None:
-        """Decide about each document that the server refused; all are looked at before one fails the task."""
+        """Decides about each document that the server refused. Looks at all of them before one fails the task."""
         reporter = self.context.errant_record_reporter
         policy, failed = self._settings.malformed, None
         for document, reason in sender.take_bad():

@@ -1,4 +1,4 @@
-"""What may be committed: for each partition, the end of the records that are all dealt with, without a gap. No I/O."""
+"""Committable offsets: for each partition, the end of the records that are all dealt with, without a gap. No I/O."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from klamm_plugins.records import TopicPartition
 
 
 class Chunk:
-    """Records of one partition that came together: `open` of them are not dealt with, `end` is the offset after them.
+    """Records of one partition that arrived together. `open` counts those not dealt with; `end` is the offset
+    after them.
 
-    `dropped`: the partition went away, and what is left of the chunk is somebody else's.
+    `dropped`: the partition was revoked, and the rest of the chunk belongs to another task.
     """
 
     __slots__ = ("dropped", "end", "open")
@@ -23,24 +24,25 @@ class Chunk:
 
 
 class Tracker:
-    """Chunks in the order in which they came, by partition."""
+    """The chunks of each partition, in order of arrival."""
 
     def __init__(self) -> None:
         self._chunks: dict[TopicPartition, deque[Chunk]] = {}
         self._done: dict[TopicPartition, int] = {}
 
     def begin(self, place: TopicPartition, end: int) -> Chunk:
-        """A chunk that ends before offset `end`. It is open, by one, until it was filled."""
+        """Returns a chunk that ends before offset `end`. It counts as open by one until it is filled."""
         chunk = Chunk(end)
         chunk.open = 1
         self._chunks.setdefault(place, deque()).append(chunk)
         return chunk
 
     def committable(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offset to go on from, for those partitions of `offsets` where anything was ever dealt with.
+        """Returns the offset to continue from, for those partitions of `offsets` in which anything was ever dealt
+        with.
 
-        `offsets` is where the records that came end: what nothing is open before, records that were left out on
-        their way to the task included.
+        `offsets` is the end of the records that arrived. A partition with nothing open is committed up to it,
+        including records that were filtered out on their way to the task.
         """
         found = {}
         for place, end in offsets.items():
@@ -54,7 +56,7 @@ class Tracker:
         return found
 
     def drop(self, places: Collection[TopicPartition]) -> None:
-        """Forget these partitions."""
+        """Forgets these partitions."""
         for place in places:
             self._done.pop(place, None)
             for chunk in self._chunks.pop(place, ()):

@@ -1,7 +1,7 @@
-"""How many requests may be under way, how large, and when: what a busy or absent server makes of the limits. No I/O.
+"""Limits for the number, size and time of requests, adapted to a busy or absent server. No I/O.
 
-`klamm_base.request_limits` says how the limits shrink and grow: here by a quarter of a request's size, or by one request,
-after as many accepted requests as may be under way. While the server is away, one request at a time asks whether it is back.
+`klamm_base.request_limits` decides how the limits shrink and grow. Here they grow by a quarter of a request's size, or by
+one request, after as many accepted requests as may be under way. While the server is away, one request at a time asks whether it is back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _JITTER: Final = 0.5
 
 
 class Window(RequestLimits):
-    """Nothing is sent before `hold_until` (the caller's clock, seconds)."""
+    """The present limits. Nothing is sent before `hold_until` (the caller's clock, seconds)."""
 
     def __init__(self, in_flight: int, documents: int, backoff_s: float) -> None:
         super().__init__(documents, in_flight)
@@ -26,16 +26,16 @@ class Window(RequestLimits):
 
     @property
     def allowed(self) -> int:
-        """Requests that may be under way now."""
+        """The number of requests that may be under way now."""
         return 1 if self.away else self.in_flight
 
     @property
     def troubled(self) -> bool:
-        """The last round met a busy or absent server."""
+        """True when the last round met a busy or absent server."""
         return self.troubles > 0
 
     def got_through(self) -> None:
-        """Notes that a request was answered and took documents."""
+        """Notes a request that was answered and whose documents were accepted."""
         self.away = False
         self.grow(after=self.in_flight, documents=max(1, self.documents // 4))
 
@@ -47,7 +47,7 @@ class Window(RequestLimits):
             self._hold(now, chance)
 
     def unreachable(self, sent_at: float, now: float, chance: float) -> None:
-        """Notes that no answer came, or one that says that the cluster is not there at the moment."""
+        """Notes a missing answer, or an answer which says that the cluster is unavailable at the moment."""
         first = not self.away
         self.away = True
         if self.met_trouble(now if first else sent_at, now):

@@ -1,8 +1,8 @@
 """The binlog as a stream of events, read in a thread of its own.
 
-mysql-replication connects, reads packets and table maps; rows are decoded elsewhere (`rows`). Its own reconnect is
-switched off: it would begin again where the stream was first opened and repeat everything. Whoever reads starts a new
-`BinlogReader` at the position that it has reached.
+mysql-replication connects and reads packets and table maps; `rows` decodes rows. The library's own
+reconnect is switched off: it would start again where the stream was first opened and repeat everything.
+After an error the task starts a new `BinlogReader` at the position that it has reached.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _END: Final = object()
 
 
 class BinlogReader:
-    """Events after `position`. `next` raises what ended the stream, translated."""
+    """The events after `position`. `next` raises the translated error that ended the stream."""
 
     def __init__(self, source: server.Server, facts: server.ServerFacts, server_id: int, position: Position, queue_size: int) -> None:  # fmt: skip
         self._where = f"binlog of {source.address}"
@@ -78,7 +78,7 @@ class BinlogReader:
         self._thread.start()
 
     def next(self, timeout_s: float) -> Any | None:
-        """The next event; None when none came in time. Raises ConnectError or ConfigError."""
+        """Returns the next event; None when none arrived in time. Raises ConnectError or ConfigError."""
         try:
             event = self._events.get(timeout=timeout_s) if timeout_s > 0 else self._events.get_nowait()
         except queue.Empty:
@@ -92,11 +92,11 @@ class BinlogReader:
 
     @property
     def waiting(self) -> int:
-        """Events that were read and not taken."""
+        """The number of events that were read and not taken."""
         return self._events.qsize()
 
     def close(self) -> None:
-        """End the thread and the connections."""
+        """Ends the thread and the connections."""
         self._closing.set()
         for connection in list(self._connections):
             with contextlib.suppress(OSError, AttributeError):

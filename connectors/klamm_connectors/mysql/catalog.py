@@ -1,7 +1,7 @@
-"""Tables as the binlog describes them, with the decoder and the event maker of each.
+"""Tables as the binlog describes them, each with its decoder and event maker.
 
-A table map event precedes the rows of every statement. Its bytes say all there is, so they are the key of the cache:
-an ALTER between two events makes other bytes, and with them another table.
+A table map event precedes the rows of every statement. Its bytes describe the table completely, so they are
+the key of the cache: an ALTER between two events changes the bytes and so makes another table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm_connectors.mysql.rows import RowDecoder
 from klamm_plugins.errors import ConnectError
 
 Describe = Callable[[str, str], Table | None]
-"""The table as information_schema has it now."""
+"""Returns the present table from information_schema, or None."""
 
 _HEADER = 20  # of an event in its packet: a byte that says OK, and 19 of the event itself
 _MAYBE_ADDRESS = frozenset({4, 16})  # sizes of BINARY that may as well be INET4, INET6 or UUID
@@ -25,14 +25,14 @@ _MAYBE_ADDRESS = frozenset({4, 16})  # sizes of BINARY that may as well be INET4
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What is needed for the rows of one table."""
+    """The table, decoder and event maker for the rows of one table."""
 
     decoder: RowDecoder
     events: TableEvents
 
 
 class Catalog:
-    """Finds tables by table map events; for one binlog reader, one thread."""
+    """The tables of one binlog reader, found by table map events. For one thread."""
 
     def __init__(self, filters: Filters, shape: Shape, describe: Describe) -> None:
         self._filters = filters
@@ -42,7 +42,7 @@ class Catalog:
         self._by_id: dict[int, Captured | None] = {}
 
     def see(self, event: Any) -> None:
-        """Take a table map event."""
+        """Takes a table map event."""
         raw = event.packet.packet.get_all_data()
         body = bytes(raw[_HEADER : _HEADER + int(event.event_size)])
         try:
@@ -52,12 +52,14 @@ class Catalog:
             self._by_bytes[body] = self._by_id[event.table_id] = found
 
     def forget_ids(self) -> None:
-        """A new file of the binlog may use the same numbers for other tables."""
+        """Forgets table ids: a new binlog file may use the same ids for other tables."""
         self._by_id.clear()
         self._by_bytes.clear()
 
     def of(self, table_id: int) -> Captured | None:
-        """The table of a row event; None when it is not captured. ConnectError when no table map came before."""
+        """Returns the table of a row event; None when it is not captured. Raises ConnectError when no table map came
+        before.
+        """
         try:
             return self._by_id[table_id]
         except KeyError:
@@ -66,7 +68,7 @@ class Catalog:
             ) from None
 
     def of_table(self, table: Table) -> Captured:
-        """For the snapshot: by information_schema."""
+        """Returns a table that information_schema described, for the snapshot."""
         return Captured(RowDecoder(table.full_name, ()), self._events(table))
 
     def _events(self, table: Table) -> TableEvents:
@@ -92,7 +94,7 @@ class Catalog:
         return Captured(RowDecoder(full_name, columns), self._events(table))
 
     def _declared(self, event: Any, *, named: bool) -> dict[str | int, Column]:
-        """Columns of information_schema by name or by place; empty when they are not needed."""
+        """Returns columns of information_schema by name or by position; empty when they are not needed."""
         unclear = (
             (int(c.type) == 254 and c.max_length in _MAYBE_ADDRESS) or "" in members(c) for c in event.columns
         )
@@ -120,7 +122,7 @@ class Catalog:
 
 
 def _check_same(full_name: str, columns: tuple[Column, ...], declared: dict[str | int, Column]) -> None:
-    """Without names in the binlog the table must be now what it was then."""
+    """Checks that the table has not changed since the event: without names in the binlog, both must agree."""
     same = len(columns) == len(declared)
     for i, column in enumerate(columns):
         now = declared.get(i)

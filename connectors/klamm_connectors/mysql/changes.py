@@ -1,4 +1,4 @@
-"""Records from the binlog, event by event: the part of the source's task behind the snapshot."""
+"""Records from the binlog, event by event: the source's task after the snapshot."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _SETTINGS: Final = {
     40: "binlog_transaction_compression", 165: "log_bin_compress", 166: "log_bin_compress", 167: "log_bin_compress",
     168: "log_bin_compress", 169: "log_bin_compress", 170: "log_bin_compress", 171: "log_bin_compress",
 }  # fmt: skip
-"""Types of events that are compressed, and the server's setting."""
+"""Event types with compressed contents, each with the server setting that causes them."""
 _TAGGED_GTID: Final = 42
 
 
 class Changes:
-    """One stream of the binlog, from `position` on. Not used again after an exception, `close` it then."""
+    """One stream of the binlog from `position` on. After an exception, close it and make another."""
 
     def __init__(  # noqa: PLR0917  made in one place
         self,
@@ -75,19 +75,19 @@ class Changes:
 
     @property
     def position(self) -> Position:
-        """Where the records that `batch` has answered end."""
+        """The position after the last record that `batch` returned."""
         return self._progress.position
 
     @property
     def file(self) -> str:
-        """The file of the binlog that is being read."""
+        """The binlog file that is being read."""
         return self._progress.file
 
     def close(self) -> None:
         self._reader.close()
 
     def batch(self, stopping: StopSignal) -> list[SourceRecord]:
-        """The next records. What goes wrong after some of them is raised by the next call: `position` is behind them."""
+        """Returns the next records. An error after some records is raised by the next call, with `position` after them."""
         if self._error is not None:
             raise self._error
         records: list[SourceRecord] = []
@@ -168,7 +168,7 @@ class Changes:
     def _made(
         self, event: Any, captured: Captured, images: list[list[Any]], first: int
     ) -> list[SourceRecord]:
-        """Records of the event's rows from `first` on. The position moves when all of them are made, or not at all."""
+        """Makes records of the event's rows from `first` on. The position moves when all are made, or not at all."""
         progress, events, partition = self._progress, captured.events, self._partition
         now = time.time_ns() // 1_000_000
         origin = Origin(
@@ -202,7 +202,7 @@ def _body(event: Any) -> bytes:
 
 
 def _check_type(event_type: int) -> None:
-    """Of the events that are not looked into, those that hold changes or say that some are missing."""
+    """Raises for types of skipped events that hold changes, or that say that changes are missing."""
     if event_type in _SETTINGS:
         raise ConfigError(
             f"the binlog is compressed, which this connector cannot read: set {_SETTINGS[event_type]}=OFF on the server"

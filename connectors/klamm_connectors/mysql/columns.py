@@ -1,7 +1,7 @@
-"""What a column of a MySQL table is, as the binlog and the schema need to know it. Pure: no I/O.
+"""The description of a MySQL table's column, as needed for binlog and schema. Pure: no I/O.
 
-A description comes from `information_schema` (snapshot) or from a table map event of the binlog; where both know a
-column, both give the same kind, so that records of snapshot and binlog share one schema.
+A description comes from `information_schema` (snapshot) or from a table map event of the binlog. Both give
+the same kind for the same column, so that records of snapshot and binlog share one schema.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `size` is bytes of an integer, of a fixed binary value, or of an ENUM or SET; bits of a BIT.
+    """One column. `size` is the bytes of an integer, of a fixed binary value, or of an ENUM or SET; the bits of a
+    BIT.
 
-    `length_bytes` is how many bytes hold a value's length in the binlog (0: the description is not from there).
+    `length_bytes` is the number of bytes that hold a value's length in the binlog; 0 when the description is
+    from elsewhere.
     """
 
     name: str
@@ -61,7 +63,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as it is at one moment; `key` are the columns of its primary key, in the key's order."""
+    """A table at one moment. `key` holds the columns of its primary key, in the key's order."""
 
     database: str
     name: str
@@ -85,7 +87,7 @@ _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
 
 
 def from_information_schema(row: Mapping[str, Any]) -> Column:
-    """A column from a row of `information_schema.columns` (keys in lower case)."""
+    """Makes a column from a row of `information_schema.columns` (keys in lower case)."""
     type_name, full = str(row["data_type"]).lower(), str(row["column_type"])
     base = Column(str(row["column_name"]), Kind.BYTES, nullable=row["is_nullable"] == "YES")
     unsigned = "unsigned" in full.lower()
@@ -119,16 +121,16 @@ _VARCHAR: Final = frozenset({15, 253, 254})
 
 
 def from_table_map(found: Any, *, nullable: bool, declared: Column | None) -> Column:
-    """A column from mysql-replication's description of a table map event.
+    """Makes a column from mysql-replication's description of a table map event.
 
-    `declared` is what `information_schema` says now about a column of that name: the binlog does not tell UUID and
-    INET6 from BINARY, nor has it names and character sets when `binlog_row_metadata` is not FULL.
+    `declared` is the present column of that name in `information_schema`. The binlog does not tell UUID and
+    INET6 from BINARY, and has no names and character sets unless `binlog_row_metadata` is FULL.
     """
     code = int(found.type)
     name = found.name or (declared.name if declared else "")
     base = Column(name, Kind.BYTES, nullable=nullable)
     if code in _INT_CODES:
-        # Without metadata that is all there is to know it by.
+        # Without metadata in the binlog, only information_schema tells whether the column is unsigned.
         unsigned = bool(found.unsigned) or (not found.name and declared is not None and declared.unsigned)
         return replace(base, kind=Kind.INT, size=_INT_CODES[code], unsigned=unsigned)
     match code:
@@ -184,7 +186,9 @@ def _enumeration(base: Column, found: Any, declared: Column | None) -> Column:
 
 
 def members(found: Any) -> tuple[str, ...]:
-    """The members of an ENUM or SET by the binlog, "" where the library could not read one; empty without metadata."""
+    """Returns the members of an ENUM or SET from the binlog, "" where the library could not read one; empty
+    without metadata.
+    """
     if int(found.type) == 247:
         return tuple(
             (found.enum_values or ())[1:]

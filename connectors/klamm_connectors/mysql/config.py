@@ -162,5 +162,5 @@ def parse(props: Mapping[str, str]) -> Settings:
 
 
 def _server_id(connector: str, prefix: str) -> int:
-    """Makes a stable id from names: a restarted task takes over the connection of its killed predecessor."""
+    """Makes a stable id from names, so that a restarted task takes over the connection of its killed predecessor."""
     return 100_000_000 + zlib.crc32(f"{connector}/{prefix}".encode()) % 1_900_000_000

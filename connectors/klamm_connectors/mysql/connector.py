@@ -1,6 +1,8 @@
-"""The connector class of MySqlSource: tables of MySQL or MariaDB to topics, first as they are (snapshot), then change by change (binlog).
+"""The connector class of MySqlSource: tables of MySQL or MariaDB to topics, by a snapshot and then change by
+change.
 
-Offsets: partition {"server": topic.prefix}; offset as in `position`. The heavy libraries are imported with the task.
+Offsets: partition {"server": topic.prefix}; offset as in `position`. The heavy libraries are imported with
+the task.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _NEEDS: Final = ("The MySQL source", ("pymysql", "pymysqlreplication"), "mysql")
 
 
 class MySqlSourceConnector(SourceConnector):
-    """One task: a binlog has one order."""
+    """A connector with one task, because a binlog has one order."""
 
     kafka_name = "io.debezium.connector.mysql.MySqlConnector"
     former_names = ("klamm_connectors.mysql.source.MySqlSourceConnector",)
@@ -69,7 +71,7 @@ class MySqlSourceConnector(SourceConnector):
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """A position of the binlog may be set by hand: {"file", "pos", "gtids"}."""
+        """Accepts positions in the binlog, {"file", "pos", "gtids"}, and any removal."""
         for partition, offset in offsets:
             if offset is None:
                 continue  # anything may be removed
@@ -80,7 +82,7 @@ class MySqlSourceConnector(SourceConnector):
 
 
 class MariaDbSourceConnector(MySqlSourceConnector):
-    """The same under the name of Debezium's connector for MariaDB."""
+    """The same connector under the name of Debezium's connector for MariaDB."""
 
     kafka_name = "io.debezium.connector.mariadb.MariaDbConnector"
     former_names = ("klamm_connectors.mysql.source.MariaDbSourceConnector",)

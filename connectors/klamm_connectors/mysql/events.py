@@ -1,4 +1,4 @@
-"""Rows as Connect records: Debezium's envelope, or the row itself. Pure: no I/O, time is passed in."""
+"""Rows as Connect records: Debezium's envelope or the plain row. Pure: no I/O, time is passed in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SOURCE_SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the configuration says about records."""
+    """The configured form of records."""
 
     prefix: str
     connector: str = "mysql"
@@ -56,7 +56,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where and when a change was made, for the envelope's `source`. Times in milliseconds."""
+    """Place and time of a change, for the envelope's `source`. Times are in milliseconds."""
 
     ts_ms: int
     server_id: int
@@ -67,12 +67,12 @@ class Origin:
 
 
 def topic_name(prefix: str, database: str, table: str) -> str:
-    """`prefix.database.table`; what a topic's name cannot hold becomes `_`."""
+    """Returns `prefix.database.table`, with `_` for characters that a topic's name cannot hold."""
     return _ILLEGAL.sub("_", f"{prefix}.{database}.{table}")
 
 
 class TableEvents:
-    """Makes the records of one table, with the schemas of its columns as they are now."""
+    """Makes the records of one table, with the present schemas of its columns."""
 
     def __init__(self, table: Table, captured: Mapping[str, bool], shape: Shape) -> None:
         self._shape = shape
@@ -129,7 +129,7 @@ class TableEvents:
         return builder.build()
 
     def convert(self, row: Sequence[Any]) -> list[Any]:
-        """Values of captured columns as Connect has them."""
+        """Converts the values of captured columns to Connect's."""
         found = []
         for index, convert, missing in self._columns:
             value = row[index]
@@ -139,7 +139,7 @@ class TableEvents:
         return found
 
     def key(self, values: Sequence[Any]) -> Any:
-        """The record's key; None for a table without a primary key."""
+        """Returns the record's key; None for a table without a primary key."""
         if self._key_schema is None:
             return None
         if self._plain_key:
@@ -157,7 +157,7 @@ class TableEvents:
         row: int,
         now_ms: int,
     ) -> list[SourceRecord]:
-        """The records of one changed row: one, more where its key has changed or a tombstone follows."""
+        """Returns the records of one changed row: one, or more when its key changed or a tombstone follows."""
         if op == "u" and before is not None and after is not None and self._keys:
             old, new = self.key(before), self.key(after)
             if old != new:

@@ -1,4 +1,4 @@
-"""Which databases, tables and columns are captured: Debezium's lists of regular expressions. Pure: no I/O."""
+"""Selects databases, tables and columns by Debezium's lists of regular expressions. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys"}
 
 
 class Filters:
-    """Expressions match whole names, without regard to case: `db`, `db.table`, `db.table.column`."""
+    """The configured lists. Expressions match whole names, ignoring case: `db`, `db.table`, `db.table.column`."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._databases = _patterns(settings, "database.include.list")
@@ -45,7 +45,7 @@ def _patterns(settings: Mapping[str, Any], key: str) -> list[re.Pattern[str]]:
 
 
 def compile_all(key: str, expressions: Sequence[str]) -> list[re.Pattern[str]]:
-    """ConfigError for what is no regular expression."""
+    """Compiles the expressions. Raises ConfigError for an invalid one."""
     found = []
     for expression in expressions:
         try:

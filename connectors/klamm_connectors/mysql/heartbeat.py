@@ -1,4 +1,4 @@
-"""Heartbeat records: they carry the position while captured tables stand still. Pure: times are passed in."""
+"""Heartbeat records, which carry the position while captured tables do not change. Pure: times are passed in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VALUE: Final = SchemaBuilder.struct("io.debezium.connector.common.Heartbeat").f
 
 
 class Heartbeat:
-    """Says when one is due. An interval of 0 ms means never."""
+    """Decides when a heartbeat is due. An interval of 0 ms means never."""
 
     def __init__(self, topics_prefix: str, prefix: str, interval_ms: int) -> None:
         self._topic = f"{topics_prefix}.{prefix}"
@@ -25,7 +25,7 @@ class Heartbeat:
     def due(
         self, now_s: float, now_ms: int, partition: dict[str, Any], offset: dict[str, Any]
     ) -> SourceRecord | None:
-        """The record to send now (`now_s` on a steady clock), or None."""
+        """Returns the record to send now (`now_s` on a steady clock), or None."""
         if not self._interval_s or (self._last is not None and now_s - self._last < self._interval_s):
             return None
         self._last = now_s

@@ -1,4 +1,4 @@
-"""Records of a snapshot: every row as read (`r`), the last one with the offset that ends the snapshot."""
+"""Records of a snapshot: each row as read (`r`); the last record has the offset that ends the snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotRecords:
-    """`batch` until it answers None; then the binlog goes on at `position`."""
+    """The records of one snapshot. When it is done, the binlog continues at `position`."""
 
     def __init__(
         self, snapshot: Snapshot, catalog: Catalog, server_id: int, partition: dict[str, Any]
@@ -39,7 +39,7 @@ class SnapshotRecords:
         self._snapshot.close()
 
     def batch(self) -> list[SourceRecord]:
-        """Rows of the next chunk. One is kept back: if it is the very last, its offset ends the snapshot."""
+        """Returns rows of the next chunk. Holds one row back: if it is the very last, its offset ends the snapshot."""
         chunk = self._snapshot.next_chunk()
         if chunk is None:
             return self._end()

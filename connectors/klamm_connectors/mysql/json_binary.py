@@ -8,7 +8,7 @@ from typing import Any
 
 
 def json_text(data: bytes) -> str | None:
-    """The document as compact text; None for an empty value, which MySQL writes for JSON it could not keep."""
+    """Returns the document as compact text; None for an empty value, which MySQL writes for JSON it could not keep."""
     if not data:
         return None
     from pymysqlreplication.json_binary import parse_json

@@ -1,10 +1,10 @@
-"""Where a source is in the binlog: arithmetic of GTIDs, and the offsets that are committed. Pure: no I/O.
+"""A source's position in the binlog: arithmetic of GTIDs, and the committed offsets. Pure: no I/O.
 
-A position is what has been taken completely (a GTID state or set, and the file with the byte after the last
-transaction) and, inside the transaction that is under way, its GTID, the row event and the row after the last one
-that was given out. A task that starts again asks the server for everything after the completed part and skips what
-the position says of the transaction under way: row events are counted whether or not their tables are captured, so
-that the count does not depend on the filters.
+A position has two parts. The first is what was read completely: a GTID state or set, and the file with the
+byte after the last transaction. The second is the place inside the transaction under way: its GTID, the row
+event, and the row after the last one that was returned. A restarted task asks the server for everything
+after the first part and skips the second. Row events are counted whether or not their tables are captured,
+so the count does not depend on the filters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVER = "server"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`done` are the GTIDs of what is complete; `gtid`, `event` and `row` are 0 between transactions."""
+    """A position. `done` holds the completed GTIDs; `gtid`, `event` and `row` are empty or 0 between transactions."""
 
     done: str | None = None
     file: str = ""
@@ -32,7 +32,7 @@ class Position:
     ts_sec: int = field(default=0, compare=False)
 
     def to_offset(self) -> dict[str, Any]:
-        """As it is committed, under Debezium's names where they mean the same."""
+        """Returns the offset to commit, under Debezium's names where they mean the same."""
         found: dict[str, Any] = {"file": self.file, "pos": self.pos}
         if self.done is not None:
             found["gtids"] = self.done
@@ -46,11 +46,11 @@ class Position:
 
     @classmethod
     def from_offset(cls, offset: Mapping[str, Any]) -> Position:
-        """ConnectError for an offset that no such task has written."""
+        """Reads a committed offset. Raises ConnectError for an offset that no such task has written."""
         done = offset.get("gtids")
         if done is not None and not isinstance(done, str):
             raise ConnectError(f"offset {dict(offset)}: gtids must be a text")
-        # Debezium counts all events of a transaction, and has no `gtid` beside them: then it is read from its begin.
+        # Debezium counts all events of a transaction and stores no `gtid` with them. Read the transaction from its begin.
         inside = offset if "gtid" in offset else {}
         try:
             found = cls(
@@ -72,17 +72,17 @@ class Position:
         return found
 
     def begin(self, gtid: str) -> Position:
-        """A transaction begins."""
+        """Returns the position at the beginning of a transaction."""
         return replace(self, gtid=gtid, event=0, row=0)
 
     def complete(self, file: str, pos: int, ts_sec: int) -> Position:
-        """The transaction under way (or an event outside of any) ends before `pos`."""
+        """Returns the position after the transaction under way (or an event outside of any), which ends before `pos`."""
         done = self.done if self.done is None or not self.gtid else add_gtid(self.done, self.gtid)
         return Position(done, file, pos, ts_sec=ts_sec)
 
 
 def add_gtid(done: str, gtid: str) -> str:
-    """A state with one more transaction: MariaDB's `domain-server-sequence` or MySQL's `uuid:number`."""
+    """Adds a transaction to a state: MariaDB's `domain-server-sequence` or MySQL's `uuid:number`."""
     return _add_mysql(done, gtid) if ":" in gtid else _add_mariadb(done, gtid)
 
 
@@ -93,7 +93,7 @@ def _add_mariadb(done: str, gtid: str) -> str:
 
 
 def parse_gtid_set(text: str) -> dict[str, list[tuple[int, int]]]:
-    """MySQL's set as intervals (both ends included) by server uuid, sorted and merged."""
+    """Parses MySQL's set into intervals (both ends included) by server uuid, sorted and merged."""
     found: dict[str, list[tuple[int, int]]] = {}
     for part in (p.strip() for p in text.replace("\n", "").split(",")):
         if not part:

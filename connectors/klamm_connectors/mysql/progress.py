@@ -1,4 +1,4 @@
-"""How far a reader is in the binlog, transaction by transaction, and what it has to skip after a start. Pure: no I/O."""
+"""A reader's progress in the binlog, and what it must skip after a start. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _BEGINS = ("XA START", "XA BEGIN")
 class Progress:
     """Follows the events of one stream that was opened at `position`.
 
-    `position` is always where the rows that were given out end, also while the transaction under way is read again.
+    `position` is always the end of the rows that were returned, even while the transaction under way is read
+    again.
     """
 
     def __init__(self, position: Position, *, gtids: bool) -> None:
@@ -28,7 +29,7 @@ class Progress:
         self._in_transaction = False
 
     def begin(self, gtid: str, *, in_transaction: bool) -> None:
-        """A transaction begins (or, not `in_transaction`, a statement that may be one of its own)."""
+        """Notes that a transaction begins, or, not `in_transaction`, a statement that may be a transaction of its own."""
         resume, self._resume = self._resume, None
         self._events, self._skip = 0, (0, 0)
         self._in_transaction = in_transaction
@@ -42,7 +43,7 @@ class Progress:
         self.position = self.position.begin(gtid)
 
     def query(self, statement: str, log_pos: int, ts_sec: int) -> None:
-        """A statement as text: the bounds of a transaction, or DDL, which is one by itself."""
+        """Notes a statement as text: a transaction's begin or end, or DDL, which is a transaction by itself."""
         word = statement.strip().rstrip(";").upper()
         if word == "BEGIN" or word.startswith(_BEGINS):
             if not self._gtids:
@@ -52,13 +53,13 @@ class Progress:
             self.complete(log_pos, ts_sec)
 
     def complete(self, log_pos: int, ts_sec: int) -> None:
-        """The transaction under way ends before `log_pos`."""
+        """Notes that the transaction under way ends before `log_pos`."""
         self.position = self.position.complete(self.file, log_pos, ts_sec)
         self._in_transaction = False
         self._skip, self._events = (0, 0), 0
 
     def rows(self) -> int | None:
-        """A row event comes, of whatever table: how many of its rows are out already; None when all are."""
+        """Counts a row event of any table. Returns how many of its rows were already returned; None when all were."""
         self._events += 1
         event, row = self._skip
         if self._events < event:
@@ -66,5 +67,5 @@ class Progress:
         return row if self._events == event else 0
 
     def at(self, row: int, ts_sec: int) -> Position:
-        """The position after so many rows of the row event under way."""
+        """Returns the position after the first `row` rows of the row event under way."""
         return replace(self.position, event=self._events, row=row, ts_sec=ts_sec)

@@ -1,9 +1,9 @@
 """Decodes row images of the binlog. Pure: bytes in, Python values out.
 
-The values are those that PyMySQL gives for the same columns, so that snapshot and binlog share what follows: int,
-float, Decimal, str, bytes, date, datetime (without a zone), timedelta; SET as "a,b", BIT as big-endian bytes, a zero
-date as None. Done here and not by mysql-replication because its TIME is wrong for negative fractions, BINARY loses
-zeros at the end, and one dict per row costs more than the decoding.
+The values equal those that PyMySQL gives for the same columns, so that snapshot and binlog share the later
+steps: int, float, Decimal, str, bytes, date, datetime (without a zone), timedelta; SET as "a,b", BIT as
+big-endian bytes, a zero date as None. mysql-replication's decoder is not used: its TIME is wrong for
+negative fractions, BINARY loses trailing zeros, and its dict for each row costs more than the decoding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RowDecoder:
         self._readers = [(1 << i, _reader(c, table_name)) for i, c in enumerate(columns)]
 
     def check_present(self, bitmap: bytes) -> None:
-        """ConnectError when the event does not hold all columns."""
+        """Raises ConnectError when the event does not hold all columns."""
         if int.from_bytes(bitmap, "little") & ((1 << self._count) - 1) != (1 << self._count) - 1:
             raise ConnectError(
                 f"{self._table_name}: the binlog holds a part of the columns of a row; set binlog_row_image=FULL "
@@ -43,7 +43,7 @@ class RowDecoder:
             )
 
     def rows(self, data: bytes) -> list[list[Any]]:
-        """The rows in the body of an event, one list of values per image (two images per updated row)."""
+        """Returns the rows in an event's body, one list of values per image (two images per updated row)."""
         found, position, end = [], 0, len(data)
         null_bytes, readers = self._null_bytes, self._readers
         while position < end:
@@ -154,7 +154,7 @@ def _cp1252(byte: int) -> str:
 
 
 def _json_reader(length_bytes: int) -> Reader:
-    """MySQL's binary JSON (MariaDB's JSON is text in a LONGTEXT and never comes here)."""
+    """Returns a reader of MySQL's binary JSON. MariaDB's JSON is text in a LONGTEXT and never comes here."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         from klamm_connectors.mysql.json_binary import json_text

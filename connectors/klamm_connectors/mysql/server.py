@@ -1,4 +1,4 @@
-"""Talks to the server beside the binlog: connections, what it is set to, positions, table definitions."""
+"""Questions to the server beside the binlog: connections, settings, positions, table definitions."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ _PASSING: Final = frozenset({
     1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1412, 1637, 1927, 1969, 2002, 2003,
     2006, 2013, 2014, 2055, 3024,
 })  # fmt: skip
-"""Connection lost or refused, server stopping, too many connections, deadlock, lock timeout, killed, table changed."""
+"""Connection lost or refused, server stopping, too many connections, deadlock, lock timeout, killed, table
+changed.
+"""
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 _BINLOG_READ: Final = frozenset({1236, 1945})
 
 
 class PositionPurgedError(ConnectError):
-    """The server no longer has (or never had) the binlog position that was asked for."""
+    """The server no longer has (or never had) the requested binlog position."""
 
 
 def translated(error: BaseException, where: str) -> ConnectError:
-    """An error of PyMySQL or of a socket as the runtime judges them; the sentence says where it happened."""
+    """Translates an error of PyMySQL or of a socket into the runtime's. `where` begins its sentence."""
     if isinstance(error, ConnectError):
         return error
     if isinstance(error, ConfigError):
@@ -70,25 +72,25 @@ def _binlog_error(text: str, where: str) -> ConnectError:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What matters of a server's settings."""
+    """The server settings that the source depends on."""
 
     is_mariadb: bool
     version: str
     server_id: int
     full_metadata: bool
     gtid: bool
-    """Whether positions are GTIDs: always with MariaDB, with MySQL when gtid_mode is ON."""
+    """True when positions are GTIDs: always with MariaDB, with MySQL when gtid_mode is ON."""
 
 
 class Server:
-    """Makes connections by the task's settings."""
+    """Makes connections from the task's settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.address = f"{settings.host}:{settings.port}"
 
     def arguments(self) -> dict[str, Any]:
-        """PyMySQL's arguments; they hold the password, so they are never shown."""
+        """Returns PyMySQL's arguments. They hold the password, so they are never logged."""
         s = self._settings
         found: dict[str, Any] = {
             "host": s.host,
@@ -116,7 +118,7 @@ class Server:
         return context
 
     def connect(self, **more: Any) -> Any:
-        """A connection in UTC. Errors are translated."""
+        """Opens a connection in UTC. Raises translated errors."""
         try:
             connection = pymysql.connect(**self.arguments(), **more)
             run(connection, "SET SESSION time_zone = '+00:00'")
@@ -125,7 +127,7 @@ class Server:
         return connection
 
     def facts(self, connection: Any) -> ServerFacts:
-        """Check that the server writes what a source needs. ConfigError says what to set."""
+        """Checks that the server writes a usable binlog. Raises ConfigError, which says what to set."""
         found = variables(connection, "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "server_id", "gtid_mode")  # fmt: skip
         if found.get("log_bin", "OFF").upper() not in {"ON", "1"}:
             raise ConfigError(
@@ -166,21 +168,21 @@ class Server:
 
 
 def run(connection: Any, statement: str, args: Sequence[Any] | None = None) -> list[Any]:
-    """Rows of one statement, as tuples."""
+    """Runs a statement and returns its rows as tuples."""
     with contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(statement, args)
         return list(cursor.fetchall())
 
 
 def variables(connection: Any, *names: str) -> dict[str, str]:
-    """Global variables; those that the server does not have are left out."""
+    """Returns global variables, without those that the server does not have."""
     marks = ",".join(["%s"] * len(names))
     rows = run(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
     return {str(name).lower(): str(value) for name, value in rows}
 
 
 def end_of_binlog(connection: Any) -> tuple[str, int, str]:
-    """File, byte and (MySQL) executed GTID set of the end of the binlog."""
+    """Returns file, byte and (MySQL) executed GTID set at the end of the binlog."""
     try:
         rows = run(connection, "SHOW MASTER STATUS")
     except pymysql.err.MySQLError:
@@ -192,7 +194,7 @@ def end_of_binlog(connection: Any) -> tuple[str, int, str]:
 
 
 def mariadb_gtid(connection: Any, file: str, pos: int) -> str:
-    """The GTID state of a place in MariaDB's binlog."""
+    """Returns the GTID state at a place in MariaDB's binlog."""
     return str(run(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, pos))[0][0] or "")
 
 
@@ -209,7 +211,7 @@ _KEY = (
 
 
 def describe(connection: Any, database: str, name: str) -> Table | None:
-    """The table as it is now; None when there is none."""
+    """Returns the present table; None when there is none."""
     with contextlib.closing(connection.cursor(DictCursor)) as cursor:
         cursor.execute(_COLUMNS, (database, name))
         columns = tuple(from_information_schema(row) for row in cursor.fetchall())
@@ -220,7 +222,9 @@ def describe(connection: Any, database: str, name: str) -> Table | None:
 
 
 def tables(connection: Any) -> list[tuple[str, str, str]]:
-    """Databases, names and kinds (BASE TABLE, SYSTEM VERSIONED) of all tables (no views, no sequences), sorted."""
+    """Returns database, name and kind (BASE TABLE, SYSTEM VERSIONED) of all tables, sorted, without views and
+    sequences.
+    """
     rows = run(
         connection,
         "SELECT table_schema, table_name, table_type FROM information_schema.tables"

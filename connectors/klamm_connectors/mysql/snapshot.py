@@ -1,8 +1,9 @@
 """Reads the tables as they were at one position of the binlog, in chunks by primary key.
 
-All chunks come from one consistent transaction, so the rows and the position fit together exactly: what was committed
-before the position is in the rows, what comes after is in the binlog. MariaDB says the position of a snapshot without
-any lock; MySQL needs a global read lock for a moment. A snapshot that breaks off begins anew: its transaction is gone.
+All chunks come from one consistent transaction, so rows and position fit exactly: changes before the
+position are in the rows, later changes are in the binlog. MariaDB tells the position of a snapshot without
+any lock; MySQL needs a global read lock for a moment. A snapshot that breaks off starts again, because its
+transaction is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COMPARABLE: Final = frozenset(Kind) - {
     Kind.TIMESTAMP,
     Kind.YEAR,
 }
-"""Kinds of which a value that was read finds its place again when it is sent back: a zero date would not."""
+"""Kinds whose values compare equal to themselves when they are sent back to the server. A zero date would not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Chunk:
 
 
 class Snapshot:
-    """Opened at once; `next_chunk` reads on. For one thread."""
+    """One snapshot. The constructor opens it, `next_chunk` reads it. For one thread."""
 
     def __init__(self, source: server.Server, facts: server.ServerFacts, filters: Filters, fetch_size: int, *, lock: bool) -> None:  # fmt: skip
         self._fetch_size = fetch_size
@@ -68,7 +69,7 @@ class Snapshot:
             self._connection.close()
 
     def next_chunk(self) -> Chunk | None:
-        """The next rows, never an empty list; None when all tables are read."""
+        """Returns the next rows, never an empty list; None when all tables are read."""
         while self._left:
             table = self._left[0]
             rows = self._read_by_key(table) if _can_page(table) else self._read_stream(table)
@@ -129,7 +130,7 @@ class Snapshot:
         return rows
 
     def _read_stream(self, table: Table) -> list[list[Any]]:
-        """Without a key to go on by: one result that the server sends bit by bit."""
+        """Reads a table without a usable key: one result that the server sends bit by bit."""
         from pymysql.cursors import SSCursor
 
         if self._cursor is None:
@@ -154,7 +155,7 @@ class Snapshot:
 
 
 def position_now(source: server.Server, facts: server.ServerFacts) -> Position:
-    """The end of the binlog, for a start without a snapshot."""
+    """Returns the end of the binlog, for a start without a snapshot."""
     connection = source.connect()
     try:
         file, pos, executed = server.end_of_binlog(connection)
@@ -182,12 +183,12 @@ def _select(table: Table) -> str:
 
 
 def _expression(column: Column) -> str:
-    # The text protocol rounds a FLOAT to six digits; as a DOUBLE it arrives as it is stored.
+    # The text protocol rounds a FLOAT to six digits; a DOUBLE arrives as it is stored.
     return f"({quoted(column.name)} * 1e0)" if column.kind is Kind.FLOAT else quoted(column.name)
 
 
 def _after(key: Sequence[str], last: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Rows behind `last` in the order of the key, in a form for which the server uses the key's index."""
+    """Returns a condition for rows after `last` in the key's order, in a form that uses the key's index."""
     parts, args = [], []
     for i, name in enumerate(key):
         equal = [f"{quoted(k)} = %s" for k in key[:i]]

@@ -1,4 +1,4 @@
-"""Statements in the binlog that change rows without saying which: what a row binlog must not hold. Pure: no I/O."""
+"""Recognizes statements that change rows without listing them. A row binlog must not hold any. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOAD_HEADER: Final = 13 + 13  # of an EXECUTE_LOAD_QUERY event: that of a query
 
 
 def changing_word(statement: str) -> str | None:
-    """INSERT, UPDATE and so on when the statement changes rows by itself; None for DDL and the rest."""
+    """Returns INSERT, UPDATE and so on when the statement itself changes rows; None for DDL and the rest."""
     found = _CHANGES.match(_COMMENT.sub(" ", statement))
     if found is None:
         found = _CREATES.match(_TEXT.sub("''", _COMMENT.sub(" ", statement)))
@@ -35,7 +35,7 @@ def is_truncate(statement: str) -> bool:
 
 
 def concerns(statement: str, database: str, filters: Filters) -> bool:
-    """Whether a statement that was run in `database` may touch a captured table: there, or by its full name."""
+    """Returns True when a statement that was run in `database` may touch a captured table, there or by its full name."""
     if not database or filters.database(database):
         return True
     return any(
@@ -45,7 +45,7 @@ def concerns(statement: str, database: str, filters: Filters) -> bool:
 
 
 def load_statement(body: bytes) -> tuple[str, str]:
-    """Database and text of a LOAD DATA that was logged as a statement, from the event's body."""
+    """Returns database and text of a LOAD DATA that was logged as a statement, from the event's body."""
     name_end = _LOAD_HEADER + int.from_bytes(body[11:13], "little") + body[8]
     database = body[name_end - body[8] : name_end]
     return database.decode("utf-8", "replace"), body[name_end + 1 :].decode("utf-8", "replace")

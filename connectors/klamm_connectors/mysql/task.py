@@ -1,8 +1,9 @@
 """The task of the MySQL source: a snapshot of the tables, then the binlog from there.
 
-`_position` is always where the records that were given out end. After a broken connection a new reader begins there;
-after a crash the next task begins at the committed offset, which is the position of some record: the server sends the
-transaction again, and what is already out is skipped, row by row.
+`_position` is always the end of the records that were returned. After a broken connection a new reader
+begins there. After a crash the next task begins at the committed offset, which is the position of some
+record. The server then sends the transaction again, and the task skips row by row what was already
+returned.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _LAG_S: Final = 5.0
 
 
 class MySqlSourceTask(SourceTask):
-    """One server, one reader, one order of events."""
+    """A task with one server, one reader and one order of events."""
 
     def __init__(self) -> None:
         self._partition: dict[str, Any] = {}
@@ -94,7 +95,7 @@ class MySqlSourceTask(SourceTask):
         return records or None
 
     def lag(self) -> int | None:
-        """Bytes of the binlog between what was given out and its end; asked for every few seconds."""
+        """Returns the bytes of the binlog between the last returned record and its end. Asks the server every few seconds."""
         now = time.monotonic()
         if (
             now - self._lag[0] >= _LAG_S
@@ -112,7 +113,7 @@ class MySqlSourceTask(SourceTask):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        """Drop all connections; the next poll makes new ones. A snapshot that is under way begins anew."""
+        """Drops all connections; the next poll opens new ones. A snapshot under way starts again."""
         if self._changes is not None:
             self._changes.close()
         if self._snapshot is not None:
@@ -124,7 +125,7 @@ class MySqlSourceTask(SourceTask):
         self._ready = False
 
     def _prepare(self) -> None:
-        """Decide between snapshot and binlog, and open what is needed."""
+        """Decides between snapshot and binlog, and opens what is needed."""
         self._control = self._server.connect(autocommit=True)
         self._facts = facts = self._server.facts(self._control)
         self._shape = replace(self._shape, connector="mariadb" if facts.is_mariadb else "mysql")
@@ -204,7 +205,7 @@ class MySqlSourceTask(SourceTask):
         return server.describe(self._asking(), database, name)
 
     def _asking(self) -> Any:
-        """The connection for questions, made again when it was lost meanwhile."""
+        """Returns the connection for questions, reopened when it was lost."""
         if self._control is not None:
             try:
                 self._control.ping()

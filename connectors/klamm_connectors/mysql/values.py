@@ -1,6 +1,6 @@
-"""Column types as Connect schemas, and values to match: Debezium's mapping and names. Pure: no I/O.
+"""Column types as Connect schemas, and matching values: Debezium's mapping and names. Pure: no I/O.
 
-Values come in as `rows` and PyMySQL give them. A converter of None means that a value is right as it is.
+Values come from `rows` and PyMySQL. A converter of None means that values are used as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Modes:
 
 
 def builder_and_converter(column: Column, modes: Modes) -> tuple[SchemaBuilder, Convert | None]:
-    """The schema of a column (not yet optional) and what makes a value of it; None is never converted."""
+    """Returns the schema of a column (not yet optional) and its converter, which is never called for None."""
     match column.kind:
         case Kind.INT:
             return _int(column, modes)
@@ -76,7 +76,9 @@ def builder_and_converter(column: Column, modes: Modes) -> tuple[SchemaBuilder, 
 
 
 def stand_in(column: Column) -> Any:
-    """What a NOT NULL column gets for a zero date, which Python and Connect do not have: the epoch, as Debezium."""
+    """Returns Debezium's substitute for a zero date in a NOT NULL column: the epoch. Python and Connect have no
+    zero date.
+    """
     match column.kind:
         case Kind.DATE:
             return _EPOCH.date()

@@ -32,13 +32,13 @@ _KEYS: Final = {
     "outputs.options.topic": "topic",
     "outputs.key": "key.columns",
 }
-"""A connector's keys for places in a job, where they have other names."""
+"""Places in a job that have another name among a connector's keys."""
 _FREE: Final = {
     "outputs.options.": "output.options.",
     "source.options.": "source.options.",
     "query.views.": "query.view.",
 }
-"""Prefixes of places in a job, and those of a connector's keys that may have any name below them."""
+"""Prefixes of places in a job, each with the prefix of a connector's keys that accepts any name."""
 _NUMBER: Final = re.compile(r"\[\d+\]")
 _PLACE: Final = re.compile(r"^(?:\[\[outputs\]\] output(?: options)?|\[source\] options):? ")
 _CLIENT_NOT: Final = frozenset(
@@ -50,7 +50,7 @@ _CLIENT_NOT: Final = frozenset(
 
 
 def define_common(definition: ConfigDef) -> ConfigDef:
-    """Adds the query, the checkpoint and Spark itself."""
+    """Adds the keys of the query, the checkpoint and Spark itself."""
     high, low = Importance.HIGH, Importance.LOW
     return (
         definition
@@ -69,7 +69,7 @@ def define_common(definition: ConfigDef) -> ConfigDef:
 def unknown(
     props: Mapping[str, str], definition: ConfigDef, own: tuple[str, ...], free: tuple[str, ...]
 ) -> list[str]:
-    """Keys that look like ours and are not: a misspelt one must not be without effect."""
+    """Returns keys that look like ours and are not: a misspelt key must not be silently ignored."""
     return [
         name
         for name in props
@@ -87,7 +87,7 @@ def validated(
     strange: Sequence[str],
     job: Callable[[], Job],
 ) -> list[ConfigValue]:
-    """What a connector's `validate` answers: each key by itself, keys that nobody knows, and what the job says of them together."""
+    """Answers a connector's `validate`: checks each key alone, then unknown keys, then the job that they describe."""
     values = definition.validate(props)
     values += [ConfigValue(name=n, errors=[f"{kind} has no configuration {n}"]) for n in strange]
     if not any(v.errors for v in values):
@@ -99,7 +99,7 @@ def validated(
 
 
 def _tell(values: list[ConfigValue], props: Mapping[str, str], error: ConfigError) -> None:
-    """At the connector's key for what the job says of a place."""
+    """Attaches a job's error to the connector key for that place in the job."""
     place = _NUMBER.sub("", error.key or "")
     names = [place, _KEYS.get(place, "")]
     if place.startswith("query.options."):  # one key has the whole JSON document
@@ -120,7 +120,7 @@ def _tell(values: list[ConfigValue], props: Mapping[str, str], error: ConfigErro
 
 
 def _shown(name: str, props: Mapping[str, str]) -> str | None:
-    """Options may be secrets: only a missing value is shown as such."""
+    """Hides the value, since options may be secrets; only a missing value is shown as missing."""
     return "[hidden]" if name in props else None
 
 
@@ -133,12 +133,12 @@ def spark_settings(props: Mapping[str, str]) -> dict[str, str]:
 
 
 def client_options(client: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's client properties as options of our format; what Spark decides itself is left out."""
+    """Returns Kafka's client properties as options of our format, without those that Spark decides itself."""
     return {f"kafka.{k}": v for k, v in client.items() if k not in _CLIENT_NOT and k != "bootstrap.servers"}
 
 
 def query_options(text: str | None) -> dict[str, Any]:
-    """Raises ConfigError."""
+    """Parses the JSON object of `query.options`. Raises ConfigError."""
     if text is None:
         return {}
     try:
@@ -151,7 +151,7 @@ def query_options(text: str | None) -> dict[str, Any]:
 
 
 def default_checkpoint(name: str, cluster_id: str, env: Mapping[str, str] = os.environ) -> str:
-    """One directory per connector and cluster: another cluster's offsets would be wrong here."""
+    """Returns a directory for this connector and cluster: another cluster's offsets would be wrong here."""
     data = env.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     base = Path(env.get("KLAMM_SPARK_DIR") or Path(data) / "klamm" / "spark")
     plain = "".join(c if c.isalnum() or c in "-_." else f"%{ord(c):02x}" for c in name)

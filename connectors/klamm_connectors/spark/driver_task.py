@@ -1,4 +1,4 @@
-"""What the tasks of SparkSink and SparkSource share: the process of a Spark job, started, followed and stopped."""
+"""The base of SparkSink's and SparkSource's tasks: starts, follows and stops the process of a Spark job."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ STEP_S: Final = 0.5
 COMMIT_S: Final = 1.0
 BATCH_S: Final = 1.5
 STOP_S: Final = 3.5
-"""A stop must be over, offsets committed, before the worker kills the task: after task.shutdown.graceful.timeout.ms, 5 s
-by default. Whoever takes the task over must find nobody at its checkpoint."""
+"""A stop must end, with offsets committed, before the worker kills the task
+(task.shutdown.graceful.timeout.ms, 5 s by default). The task's next owner must find nobody at its
+checkpoint.
+"""
 PAUSE_S: Final = 30.0
 DETAILS_MAX: Final = 15_000
-"""Bytes of JSON; a status takes 16 KiB."""
+"""Bytes of JSON; a status holds 16 KiB."""
 _ENTRIES_MAX: Final = 60
 _LONG: Final = ("observed", "drift", "position", "phases_ms", "metrics", "lag", "sink")
 _SHOWN: Final = (
@@ -39,7 +41,7 @@ _SHOWN: Final = (
 
 
 def bounded(details: dict[str, Any]) -> dict[str, Any]:
-    """What a status can hold: what is long is shortened, then left out, the least needed first."""
+    """Shortens long details, then leaves them out, the least needed first, until they fit into a status."""
     if len(json.dumps(details)) <= DETAILS_MAX:
         return details
     shown = dict(details)
@@ -54,7 +56,7 @@ def bounded(details: dict[str, Any]) -> dict[str, Any]:
 
 
 class SparkTask(DriverTask):
-    """Pause stops the job's process; resume starts it again, from its checkpoint."""
+    """A task around a Spark job. Pausing stops the job's process; resuming starts it again from its checkpoint."""
 
     def __init__(self) -> None:
         self._driver: DriverProcess | None = None
@@ -69,15 +71,15 @@ class SparkTask(DriverTask):
 
     @abstractmethod
     def describe(self, props: Mapping[str, str]) -> Job:
-        """The job to run, from where it is to go on."""
+        """Returns the job to run, with the place to continue from."""
 
     @abstractmethod
     def moved(self, event: Mapping[str, Any]) -> None:
-        """A batch is done: remember what is to be committed."""
+        """Remembers the offsets of a finished batch for `commit`."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit what `moved` remembered, if it is new."""
+        """Commits the offsets that `moved` remembered, if they are new."""
 
     def start(self, props: Mapping[str, str]) -> None:
         try:
@@ -111,7 +113,7 @@ class SparkTask(DriverTask):
             driver.kill()
 
     def metadata(self, kind: str) -> ClusterMetadata:
-        """Topics and id of the worker's cluster. Raises RetriableError while it does not answer."""
+        """Returns topics and id of the worker's cluster. Raises RetriableError while it does not answer."""
         client = self.context.client_properties("consumer" if kind == "consumer" else "producer")
         admin = AdminClient({"log_level": 3, **translate(client, "admin", lenient=True).config})
         try:
@@ -120,7 +122,7 @@ class SparkTask(DriverTask):
             raise RetriableError(f"the broker does not answer: {e.args[0].str()}") from None
 
     def _launch(self) -> None:
-        """Start the process and wait until its queries run."""
+        """Starts the process and waits until its queries run."""
         job = self.describe(self.context.configs)
         self._ends = job.ends
         self._driver = DriverProcess(job)
@@ -137,7 +139,7 @@ class SparkTask(DriverTask):
                 raise ConnectError(f"Spark did not start within {START_S:.0f} s")
 
     def _halt(self, batch_s: float | None, within_s: float) -> None:
-        """Stop the process, between two batches if one ends in `batch_s`; its last events count."""
+        """Stops the process, between two batches if one ends within `batch_s`. Its last events count."""
         driver, self._driver = self._driver, None
         if driver is None:
             return
@@ -199,7 +201,7 @@ class SparkTask(DriverTask):
         self.context.progress(self._records, lag=self._lag, waiting_for=waiting, details=shown)
 
     def _commit(self, *, now: bool) -> None:
-        """Progress comes after a batch is written: what it says is behind it."""
+        """Commits now or when a commit is due. Progress is reported after a batch is written, so it is safe to commit."""
         if now or time.monotonic() - self._committed_at > COMMIT_S:
             self.commit()
             self._committed_at = time.monotonic()

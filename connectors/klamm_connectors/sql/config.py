@@ -33,7 +33,7 @@ class Settings:
     max_retries: int
     retry_backoff_ms: int
     positions_table: str | None
-    """The table of offsets with `exactly.once`; None without."""
+    """The table that holds offsets with `exactly.once`; None without."""
 
 
 def _zone(name: str, value: Any) -> None:

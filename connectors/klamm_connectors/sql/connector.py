@@ -22,7 +22,7 @@ _NEEDS: Final = ("The SQL sink", ("sqlalchemy",), "sql")
 
 
 class SqlSinkConnector(SinkConnector):
-    """Tasks that each write with a connection of their own."""
+    """A connector whose tasks each write with a connection of their own."""
 
     kafka_name = "io.confluent.connect.jdbc.JdbcSinkConnector"
     former_names = ("klamm_connectors.sql.sink.SqlSinkConnector",)
@@ -73,7 +73,7 @@ class SqlSinkConnector(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offset will do. With `exactly.once` they are kept in the database, too, and are changed there."""
+        """Accepts any offset. With `exactly.once` the database holds the offsets too, and they are changed there."""
         settings = parse(props)
         if settings.positions_table is not None:
             from klamm_connectors.sql.task import alter_positions

@@ -1,4 +1,4 @@
-"""Whether the driver of a database is installed: SQLAlchemy has none itself but SQLite's, which is Python's."""
+"""Checks that a database's driver is installed: SQLAlchemy brings none, and Python only SQLite's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KEY = "connection.url"
 
 
 def check_driver(url: str) -> None:
-    """ConfigError for a database that SQLAlchemy does not know, or whose driver is not installed."""
+    """Raises ConfigError for a database that SQLAlchemy does not know, or whose driver is not installed."""
     import sqlalchemy as sa  # only where somebody asks: it takes a while
 
     try:
@@ -27,7 +27,7 @@ def unknown_database(url: str) -> ConfigError:
 
 
 def missing_driver(url: str, module: str | None) -> ConfigError:
-    """`module` is what could not be imported."""
+    """Returns the error for a driver whose `module` cannot be imported."""
     extra = "klamm[mysql]" if module == "pymysql" else module
     return ConfigError(
         f"{KEY}={masked(url)}: its driver, the Python package {module}, is not installed: pip install '{extra}'",

@@ -1,8 +1,9 @@
-"""How far the records are that are in the database: kept in a table of it, moved in the transaction that writes them.
+"""Offsets of the records in the database: kept in a table there, moved in the transaction that writes the
+records.
 
-That is what makes a sink exactly-once. Invariant: a row moves from the offset that this task knows to the next one
-(compare and set), or the transaction is rolled back: of two tasks that believe to have the same partition (one does not
-know yet that it has lost it), each record is written by one.
+This makes a sink exactly-once. Invariant: a row moves from the offset that this task knows to the next one
+(compare and set), or the transaction is rolled back. When two tasks believe that they own a partition (one
+has not noticed its loss yet), only one of them writes each record.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from sqlalchemy.dialects import mysql
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.records import SinkRecord, TopicPartition
 
-# A partition of which nothing was written yet; where it begins is the consumer group's to say.
+# A partition without written records. The consumer group decides where it begins.
 NOWHERE: Final = -1
 _EXACT: Final = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
 
 
 class Moved(Exception):
-    """Somebody else has written records of these partitions meanwhile."""
+    """Another task has written records of these partitions meanwhile."""
 
 
 class Positions:
-    """The rows of one connector. `table` is made when it is not there."""
+    """The rows of one connector. `table` is created when it is missing."""
 
     def __init__(self, engine: sa.Engine, table: str, connector: str) -> None:
         self._engine = engine
         self._connector = connector
-        # In MySQL, keys that differ in case or in spaces would be one; MyISAM has no transactions.
+        # MySQL's default collation would merge keys that differ in case or in spaces; MyISAM has no transactions.
         text = sa.String(255).with_variant(_EXACT, "mysql", "mariadb")
         self._table = sa.Table(
             table,
@@ -47,29 +48,29 @@ class Positions:
         self._begun: dict[TopicPartition, int] = {}
 
     def create(self) -> None:
-        """Have the table."""
+        """Creates the table unless it exists."""
         try:
             self._table.create(self._engine, checkfirst=True)
         except sa.exc.DBAPIError:
-            # Another task may have made it in between; if not, the next query says what is wrong.
+            # Another task may have created it meanwhile; if not, the next query says what is wrong.
             if not sa.inspect(self._engine).has_table(self._table.name):
                 raise
 
     def open(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Learn where these partitions are; those of which something was written, with the next offset."""
+        """Reads the positions of these partitions. Returns the next offset of those with written records."""
         self._learn(places)
         found = {p: self._next[p] for p in places if self._next[p] != NOWHERE}
         self._begun |= found
         return found
 
     def close(self, places: Iterable[TopicPartition]) -> None:
-        """They are another task's now."""
+        """Forgets partitions that another task owns now."""
         for place in places:
             self._next.pop(place, None)
             self._begun.pop(place, None)
 
     def fresh(self, records: list[SinkRecord]) -> list[SinkRecord]:
-        """Those that are not in the database yet. ConnectError for what cannot be: a topic that begins again."""
+        """Returns the records that are not in the database yet. Raises ConnectError when a topic began again."""
         found = []
         for record in records:
             place = _place(record)
@@ -85,8 +86,10 @@ class Positions:
         return found
 
     def advance(self, connection: sa.Connection, records: list[SinkRecord]) -> dict[TopicPartition, int]:
-        """Within the transaction that writes them: move past these records. Raises Moved; the transaction must go
-        then. What is returned is for `moved`, once it is committed.
+        """Moves past these records, in the transaction that writes them. Raises Moved; then the transaction must be
+        rolled back.
+
+        The result is for `moved`, after the commit.
         """
         new = {_place(r): r.original_kafka_offset + 1 for r in records}
         for place, offset in new.items():
@@ -103,15 +106,15 @@ class Positions:
         return new
 
     def moved(self, new: Mapping[TopicPartition, int]) -> None:
-        """The transaction is committed."""
+        """Notes that the transaction is committed."""
         self._next |= new
 
     def learn_again(self) -> None:
-        """After Moved, or when nobody knows whether a transaction was committed."""
+        """Reads the positions again, after Moved or when a commit's outcome is unknown."""
         self._learn(list(self._next))
 
     def store(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Set positions from outside; None forgets one. The connector must be stopped."""
+        """Sets positions from outside; None forgets one. The connector must be stopped."""
         with self._engine.begin() as connection:
             for place, offset in offsets.items():
                 connection.execute(sa.delete(self._table).where(*self._is(place)))
@@ -119,7 +122,7 @@ class Positions:
                     connection.execute(sa.insert(self._table).values(self._row(place, offset)))
 
     def _learn(self, places: Collection[TopicPartition]) -> None:
-        """Rows that are not there are made: only a row can be compared and set."""
+        """Reads positions and inserts missing rows: compare and set needs a row."""
         for place in places:
             query = sa.select(self._table.c.next_offset).where(*self._is(place))
             with self._engine.begin() as connection:
@@ -152,5 +155,5 @@ class Positions:
 
 
 def _place(record: SinkRecord) -> TopicPartition:
-    """A transform may have given it another topic."""
+    """Returns the original partition: a transform may have changed the topic."""
     return TopicPartition(record.original_topic, record.original_kafka_partition)

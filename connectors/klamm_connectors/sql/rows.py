@@ -1,8 +1,8 @@
 """Records as rows: names, kinds and values of columns. Pure: no I/O.
 
-The kinds are fewer than SQL's types and more than Connect's: Debezium's names for temporal values are understood, so
-that a table that came through a topic gets the same types again. Without a schema (JSON with schemas.enable=false) the
-kind of a column is that of the value.
+There are fewer kinds than SQL types and more than Connect types. Debezium's names for temporal values are
+understood, so that a table that came through a topic gets the same types again. Without a schema (JSON with
+schemas.enable=false) the value decides the kind of its column.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class ColumnType(NamedTuple):
-    """A kind; `scale` and `precision` (0: not known) of a decimal."""
+    """A kind of column, with `scale` and `precision` (0: unknown) of a decimal."""
 
     kind: Kind
     scale: int = 0
@@ -52,7 +52,7 @@ class ColumnType(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """What the configuration says about rows."""
+    """The settings that concern rows."""
 
     pk_mode: str
     pk_fields: tuple[str, ...]
@@ -63,7 +63,7 @@ class RowRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """What records of one shape have in common: the columns to write, or those of the key alone when it `deletes`."""
+    """The common shape of records: the columns to write, or only those of the key when it `deletes`."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
@@ -94,7 +94,7 @@ _NAMED: Final = {
 
 
 def type_of_schema(schema: Schema) -> ColumnType:
-    """The column type of a field."""
+    """Returns the column type of a field."""
     if logical.is_decimal(schema):
         precision = schema.parameters.get("connect.decimal.precision", "0")
         return ColumnType(
@@ -104,7 +104,7 @@ def type_of_schema(schema: Schema) -> ColumnType:
 
 
 def type_of_value(value: Any) -> ColumnType | None:
-    """The column type of a value without a schema; None for null, which could be anything."""
+    """Returns the column type of a value without a schema; None for null, which fits any type."""
     match value:
         case None:
             return None
@@ -124,9 +124,10 @@ Convert = Callable[[Any], Any]
 
 
 def converter(schema: Schema | None, zone: ZoneInfo) -> Convert | None:
-    """What makes values such as a column takes: dates and moments as Python's (moments without zone, in `zone`).
+    """Returns a function that converts values for a column: dates and moments become Python's (moments without
+    zone, in `zone`).
 
-    None where a value is right as it is.
+    Returns None where values need no conversion.
     """
 
     def moment(value: datetime) -> datetime:
@@ -168,7 +169,7 @@ def _json_default(value: Any) -> Any:
 
 
 class Cell(NamedTuple):
-    """Where a column's value is: in the record's value, key or coordinates (`origin`), at `place`."""
+    """The place of a column's value: `place` in the record's value, key or coordinates (`origin`)."""
 
     name: str
     origin: int
@@ -189,9 +190,10 @@ class _Plan(NamedTuple):
 
 
 class RowMaker:
-    """Makes changes of records. DataError says which record cannot be one, and why.
+    """Turns records into changes. Raises DataError, which names the record and the reason.
 
-    What to do is decided once for all records of one shape (schemas, or the names and types of their values).
+    The steps are decided once for all records of one shape: their schemas, or the names and types of their
+    values.
     """
 
     def __init__(self, rules: RowRules) -> None:
@@ -284,7 +286,7 @@ class RowMaker:
 
 
 def widest(layouts: Iterable[Layout]) -> dict[str, ColumnType | None]:
-    """The columns of all these records, each of a type that holds the numbers of all."""
+    """Returns the columns of all these records, each with a type that holds the numbers of all."""
     found: dict[str, ColumnType | None] = {}
     for layout in layouts:
         for name, kind in layout.types.items():
@@ -303,7 +305,7 @@ def _wider(one: ColumnType | None, other: ColumnType | None) -> ColumnType | Non
 
 
 def _opened(value: Any, schema: Schema | None) -> tuple[Sequence[Any], Any]:
-    """The values inside and the shape, by which records are alike."""
+    """Returns the values inside, and the shape that equal records share."""
     if isinstance(value, Struct):
         return value.values, value.schema
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""One statement, compiled, with what makes parameters of a row's values. Decided by column, so that a row is cheap."""
+"""A compiled statement with a converter for each column. Deciding per column makes rows cheap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fit = Callable[[Any], Any]
 
 
 class Statement:
-    """SQL for the driver's `executemany`, and its rows. Values are those of a layout, in its order."""
+    """SQL for the driver's `executemany`, and its rows. Values have the order of a layout."""
 
     def __init__(self, made: Any, binds: Iterable[sa.BindParameter[Any]], dialect: sa.Dialect) -> None:
         compiled = made.compile(dialect=dialect)
@@ -31,7 +31,7 @@ class Statement:
         self._cells = [_cell(int(n.rsplit("_", 1)[1]), by_name[n].type, dialect) for n in order]
 
     def rows(self, values: Iterable[Sequence[Any]]) -> list[Any]:
-        """Parameters. ValueError, TypeError for a value that the column would change or cannot take."""
+        """Returns the parameters. Raises ValueError or TypeError for a value that the column would change or cannot hold."""
         cells, names = self._cells, self._names
         found = [
             tuple([v if (v := row[i]).__class__ in plain else fit(v) for i, plain, fit in cells])
@@ -50,7 +50,7 @@ def _cell(
 
 
 def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
-    """A value for a column of this type where Python's type is another than the driver takes."""
+    """Converts a value for a column of this type when the driver does not take its Python type."""
     match value:
         case float():
             if not math.isfinite(value) and dialect in _NO_NAN and (dialect != "sqlite" or value != value):  # noqa: PLR0124  NaN
@@ -73,7 +73,7 @@ def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
 
 
 def _whole(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
-    """Databases round a fraction to a whole number without a word; SQLite keeps it."""
+    """Refuses a fraction for an integer column: databases round it silently. SQLite keeps it, so it passes there."""
     if not isinstance(type_, sa.Integer) or (dialect == "sqlite" and isinstance(value, float)):
         return value
     if value != int(value):

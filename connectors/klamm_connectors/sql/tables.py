@@ -1,4 +1,4 @@
-"""Tables of the target: found, made and extended; their statements for each dialect."""
+"""Target tables: finds, creates and extends them, and makes their statements for each dialect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIMPLE: Final[Mapping[Kind, type[sa.types.TypeEngine[Any]]]] = {
 
 
 def column_type(wanted: ColumnType, dialect: sa.Dialect, *, in_key: bool) -> sa.types.TypeEngine[Any]:
-    """The type of a new column."""
+    """Returns the type of a new column."""
     is_mysql = dialect.name in _MYSQL
     kind = wanted.kind
     if kind is Kind.DECIMAL:
@@ -64,12 +64,14 @@ def column_type(wanted: ColumnType, dialect: sa.Dialect, *, in_key: bool) -> sa.
 
 
 def _exact_collation(dialect: sa.Dialect) -> str:
-    """Under the default collation, keys that differ in case or in spaces at the end would be the same row."""
+    """Returns a collation that keeps keys apart which differ only in case or in trailing spaces. The default would
+    merge them.
+    """
     return "utf8mb4_nopad_bin" if getattr(dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
 
 
 class Target:
-    """The tables that a task has met, with their statements."""
+    """The tables that a task has used, with their statements."""
 
     def __init__(self, engine: sa.Engine, settings: Settings) -> None:
         self._engine = engine
@@ -79,9 +81,11 @@ class Target:
         self._statements: dict[tuple[str, bool, tuple[str, ...], tuple[str, ...]], Statement] = {}
 
     def ensure(self, name: str, types: Mapping[str, ColumnType | None], key: Sequence[str]) -> bool:
-        """Have a table with these columns; make what may be made. ConfigError says what is missing.
+        """Makes sure that a table with these columns exists; creates what may be created. Raises ConfigError for what
+        is missing.
 
-        Without columns nothing is made: False when there is no table, so that there is nothing to delete either.
+        Without columns it creates nothing and returns False when there is no table: then there is nothing to delete
+        either.
         """
         table = self._tables.get(name)
         for _ in range(2):  # a table that somebody else makes now may lack columns
@@ -103,19 +107,19 @@ class Target:
         return True
 
     def forget(self) -> None:
-        """Look at the tables again: the connection was lost, or somebody has changed them."""
+        """Forgets the tables, because the connection was lost or somebody has changed them."""
         self._tables.clear()
         self._statements.clear()
 
     def statement(self, name: str, layout: Layout) -> Statement:
-        """INSERT, upsert, UPDATE or DELETE for rows of this layout; the same object for the same columns."""
+        """Returns INSERT, upsert, UPDATE or DELETE for rows of this layout; the same object for the same columns."""
         place = (name, layout.deletes, layout.columns, layout.key)
         found = self._statements.get(place)
         if found is None:
             if len(self._statements) >= _STATEMENTS:
                 self._statements.clear()
             table = self._tables[name]
-            # Nulls without a column are left out.
+            # Null values without a column are left out.
             present = {c: sa.bindparam(f"_klamm_{i}", type_=table.c[c].type) for i, c in enumerate(layout.columns) if c in table.c}  # fmt: skip
             made = self._make_statement(table, present, layout.key, deletes=layout.deletes)
             found = self._statements[place] = Statement(made, present.values(), self._engine.dialect)

@@ -1,7 +1,9 @@
-"""The task of the SQL sink: one transaction per batch, committed before the offsets are, or with them (`exactly.once`).
+"""The task of the SQL sink: one transaction per batch, committed before the offsets, or with them
+(`exactly.once`).
 
-A batch with a record that the database refuses is written again in halves, each behind a savepoint, until the bad
-record is alone; it goes to the dead letter topic where there is one, else the batch is rolled back and the task fails.
+When the database refuses a record, its batch is written again in halves, each behind a savepoint, until the
+bad record is alone. The bad record goes to the dead letter topic; without one the batch is rolled back and
+the task fails.
 """
 
 from __future__ import annotations
@@ -29,17 +31,19 @@ log = logging.getLogger(__name__)
 
 _UNKNOWN_ZONE: Final = 1298
 _PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2055, 3024})  # fmt: skip
-"""MySQL's codes of what may work a moment later: connection lost, deadlock, lock timeout, server stopping."""
+"""MySQL's codes of temporary errors: connection lost, deadlock, lock timeout, server stopping."""
 _DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
 _SQLSTATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
 _SQLITE_WAIT_S: Final = 5
-# How often in a row another task may have been quicker; that two take turns for longer is a mistake.
+# How often in a row another task may have been faster. Two tasks that alternate for longer are a bug.
 _MOVED_MAX: Final = 5
 _KEPT_S: Final = 30.0
 
 
 class SqlSinkTask(SinkTask):
-    """Nothing is buffered between two calls of `put`: what it has returned from is committed in the database."""
+    """A task that buffers nothing between two calls of `put`: records of a finished `put` are committed in the
+    database.
+    """
 
     def __init__(self) -> None:
         self._engine: sa.Engine | None = None
@@ -60,7 +64,7 @@ class SqlSinkTask(SinkTask):
                 raise self._judged(e) from e
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """With `exactly.once`, go on where the database says; the group's offsets are for those who look."""
+        """With `exactly.once`, seeks to the database's offsets; the group's offsets are only for display."""
         if self._positions is None:
             return
         try:
@@ -93,7 +97,7 @@ class SqlSinkTask(SinkTask):
         self._report(bad)
 
     def _put_once(self, records: list[SinkRecord], positions: Positions) -> None:
-        """Rows and positions in one transaction; bad records are in the dead letter topic before it is committed."""
+        """Writes rows and positions in one transaction. Bad records reach the dead letter topic before its commit."""
         if self._tries:  # the last one may have been committed although its answer was lost
             positions.learn_again()
         for _ in range(_MOVED_MAX):
@@ -130,7 +134,7 @@ class SqlSinkTask(SinkTask):
     def _changes(
         self, records: list[SinkRecord], bad: list[tuple[SinkRecord, DataError]]
     ) -> dict[str, list[Change]]:
-        """By table, in the order of the records."""
+        """Returns changes by table, in the order of the records."""
         found: dict[str, list[Change]] = {}
         names: dict[str, str] = {}
         for record in records:
@@ -165,8 +169,9 @@ class SqlSinkTask(SinkTask):
     def _transaction(
         self, changes: dict[str, list[Change]]
     ) -> Iterator[tuple[sa.Connection, dict[str, list[Change]]]]:
-        """A transaction, and the changes whose tables are there: they are made before it, because with MySQL a change
-        of a table would commit it.
+        """Opens a transaction and yields it with the changes whose tables exist.
+
+        Tables are created before it begins: in MySQL, a change of a table would commit it.
         """
         assert self._engine is not None, "put comes after start"
         there = {name: of_table for name, of_table in changes.items() if self._ensure(name, of_table)}
@@ -184,7 +189,7 @@ class SqlSinkTask(SinkTask):
         changes: list[Change],
         bad: list[tuple[SinkRecord, DataError]],
     ) -> None:
-        """Write all; when that fails for its data, halve until what is bad stands alone."""
+        """Writes all changes. After an error of their data, halves them until each bad record is alone."""
         savepoint = connection.begin_nested()
         try:
             for statement, rows in self._statements(name, changes):
@@ -205,7 +210,7 @@ class SqlSinkTask(SinkTask):
         savepoint.commit()
 
     def _statements(self, name: str, changes: list[Change]) -> Iterator[tuple[str, list[Any]]]:
-        """Runs of changes that share a statement, in order, cut to batch.size."""
+        """Yields runs of changes that share a statement, in order, cut to batch.size."""
         size, target = self._settings.batch_size, self._target
         for statement, run in groupby(changes, lambda c: target.statement(name, c.layout)):
             rows = statement.rows(c.values for c in run)
@@ -213,7 +218,7 @@ class SqlSinkTask(SinkTask):
                 yield statement.sql, rows[i : i + size]
 
     def _judged(self, error: Exception) -> ConnectError:
-        """What the runtime is to do about it. Never with a password: only the driver's own words are taken."""
+        """Translates an error into the runtime's. Uses only the driver's own words, which hold no password."""
         code, text = _code(error), f"{self._where}: {_text(error)}"
         if isinstance(error, sa.exc.SQLAlchemyError) and not _is_passing(error):
             if code in _DENIED:
@@ -227,7 +232,7 @@ class SqlSinkTask(SinkTask):
 
 
 def alter_positions(settings: Settings, connector: str, offsets: Mapping[TopicPartition, int | None]) -> None:
-    """Set the offsets, which the database keeps, of a connector that is stopped."""
+    """Sets the offsets that the database keeps for a connector that is stopped."""
     assert settings.positions_table is not None, "with exactly.once"
     engine = make_engine(settings)
     try:
@@ -284,7 +289,8 @@ def _sqlite_connected(connection: Any, _record: Any) -> None:
 def _mysql_connected(zone: str) -> Callable[[Any, Any], None]:
     def connected(connection: Any, _record: Any) -> None:
         with connection.cursor() as cursor:
-            # A value that does not fit is an error, not cut off; backslashes and quotes stay as the driver expects.
+            # A value that does not fit is an error instead of being cut off. Backslashes and quotes stay as the driver
+            # expects.
             cursor.execute(
                 "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), 'STRICT_ALL_TABLES')"
             )
@@ -326,7 +332,7 @@ def _is_passing(error: BaseException) -> bool:
 
 
 def _is_bad_data(error: BaseException) -> bool:
-    """Whether a single record may be to blame: then its batch is worth halving."""
+    """Returns True when a single record may be to blame, so that halving its batch makes sense."""
     if _is_passing(error) or not isinstance(error, sa.exc.StatementError):
         return False
     if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):

@@ -1,4 +1,4 @@
-"""Database addresses: SQLAlchemy's URLs, the `jdbc:` forms of the JDBC sink, and how they are shown. Pure: no I/O."""
+"""Database addresses: SQLAlchemy's URLs, the `jdbc:` forms of the JDBC sink, and their display. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _JDBC_ONLY: Final = frozenset({
     "characterencoding", "allowpublickeyretrieval", "connecttimeout", "sockettimeout", "verifyservercertificate",
     "sslmode", "user", "password", "usecursorfetch", "zerodatetimebehavior",
 })  # fmt: skip
-"""Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken out of them first."""
+"""Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken from them first."""
 
 
 def masked(url: str) -> str:
-    """The URL without its password."""
+    """Returns the URL without its password."""
     return _PARAMETER.sub(r"\1[hidden]", _PASSWORD.sub(r"\1[hidden]@", url))
 
 
 def to_sqlalchemy(url: str) -> str:
-    """SQLAlchemy's form of an address. ConfigError for what is no address.
+    """Converts an address to SQLAlchemy's form. Raises ConfigError for anything else.
 
     >>> to_sqlalchemy("jdbc:mysql://db:3306/shop?useSSL=false"), to_sqlalchemy("jdbc:sqlite:/var/lib/x.db")
     ('mysql+pymysql://db:3306/shop', 'sqlite:////var/lib/x.db')

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FileStreamSinkConnector(SinkConnector):
-    """Tasks that all append to one file; each batch is one write, so their lines do not mix."""
+    """A connector whose tasks all append to one file. Each batch is one write, so their lines do not mix."""
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSinkConnector"
     former_names = ("klamm_connectors.file.sink.FileStreamSinkConnector",)
@@ -47,5 +47,5 @@ class FileStreamSinkConnector(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offset will do: nothing about offsets is kept in the file."""
+        """Accepts any offset: the file stores no offsets."""
         return True

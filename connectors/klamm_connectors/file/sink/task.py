@@ -1,9 +1,9 @@
 """The task of FileStreamSink: appends one line per record to a file.
 
-Each `put` is one write, and offsets are committed only after an fsync, so what is committed is in the file.
-Delivery is at least once: lines written after the last commit come again when the task is killed. A write that
-fails half-way is cut off again; a half line that a killed task left behind gets its line end at the next
-start, so that no record is glued to it.
+Each `put` is one write, and offsets are committed only after an fsync, so committed records are in the
+file. Delivery is at least once: after a kill, lines written since the last commit are written again. A
+write that fails half-way is cut off again. At its start the task ends a half line that a killed task left
+behind, so that no record is appended to it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from klamm_plugins.text import text_of
 log = logging.getLogger(__name__)
 
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EINTR, errno.EAGAIN})
-"""Errors that may be gone a moment later, when somebody has made room."""
+"""Errors that may disappear a moment later, for example when somebody has freed space."""
 
 
 class FileStreamSinkTask(SinkTask):
-    """Writes unbuffered, so what `put` has returned from survives the death of the process."""
+    """A task that writes unbuffered: the lines of a finished `put` survive the death of the process."""
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSinkTask"
 
@@ -84,7 +84,7 @@ class FileStreamSinkTask(SinkTask):
             raise ConnectError(message) from e
 
     def _cut_off(self, fd: int, written: int) -> None:
-        """Take back what a failed write has left, unless another task has appended behind it."""
+        """Removes the rest of a failed write, unless another task has appended behind it."""
         if not written or not self._regular:
             return
         end = os.lseek(fd, 0, os.SEEK_CUR)
@@ -101,7 +101,7 @@ class FileStreamSinkTask(SinkTask):
 
 
 def _lines(records: list[SinkRecord]) -> bytes:
-    """One line per record. DataError names the record that has no text."""
+    """Returns one line per record. Raises DataError, which names the record that has no text."""
     values = [r.value for r in records]
     try:
         return ("\n".join(values) + "\n").encode()

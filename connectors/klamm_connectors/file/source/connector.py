@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FileStreamSourceConnector(SourceConnector):
-    """One task that reads one file."""
+    """A connector with one task, which reads one file."""
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSourceConnector"
     former_names = ("klamm_connectors.file.source.FileStreamSourceConnector",)
@@ -56,17 +56,17 @@ class FileStreamSourceConnector(SourceConnector):
 
     @classmethod
     def exactly_once_support(cls, props: Mapping[str, str]) -> bool:
-        """A position is the byte behind a line: the next line is read once it is committed, and only then."""
+        """Returns True: a position is the byte after a line, so a committed position is where the next line begins."""
         return True
 
     @classmethod
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Partitions of files that were configured before may be altered too, and anything be removed, as with Kafka.
+        """Accepts positions of files that were configured before, and any removal, as Kafka does.
 
-        A position in the configured file must be one at which the task would go on: anywhere else it would read the
-        file from its beginning.
+        In the configured file, a position must be one from which the task could continue: at any other position the
+        task would read the file from its beginning.
         """
         path = parse(props).path
         for partition, offset in offsets:

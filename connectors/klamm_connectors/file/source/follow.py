@@ -1,10 +1,10 @@
-"""Follows the file that a path names: growth, truncation, truncation and refill, rename and create.
+"""Follows the file at a path through growth, truncation, truncation and refill, renaming and replacement.
 
-Invariant: the bytes just before `position` are remembered and read again with every chunk, in the same system call,
-so bytes that do not continue what was read before are never taken for its continuation. In doubt the file is read
-from its beginning: lines may come twice, none is cut or left out in silence. Another file under the path is taken
-up when there is something in it, and only after the open one was read to its end. It does not sleep, and it does not
-look for files that were rotated away before it could open them; it warns when there seem to be some.
+Invariant: the task remembers the bytes just before `position` and reads them again with every chunk, in the
+same system call. So it never takes other bytes for the continuation of what it read. In doubt it reads the
+file from its beginning: lines may be repeated, but none is cut or silently left out. It switches to a new
+file at the path when that file has content and the open file is read to its end. It does not sleep. It does
+not look for files that were rotated away before it could open them, but warns when there seem to be some.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMED_MAX: Final = 5  # files that one warning names
 
 
 class FollowedFile:
-    """Lines of one path, each with the position to go on from after it. For one thread."""
+    """The lines of one path, each with the position after it. For one thread."""
 
     def __init__(self, path: str, position: int) -> None:
         self._path = path
@@ -44,11 +44,11 @@ class FollowedFile:
 
     @property
     def done(self) -> int:
-        """The position after the last line that was given out."""
+        """The position after the last line that was returned."""
         return self._splitter.position - self._splitter.pending
 
     def size(self) -> int | None:
-        """Bytes of the open file; None when none is open."""
+        """Returns the open file's size in bytes; None when no file is open."""
         return None if self._fd is None else os.fstat(self._fd).st_size
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class FollowedFile:
         self._forget_left()
 
     def read_lines(self) -> Lines | None:
-        """Lines of the next chunk, which may complete none; None when there is nothing new."""
+        """Returns the lines that the next chunk completes, maybe none; None when there is nothing new."""
         if self._fd is None and not self._open_first():
             return None
         chunk = self._read()
@@ -69,7 +69,7 @@ class FollowedFile:
             opened = self._open()
             if opened is None:
                 return None
-            # What was written between the last look at the open file and its replacement.
+            # Bytes that were written between the last look at the open file and its replacement.
             chunk = self._read()
             if not chunk:
                 return self._switch(opened)
@@ -99,7 +99,7 @@ class FollowedFile:
         return True
 
     def _check_committed(self, position: int) -> None:
-        """Begin again when the file cannot be the one in which a line ended at `position`."""
+        """Starts over when no line of this file can have ended at `position`."""
         kept = min(position, _KEPT)
         found = self._pread(kept + 1, position - kept)
         if len(found) < kept:
@@ -115,7 +115,7 @@ class FollowedFile:
         self._identity = (there.st_dev, there.st_ino)
 
     def _read(self) -> bytes:
-        """What follows the position, or the file's beginning when it is not what was read before."""
+        """Returns the bytes after the position, or the file's beginning when it is not the file that was read before."""
         kept = self._kept
         data = self._pread(len(kept) + _CHUNK, self._splitter.position - len(kept))
         if not data.startswith(kept):
@@ -140,9 +140,9 @@ class FollowedFile:
             raise ConnectError(f"file {self._path} cannot be read at byte {position}: {e.strerror}") from e
 
     def _is_replaced(self) -> bool:
-        """Whether the path names another file that has something in it.
+        """Returns True when the path names another file that has content.
 
-        An empty one can wait: whoever writes may still have the old one open.
+        An empty file can wait: the writer may still have the old file open.
         """
         try:
             there = Path(self._path).stat()
@@ -151,9 +151,9 @@ class FollowedFile:
         return there.st_size > 0 and (there.st_dev, there.st_ino) != self._identity
 
     def _switch(self, opened: int) -> Lines:
-        """Go over to the new file; gives the last line of the old one when that has no end.
+        """Switches to the new file. Returns the old file's last line when it has no line end.
 
-        That line's position is 0: what comes after it is the beginning of the new file.
+        That line's position is 0, the beginning of the new file.
         """
         assert self._fd is not None, "there is an old file"
         old = os.fstat(self._fd)
@@ -172,7 +172,7 @@ class FollowedFile:
         return NONE if rest is None else Lines([rest], [0])
 
     def _watch_left(self) -> None:
-        """Warn when the file before this one grows after it was left, as a second writer may make it."""
+        """Warns when the previous file grows after the switch, for example because of a second writer."""
         if self._left is None:
             return
         fd, read, until = self._left
@@ -194,7 +194,7 @@ class FollowedFile:
             self._left = None
 
     def _warn_of_files_between(self, old: os.stat_result) -> None:
-        """Name files beside this one that were written after the old one and are neither the old nor the new one."""
+        """Warns of other files beside this one that were written after the old file: they were not read."""
         path = Path(self._path)
         between = []
         try:

@@ -1,7 +1,7 @@
 """Cuts a growing stream of bytes into complete lines, with exact positions.
 
-A line ends with LF, CRLF or CR, as for Java's readers. A line counts once its end is there and certain: a CR at
-the end of what is known so far may be half of a CRLF, so it waits for the next byte. No I/O.
+A line ends with LF, CRLF or CR, as for Java's readers. A line is complete when its end is certain: a CR
+that is the last byte so far may be half of a CRLF, so it waits for the next byte. No I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LINE: Final = re.compile(rb"([^\r\n]*)(?:\r\n|\n|\r)")
 
 
 class AsciiEnds(Sequence[int]):
-    """Where lines of ASCII text that end with LF end, worked out when somebody asks: mostly for the last one only."""
+    """The positions after lines of ASCII text that end with LF. Computed on demand: usually only the last is needed."""
 
     __slots__ = ("_start", "_texts")
 
@@ -48,13 +48,13 @@ class AsciiEnds(Sequence[int]):
         return self._before(index % count + 1)
 
     def _before(self, count: int) -> int:
-        """The position after so many lines."""
+        """Returns the position after the first `count` lines."""
         return self._start + sum(map(len, self._texts[:count])) + count
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Texts of lines and, for each, the position after the line's end."""
+    """Texts of lines and, for each, the position after its line end."""
 
     texts: list[str]
     ends: Sequence[int]
@@ -67,10 +67,10 @@ NONE: Final = Lines([], [])
 
 
 class LineSplitter:
-    """Takes chunks, gives lines as texts and positions after the lines' ends.
+    """Turns chunks into lines and the positions after their ends.
 
-    `position` is where the next chunk must come from; `pending` how many bytes of an unfinished line are held.
-    Text is UTF-8; what is not becomes U+FFFD.
+    `position` is where the next chunk must begin; `pending` is the number of bytes of the unfinished line. Text
+    is UTF-8; invalid bytes become U+FFFD.
     """
 
     __slots__ = ("_tail", "position")
@@ -84,7 +84,7 @@ class LineSplitter:
         return len(self._tail)
 
     def feed(self, chunk: bytes) -> Lines:
-        """Take the next bytes and give the lines that are complete now."""
+        """Takes the next bytes and returns the lines that are now complete."""
         if not chunk:
             return NONE
         start = self.position - len(self._tail)
@@ -96,14 +96,14 @@ class LineSplitter:
         complete = bytes(self._tail) + chunk[:end]
         self._tail = bytearray(chunk[end:])
         if complete.endswith(b"\r") and not self._tail:
-            # Kept back with its line, which `_split` would otherwise end here.
+            # Hold the CR back with its line, which `_split` would otherwise end here.
             keep = _end_of_lines(complete[:-1])
             self._tail = bytearray(complete[keep:])
             complete = complete[:keep]
         return _split(complete, start)
 
     def finish(self) -> str | None:
-        """Nothing will follow: the text of the unfinished line, None when there is none."""
+        """Returns the text of the unfinished line when nothing will follow; None when there is none."""
         if not self._tail:
             return None
         text = self._tail.removesuffix(b"\r").decode("utf-8", "replace")
@@ -112,14 +112,14 @@ class LineSplitter:
 
 
 def _end_of_lines(data: bytes) -> int:
-    """The index after the last line end in `data`, 0 when there is none."""
+    """Returns the index after the last line end in `data`; 0 when there is none."""
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
 def _split(data: bytes, position: int) -> Lines:
-    """Lines of `data`, which ends with a line end and begins at `position`."""
+    """Splits `data`, which ends with a line end and begins at `position`."""
     if b"\r" not in data and data.isascii():
-        # One decode for all: every character is a byte.
+        # ASCII: one decode serves all lines, since every character is one byte.
         texts = data.decode("ascii").split("\n")
         texts.pop()
         return Lines(texts, AsciiEnds(texts, position))

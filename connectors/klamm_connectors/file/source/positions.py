@@ -1,4 +1,4 @@
-"""Positions in a file from which reading can go on: its beginning, and wherever a line ends."""
+"""Positions in a file from which reading can continue: its beginning, and the end of any line."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _NEAR: Final = 64 * 1024  # bytes in which the line around a position is looked 
 
 
 def ends_line(before: bytes, after: bytes) -> bool:
-    r"""Whether a line ends between the byte before and the one after (empty: the file's end). None ends inside of a CRLF."""
+    r"""Returns True when a line ends between these two bytes (`after` is empty at the file's end). No line ends
+    inside a CRLF.
+    """
     return before in {b"\n", b"\r"} and before + after != b"\r\n"
 
 
 def unusable(path: str, position: int) -> str | None:
-    """Why a task could not go on at `position` of this file, in a sentence; None when it can, or when nobody knows: the
-    file cannot be read here.
+    """Returns a sentence that says why a task could not continue at `position`.
+
+    Returns None when it could, or when the file cannot be read here.
     """
     if position == 0:
         return None
@@ -45,7 +48,7 @@ def unusable(path: str, position: int) -> str | None:
 
 
 def check_offset(offset: SourceOffset) -> None:
-    """Raise what Kafka raises for an offset that cannot be a position in a file."""
+    """Raises Kafka's error for an offset that cannot be a position in a file."""
     if POSITION not in offset:
         raise ConnectError(f"Offset objects should either be null or contain the key '{POSITION}'")
     position = offset[POSITION]

@@ -1,8 +1,8 @@
-"""The task of FileStreamSource: each line of a file becomes a record; more lines come as the file grows.
+"""The task of FileStreamSource: each line of a file becomes a record, and more follow as the file grows.
 
-Offsets are Kafka's: partition {"filename": path}, offset {"position": bytes read}, so the position of a record
-is the byte after its line's end. Only complete lines are given out. How the file is followed through truncation and
-rotation is in `follow`; a file that is taken up anew begins at small positions again, under the same partition.
+Offsets are Kafka's: partition {"filename": path}, offset {"position": bytes read}. A record's position is
+the byte after its line's end. Only complete lines become records. `follow` handles truncation and rotation:
+after either, positions begin small again, under the same partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _WAIT_S: Final = 0.1  # between two looks at a file that does not grow
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads chunks and hands their lines over in batches; `_lines` are read, those from `_next` on not yet handed over."""
+    """A task that reads chunks and returns their lines in batches. Lines from `_next` on are read but not yet
+    returned.
+    """
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSourceTask"
 
@@ -45,7 +47,7 @@ class FileStreamSourceTask(SourceTask):
         self._topic = settings.topic
         self._batch_size = settings.batch_size
         self._partition = {FILENAME: path}
-        # What only the producer sees is stamped when it is sent; transforms may look at it before.
+        # Without transforms the producer sets the timestamp; transforms may look at it earlier.
         self._stamps = bool(props.get("transforms", "").strip())
         position = 0
         offset = self.context.offset(self._partition)
@@ -67,7 +69,7 @@ class FileStreamSourceTask(SourceTask):
         self._file.close()
 
     def lag(self) -> int | None:
-        """Bytes of the file that are not handed over."""
+        """Returns the number of bytes of the file that are not returned yet."""
         size = self._file.size()
         if size is None:
             return None
@@ -91,7 +93,7 @@ class FileStreamSourceTask(SourceTask):
         )
 
     def _read_lines(self) -> Lines:
-        """Lines of the next chunk; when there is nothing, wait a little and look once more."""
+        """Returns lines of the next chunk. When there is nothing, waits a little and looks once more."""
         lines = self._file.read_lines()
         if lines is None and not self.context.stopping.wait(_WAIT_S):
             lines = self._file.read_lines()

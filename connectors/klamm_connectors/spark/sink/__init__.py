@@ -1,1 +1,1 @@
-"""SparkSink: topics through a Spark job into what Spark can write."""
+"""SparkSink: topics through a Spark job into any target that Spark can write."""

@@ -34,7 +34,7 @@ _FREE_PREFIXES: Final = ("query.view.", "output.options.")
 
 
 def config_def() -> ConfigDef:
-    """Beside these keys any `spark.*`, `query.view.NAME` and `output.options.*` is taken."""
+    """Returns the configuration keys. Any `spark.*`, `query.view.NAME` and `output.options.*` is accepted as well."""
     high, low = Importance.HIGH, Importance.LOW
     return define_common(
         ConfigDef()
@@ -65,7 +65,7 @@ def unknown_keys(props: Mapping[str, str]) -> list[str]:
 
 
 def parse(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, starting: str) -> Job:
-    """The job that a configuration describes; `client` are the worker's consumer properties. Raises ConfigError."""
+    """Returns the described job. `client` holds the worker's consumer properties. Raises ConfigError."""
     if strange := unknown_keys(props):
         raise ConfigError(f"SparkSink has no configuration {strange[0]}", key=strange[0])
     found = config_def().parse(props)

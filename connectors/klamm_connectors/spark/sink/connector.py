@@ -1,4 +1,4 @@
-"""The SparkSink connector. Imports no Spark: every task process imports this module."""
+"""The connector class of SparkSink. Imports no Spark: every task process imports this module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm_plugins.records import TopicPartition
 
 
 class SparkSinkConnector(SinkConnector):
-    """One task: Spark shares out the work itself."""
+    """A connector with one task: Spark distributes the work itself."""
 
     kafka_name = "klamm.SparkSink"
     former_names = ("klamm_connectors.spark.sink.SparkSinkConnector",)
@@ -56,7 +56,7 @@ class SparkSinkConnector(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Spark reads on where its checkpoint says; the group's offsets only show how far it is."""
+        """Refuses: Spark continues where its checkpoint says, and the group's offsets only show its progress."""
         raise ConnectError(
             "SparkSink's offsets are in its checkpoint and cannot be changed here: to read from other offsets, set another "
             "checkpoint.location"

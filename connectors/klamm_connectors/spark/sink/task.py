@@ -1,8 +1,8 @@
 """SparkSink's task.
 
-The job keeps its place in its checkpoint. What it has written is committed to the group `connect-NAME` as well, for
-everybody's tools, and for one case of its own: when there is no checkpoint (yet, or no longer: another machine), it begins
-at the group's offsets instead of reading everything again.
+The job keeps its place in its checkpoint. The task also commits what was written to the group
+`connect-NAME`. Other tools can see it there. The task itself uses it when there is no checkpoint, for
+example on another machine: it then begins at the group's offsets instead of reading everything again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from klamm_spark.model import Job
 
 
 class SparkSinkTask(SparkTask):
-    """Topics to what Spark can write."""
+    """The task that brings topics to any target that Spark can write."""
 
     kafka_name = "klamm.SparkSinkTask"
 
@@ -40,7 +40,7 @@ class SparkSinkTask(SparkTask):
         return config.parse(props, client, checkpoint, starting)
 
     def _topics(self, props: Mapping[str, str]) -> tuple[dict[str, list[int]], str]:
-        """The topics that the configuration names, with their partitions, and the cluster's id."""
+        """Returns the configured topics with their partitions, and the cluster's id."""
         found = self.metadata("consumer")
         names = list(common_config.names(props, "topics"))
         if regex := props.get("topics.regex"):
@@ -51,7 +51,7 @@ class SparkSinkTask(SparkTask):
         return {t: sorted(found.topics[t].partitions) for t in names}, found.cluster_id or "cluster"
 
     def _committed_before(self, partitions: Mapping[str, list[int]]) -> str | None:
-        """Offsets of the group as startingOffsets; None when nothing was committed yet."""
+        """Returns the group's offsets as startingOffsets; None when nothing was committed yet."""
         places = [
             {"kafka_topic": t, "kafka_partition": p} for t, numbers in partitions.items() for p in numbers
         ]

@@ -1,1 +1,1 @@
-"""SparkSource: what Spark can read, through a job, into a topic."""
+"""SparkSource: any source that Spark can read, through a job, into a topic."""

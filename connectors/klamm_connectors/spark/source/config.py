@@ -28,7 +28,7 @@ _FREE_PREFIXES: Final = ("source.options.", "query.view.", "topic.creation.")
 
 
 def config_def() -> ConfigDef:
-    """Beside these keys any `spark.*`, `query.view.NAME` and `source.options.*` is taken."""
+    """Returns the configuration keys. Any `spark.*`, `query.view.NAME` and `source.options.*` is accepted as well."""
     high, low = Importance.HIGH, Importance.LOW
     return define_common(
         ConfigDef()
@@ -51,7 +51,7 @@ def unknown_keys(props: Mapping[str, str]) -> list[str]:
 
 
 def parse(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, position: str | None) -> Job:
-    """The job that a configuration describes; `client` are the worker's producer properties. Raises ConfigError."""
+    """Returns the described job. `client` holds the worker's producer properties. Raises ConfigError."""
     if strange := unknown_keys(props):
         raise ConfigError(f"SparkSource has no configuration {strange[0]}", key=strange[0])
     found = config_def().parse(props)

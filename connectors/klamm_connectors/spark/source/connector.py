@@ -1,4 +1,4 @@
-"""The SparkSource connector. Imports no Spark: every task process imports this module."""
+"""The connector class of SparkSource. Imports no Spark: every task process imports this module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm_plugins.errors import ConnectError
 
 
 class SparkSourceConnector(SourceConnector):
-    """One task: Spark shares out the work itself."""
+    """A connector with one task: Spark distributes the work itself."""
 
     kafka_name = "klamm.SparkSource"
     former_names = ("klamm_connectors.spark.source.SparkSourceConnector",)
@@ -59,7 +59,7 @@ class SparkSourceConnector(SourceConnector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[SourcePartition, SourceOffset | None]],
     ) -> bool:
-        """Batch reads go on behind the value that is stored; a stream's place is in its checkpoint."""
+        """Accepts values for batch reads, which continue after the stored value. A stream's place is in its checkpoint."""
         if props.get("source.read", "stream") != "batch" or not props.get("poll.column"):
             raise ConnectError(
                 "SparkSource's place is in its checkpoint and cannot be changed here, but for batch reads with poll.column: to "

@@ -1,7 +1,8 @@
 """SparkSource's task.
 
-A stream keeps its place in its checkpoint, and its offset in Connect's topic says which batch is done. Batch reads have
-theirs in Connect's topic alone, where REST can change it: the highest value that was read.
+A stream keeps its place in its checkpoint; its offset in Connect's topic only says which batch is done.
+Batch reads keep their place, the highest value that was read, in Connect's topic alone, where REST can
+change it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from klamm_spark.model import Job
 
 
 class SparkSourceTask(SparkTask):
-    """What Spark can read to a topic."""
+    """The task that brings any source that Spark can read to a topic."""
 
     kafka_name = "klamm.SparkSourceTask"
 
