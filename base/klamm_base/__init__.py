@@ -1,1 +1,1 @@
-"""What every part shares: properties, config definitions, errors, clock."""
+"""The ground that every part stands on: properties, config definitions, errors, security, files."""

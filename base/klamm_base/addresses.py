@@ -8,7 +8,7 @@ _PORT_MAX = 65535
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs, IPv6 without its brackets. Raises ConfigError for `bootstrap.servers`."""
+    """Returns the pairs of `host:port,host:port`, IPv6 without its brackets. Raises ConfigError for `bootstrap.servers`."""
     result = []
     for item in text.split(","):
         host, colon, port = item.strip().rpartition(":")

@@ -8,7 +8,7 @@ from typing import Final
 FIRST_S: Final = 0.1
 LONGEST_S: Final = 5.0
 _DOUBLINGS_MAX: Final = 40
-"""Beyond every pause that anybody waits for: a large number of failures must not overflow."""
+"""No caller waits for a longer pause. The cap keeps a large number of failures from overflowing."""
 
 
 def pause(failures: int, *, first: float, longest: float, jitter: float = 0.0, chance: float = 0.0) -> float:
@@ -23,7 +23,9 @@ def pause(failures: int, *, first: float, longest: float, jitter: float = 0.0, c
 
 @dataclass(slots=True)
 class Backoff:
-    """When the next try may begin, on the caller's clock. `why` is the last failure, None when all is well."""
+    """The time at which the next try may begin (`until`, on the caller's clock). `why` is the last failure, None when
+    all is well.
+    """
 
     first_s: float = FIRST_S
     longest_s: float = LONGEST_S

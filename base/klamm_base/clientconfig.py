@@ -1,9 +1,9 @@
-"""Java client property names and values in librdkafka's terms: the one translation table.
+"""The one translation table from Java client properties to librdkafka's: names and values.
 
-Worker files, connector overrides and `--command-config` files are written for the Java clients; our tasks and
-the CLI use librdkafka. Every name is the same there, renamed, translated by value, or named in `ignored` with
-the reason: nothing vanishes. Names that only librdkafka knows pass through.
-Reads the key stores that it is told of, nothing else.
+Worker files, connector overrides and `--command-config` files are written for the Java clients; our tasks and the
+CLI use librdkafka. Every Java name has the same name there, or is renamed, or is translated by value, or stands
+in `ignored` with the reason: nothing vanishes. Names that only librdkafka knows pass through. This module reads
+the key stores that properties name, and does no other I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """`config` goes to librdkafka; `ignored` are (property, why) of what has no effect there, or not all of it."""
+    """A translated configuration: `config` is for librdkafka; `ignored` holds (property, why) for settings without their
+    full effect.
+    """
 
     config: dict[str, Any] = field(default_factory=dict)
     ignored: list[tuple[str, str]] = field(default_factory=list)
@@ -47,12 +49,13 @@ _warned: set[str] = set()
 
 
 def translate(props: Mapping[str, str], kind: Kind, *, lenient: bool = False) -> Translated:
-    """Librdkafka's configuration for a `kind` of client from Java's property names.
+    """Returns librdkafka's configuration for a `kind` of client, given Java's property names.
 
-    A name that neither Java's clients nor librdkafka know is ignored where `lenient` (files written for Java, whose
-    clients only warn), else left for librdkafka to refuse. Where the defaults differ, Java's count: producers get its partitioner (`murmur2_random`), so that keys land where
-    Java puts them, consumers its isolation level. Raises ConfigError for a value that cannot work in librdkafka (an
-    unknown login module, a store that cannot be opened).
+    A name that neither Java's clients nor librdkafka know is ignored where `lenient` (for files written for Java,
+    whose clients only warn); else librdkafka gets it and refuses it. Where the defaults differ, Java's count:
+    producers get its partitioner (`murmur2_random`), so that keys land where Java puts them; consumers get its
+    isolation level. Raises ConfigError for a value that cannot work in librdkafka (an unknown login module, a store
+    that cannot be opened).
     """
     props = {name: value.strip() for name, value in props.items()}  # as Java does
     result = Translated()
@@ -72,7 +75,7 @@ def translate(props: Mapping[str, str], kind: Kind, *, lenient: bool = False) ->
 
 
 def warn_once(ignored: Iterable[tuple[str, str]], *, prefix: str = "", level: int = logging.WARNING) -> None:
-    """Log what has no effect, each property once in the life of the process."""
+    """Logs the settings that have no effect, each property once in the life of the process."""
     for name, why in ignored:
         if prefix + name not in _warned:
             _warned.add(prefix + name)
@@ -80,7 +83,7 @@ def warn_once(ignored: Iterable[tuple[str, str]], *, prefix: str = "", level: in
 
 
 def _compression_level(props: Mapping[str, str], result: Translated) -> None:
-    """Java has a level for each codec, librdkafka one for the codec in use."""
+    """Sets the compression level: Java has a level for each codec, librdkafka a single level for the codec in use."""
     codec = props.get("compression.type", "none").lower()
     for name in sorted(props.keys() & _LEVELS.keys()):
         if _LEVELS[name] == codec:
@@ -107,7 +110,7 @@ def _one(name: str, value: str, kind: Kind, result: Translated, *, lenient: bool
 
 
 def _put(name: str, found: Mapping[str, str], result: Translated) -> None:
-    """Take settings over; numbers that librdkafka does not take become the nearest that it does."""
+    """Copies settings. A number outside librdkafka's range becomes the nearest number inside it."""
     for own, text in found.items():
         low, high = RANGES.get(own, (None, None))
         number = _integer(text)
@@ -130,7 +133,7 @@ def _integer(text: str) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _librdkafka_has(name: str) -> bool:
-    """Whether the librdkafka at hand knows a property."""
+    """Returns whether the installed librdkafka knows a property."""
     if name in {"logger", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_delivery"}:
         return True
     said = _asked({name: ""})
@@ -138,7 +141,7 @@ def _librdkafka_has(name: str) -> bool:
 
 
 def refusal(config: Mapping[str, str]) -> tuple[str, str] | None:
-    """(property, why) of the first setting that librdkafka refuses by itself; None when it takes all."""
+    """Returns (property, why) of the first setting that librdkafka refuses by itself; None when it takes all."""
     for name, value in config.items():
         said = _asked({name: value})
         if _PROBE not in said:
@@ -147,12 +150,12 @@ def refusal(config: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def javas_words(said: str) -> str:
-    """A sentence of librdkafka about a property, with the name that a Java user knows it by before its own."""
+    """Returns a sentence of librdkafka about a property, with the name that a Java user knows put before its own."""
     return _QUOTED.sub(lambda m: f'"{JAVAS[m[1]]}" ({m[1]})' if m[1] in JAVAS else m[0], said)
 
 
 def _asked(config: Mapping[str, str]) -> str:
-    """What librdkafka says of settings: it is asked for a client that cannot be made."""
+    """Returns librdkafka's error for these settings. It is asked to make a client that cannot be made."""
     from confluent_kafka import KafkaException, Producer
 
     try:
@@ -171,7 +174,7 @@ def _offset_reset(name: str, value: str) -> dict[str, str]:
 
 
 def _batch_size(name: str, value: str) -> dict[str, str]:
-    # 0 is Java's way to say: every record in a batch of its own
+    # In Java 0 means that every record has a batch of its own
     return {"batch.num.messages": "1"} if value == "0" else {name: value}
 
 

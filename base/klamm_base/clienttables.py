@@ -1,4 +1,4 @@
-"""What Java's client properties are in librdkafka: the data behind `clientconfig`. Nothing but tables.
+"""Tables that map Java's client properties to librdkafka's: the data behind `clientconfig`.
 
 Security (`security.*`, `sasl.*`, `ssl.*`) is in `rdkafkasecurity`.
 """
@@ -53,7 +53,7 @@ OF_KIND: Final[dict[Kind, frozenset[str]]] = {
     ),
     "admin": frozenset(),
 }
-"""Settings of one kind of client: given to another kind they have no effect."""
+"""Settings for one kind of client. They have no effect on another kind."""
 
 SAME: Final = frozenset(
     [
@@ -71,7 +71,7 @@ SAME: Final = frozenset(
         "enable.metrics.push",
     ]
 ) | frozenset().union(*OF_KIND.values())
-"""Java's names that librdkafka has as well (or that `RENAMED` and values take care of)."""
+"""Java's names that librdkafka has too, or that `RENAMED` and the value translations cover."""
 
 RENAMED: Final[dict[str, str]] = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -117,7 +117,7 @@ NO_EFFECT: Final[dict[str, str]] = {
     "bootstrap.controllers": "clients speak with brokers, not with controllers",
     "config.providers": "references are resolved before a client gets its settings",
 }
-"""Java's names that librdkafka has no counterpart for, and why that is so."""
+"""Java's names without a counterpart in librdkafka, each with the reason."""
 
 RANGES: Final[dict[str, tuple[int, int]]] = {
     "socket.send.buffer.bytes": (0, 100_000_000),
@@ -145,7 +145,9 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "queue.buffering.max.kbytes": (1, 2_147_483_647),
     "max.in.flight.requests.per.connection": (1, 1_000_000),
 }
-"""What librdkafka takes, where Java takes more: the nearest value is used, and told."""
+"""librdkafka's ranges, where Java's are wider. A value outside is replaced by the nearest value, and the user is
+told.
+"""
 
 JAVAS: Final[dict[str, str]] = {
     **{theirs: java for java, theirs in RENAMED.items()},
@@ -164,4 +166,4 @@ JAVAS: Final[dict[str, str]] = {
     "ssl.certificate.location": "ssl.keystore.location",
     "ssl.key.location": "ssl.keystore.location",
 }
-"""What a librdkafka property, as its errors call it, is to a Java user."""
+"""A Java user's name for each librdkafka property that appears in librdkafka's errors."""

@@ -36,7 +36,7 @@ class Importance(StrEnum):
 
 
 class Width(StrEnum):
-    """How wide a form's field is; Kafka answers it in validate."""
+    """The width of a form's field. Kafka's validate answers contain it."""
 
     NONE = "NONE"
     SHORT = "SHORT"
@@ -45,7 +45,7 @@ class Width(StrEnum):
 
 
 class Password:
-    """A secret: its text shows only through `.value`, so that no log, status or error carries it."""
+    """A secret. Its text shows only through `.value`, so that no log, status or error carries it."""
 
     __slots__ = ("value",)
     HIDDEN: Final = "[hidden]"
@@ -71,19 +71,19 @@ class _NoDefault:
 NO_DEFAULT: Final = _NoDefault()
 
 Validator = Callable[[str, Any], None]
-"""Gets name and typed value; raises ConfigError (see `invalid`) when the value cannot be used."""
+"""A check that gets name and typed value, and raises ConfigError (see `invalid`) for a value that cannot be used."""
 
 _INT_BITS: Final = {Type.INT: 32, Type.SHORT: 16, Type.LONG: 64}
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
-    """The error Kafka raises for a bad value: `Invalid value V for configuration N: why`."""
+    """Makes the error that Kafka raises for a bad value: `Invalid value V for configuration N: why`."""
     shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
     return ConfigError(f"Invalid value {shown} for configuration {name}: {why}", key=name)
 
 
 def between(low: float, high: float | None = None) -> Validator:
-    """Accept numbers from `low` to `high`, both included (Kafka: Range)."""
+    """Returns a validator that accepts numbers from `low` to `high`, both included (Kafka: Range)."""
 
     def check(name: str, value: Any) -> None:
         if value is None:
@@ -97,7 +97,7 @@ def between(low: float, high: float | None = None) -> Validator:
 
 
 def one_of(*allowed: str) -> Validator:
-    """Accept one of these strings; a list value must hold only these (Kafka: ValidString, ValidList)."""
+    """Returns a validator that accepts one of these strings; a list may hold only these (Kafka: ValidString, ValidList)."""
 
     def check(name: str, value: Any) -> None:
         for item in value if isinstance(value, list) else [value]:
@@ -108,7 +108,7 @@ def one_of(*allowed: str) -> Validator:
 
 
 def non_empty(name: str, value: Any) -> None:
-    """Refuse the empty string (Kafka: NonEmptyString)."""
+    """Refuses the empty string (Kafka: NonEmptyString)."""
     if value is not None and not value:
         raise invalid(name, value, "String must be non-empty")
 
@@ -138,7 +138,7 @@ class ConfigKey:
 
 @dataclass(slots=True, kw_only=True)
 class ConfigValue:
-    """What validation says of one key: typed value (None when unusable), errors, recommended values."""
+    """The result of validating one key: typed value (None when unusable), errors, recommended values."""
 
     name: str
     value: Any = None
@@ -175,7 +175,7 @@ class ConfigDef:
 
     @property
     def groups(self) -> list[str]:
-        """Group names in the order of their first key."""
+        """The names of the groups, in the order of their first key."""
         return list(dict.fromkeys(k.group for k in self if k.group is not None))
 
     def add(self, key: ConfigKey) -> ConfigDef:
@@ -185,28 +185,28 @@ class ConfigDef:
         return self
 
     def define(self, name: str, type: Type, default: Any = NO_DEFAULT, **rest: Any) -> ConfigDef:
-        """Add a key; `rest` are ConfigKey's other fields. Returns self, to be chained."""
+        """Adds a key; `rest` are ConfigKey's other fields. Returns self, so that calls can be chained."""
         return self.add(ConfigKey(name=name, type=type, default=default, **rest))
 
     def merged(self, other: ConfigDef) -> ConfigDef:
-        """A new definition: the keys of self, then those of `other` that self does not have."""
+        """Returns a new definition: the keys of self, then those of `other` that self does not have."""
         return ConfigDef([*self, *(k for k in other if k.name not in self)])
 
     def unknown(self, props: Mapping[str, Any]) -> list[str]:
-        """Keys of `props` that are not defined here (the caller decides whether to warn or to fail)."""
+        """Returns the keys of `props` that are not defined here. The caller decides whether to warn or to fail."""
         return [name for name in props if name not in self]
 
     def parse(self, props: Mapping[str, Any]) -> dict[str, Any]:
-        """Typed values for every defined key, defaults filled in.
+        """Returns the typed value of every defined key, with defaults filled in.
 
         Raises ConfigError for the first value that cannot be used.
         """
         return {key.name: parse_key(key, props) for key in self}
 
     def validate(self, props: Mapping[str, Any]) -> list[ConfigValue]:
-        """Like `parse`, but reports every error beside its key instead of raising.
+        """Reports every error beside its key, where `parse` raises the first.
 
-        As Kafka does: a value that does not parse becomes None and still meets the key's validator.
+        As in Kafka, a value that does not parse becomes None and still meets the key's validator.
         """
         values = {key.name: _validate_key(key, props) for key in self}
         typed = {name: value.value for name, value in values.items()}
@@ -217,7 +217,7 @@ class ConfigDef:
 
 
 def parse_key(key: ConfigKey, props: Mapping[str, Any]) -> Any:
-    """The typed and checked value of one key, or its default. Raises ConfigError."""
+    """Returns the typed and checked value of one key, or its default. Raises ConfigError."""
     if key.name in props:
         value = parse_type(key.name, props[key.name], key.type)
     elif key.required:
@@ -253,7 +253,7 @@ def _validate_key(key: ConfigKey, props: Mapping[str, Any]) -> ConfigValue:
 
 
 def parse_type(name: str, value: Any, type: Type) -> Any:
-    """A string (or an already typed value) as `type`. None stays None. Raises ConfigError.
+    """Converts a string (or an already typed value) to `type`. None stays None. Raises ConfigError.
 
     Strings are stripped, as Kafka does.
     """
@@ -318,7 +318,7 @@ def _kind(value: Any) -> str:
 
 
 def to_string(value: Any, type: Type) -> str | None:
-    """A typed value as Connect's REST answers show it; a secret as `[hidden]`."""
+    """Returns a typed value in the form of Connect's REST answers; a secret becomes `[hidden]`."""
     if value is None:
         return None
     match type:

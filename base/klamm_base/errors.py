@@ -1,17 +1,17 @@
-"""The root of Klamm's errors, and the one for bad configuration."""
+"""The root of Klamm's errors, and the error for bad configuration."""
 
 from __future__ import annotations
 
 
 class KlammError(Exception):
-    """Anything that Klamm reports to its user as a sentence, without a traceback."""
+    """An error that Klamm reports to its user as a sentence, without a traceback."""
 
 
 class ConfigError(KlammError):
     """A configuration value that cannot be used.
 
-    The message names the key, the value (never a secret's) and what would be right; `source` says where it
-    came from: `server.properties:12`, `environment KLAMM_NUM_PARTITIONS`, `--override`.
+    The message names the key, the value (never a secret's) and a right value; `source` is the value's origin:
+    `server.properties:12`, `environment KLAMM_NUM_PARTITIONS`, `--override`.
     """
 
     def __init__(self, message: str, *, key: str | None = None, source: str | None = None) -> None:

@@ -1,8 +1,8 @@
-r"""A pattern for a value in whatever form a text shows it: as it is, or escaped by what printed it.
+r"""Patterns that find a value in a text in every form: as it is, or escaped by the program that printed it.
 
-Character by character, so that forms may be mixed and nested: backslash escapes of any depth (Python's repr() of text and
-of bytes, ascii(), JSON, shells, regular expressions), percent-encoding (URLs, forms), entities (XML, HTML). Letters, digits and
-the underscore are what no form changes. Pure.
+A pattern works character by character, so forms may be mixed and nested: backslash escapes of any depth (Python's
+repr() of text and of bytes, ascii(), JSON, shells, regular expressions), percent-encoding (URLs, forms), entities
+(XML, HTML). No form changes letters, digits and the underscore. Pure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 
 _LETTERS: Final = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\0": "0", "\a": "a"}
 _XML: Final = {"'": ("apos",)}
-# What comes before an escape: any number of backslashes, as each layer of quoting doubles them.
+# The start of an escape: any number of backslashes, since each layer of quoting doubles them.
 _SLASHES: Final = r"\\++"
 
 
 def any_form(value: str) -> str:
-    """A regular expression that matches `value` in all its forms.
+    """Returns a regular expression that matches `value` in all its forms.
 
     It never backtracks far: quantifiers are possessive where they can be, and no two of them meet.
     """
@@ -38,7 +38,9 @@ def any_form(value: str) -> str:
 
 
 def _backslashes(count: int) -> str:
-    """Backslashes are doubled by some forms, encoded by others; the ones that escape what follows belong to them."""
+    """Returns the pattern of a run of backslashes. Some forms double them, others encode them; backslashes that escape
+    the next character belong to the run.
+    """
     entities = "|".join(_entities("\\"))
     return rf"(?:\\{{{count},}}+|(?:{_percent(chr(92))}|{entities}){{{count}}})"
 
@@ -46,7 +48,7 @@ def _backslashes(count: int) -> str:
 def _char(char: str, *, after_slashes: bool) -> str:
     if char == "_" or (char.isascii() and char.isalnum()):
         return char
-    # A run of backslashes has taken those of the escape.
+    # The run of backslashes before this character has already taken those of its escape.
     some, any_ = ("", "") if after_slashes else (_SLASHES, r"\\*+")
     code = ord(char)
     forms: list[str] = []
@@ -73,7 +75,7 @@ def _escapes(slashes: str, letter: str, units: list[str]) -> str:
 
 
 def _percent(char: str) -> str:
-    """Of each byte, once or again and again (%25 is the percent sign)."""
+    """Returns the percent-encoded form of each byte, encoded any number of times (%25 is the percent sign)."""
     if char == "%":
         return "%(?:25)+"  # gives back what the value itself has behind it
     return "(?i:" + "".join(f"%(?:25)*+{byte:02x}" for byte in char.encode("utf-8", "surrogatepass")) + ")"

@@ -1,6 +1,6 @@
-"""Files that are replaced whole, and folders for their owner alone.
+"""Files that are replaced whole, and folders that only their owner may enter.
 
-`write_atomically` leaves the old or the new content, never a mixture. Everything here blocks and raises OSError.
+All functions block and raise OSError.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def make_private_folder(path: Path) -> None:
 def write_atomically(
     path: Path, data: bytes, *, sync: bool = True, mode: int = PRIVATE_FILE, shared: bool = False
 ) -> None:
-    """Replaces the content of a file through a temporary file beside it, which is removed on failure.
+    """Replaces the content of a file. Readers and crashes see the old or the new content, never a mixture.
 
-    With `sync`, content and name are on the disk when this returns. `shared` means that several threads or processes may
-    write the file at the same time: the temporary file then has a name of its own for each.
+    The new content goes to a temporary file beside it, which is removed on failure. With `sync`, content and name are
+    on the disk when this returns. `shared` means that several threads or processes may write the file at the same
+    time: each then has a temporary file of its own.
     """
     unique = f".{os.urandom(4).hex()}" if shared else ""
     temporary = path.with_name(f"{path.name}{unique}.tmp")
@@ -47,7 +48,7 @@ def write_atomically(
 
 
 def sync_directory(path: Path) -> None:
-    """Makes created, renamed and removed names of a directory durable."""
+    """Makes the created, renamed and removed names of a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

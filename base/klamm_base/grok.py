@@ -1,8 +1,9 @@
-"""Grok: named patterns put together to one regular expression, for Python's `re` and for Java's (Spark).
+"""Grok: named patterns, put together to one regular expression for Python's `re` and for Java's (Spark).
 
-`%{NAME}`, `%{NAME:field}`, `%{NAME:field:int}` as Logstash has them; a field is dotted (`source.ip`) or `[source][ip]`;
-`(?<field>…)` captures without a name of a pattern. Pure: expands, does not match. Groups are named g0, g1, …, as neither
-language takes dots in a group's name; the same field may be captured in several places, of which one matches.
+`%{NAME}`, `%{NAME:field}`, `%{NAME:field:int}` are those of Logstash; a field is dotted (`source.ip`) or
+`[source][ip]`; `(?<field>…)` captures without a named pattern. Pure: this module expands patterns and does not
+match. Groups are named g0, g1, …, since neither language allows dots in a group's name. The same field may be
+captured in several places, of which one matches.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _POSIX: Final = {
 
 
 class GrokError(KlammError):
-    """A pattern cannot be used; the sentence says which and why."""
+    """An error for a pattern that cannot be used. The sentence says which pattern and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A capture: its group in the expression, the document's field (dotted), and what the text becomes."""
+    """A capture: its group in the expression, the document's field (dotted), and the type that the text is converted to."""
 
     group: str
     name: str
@@ -49,7 +50,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """One regular expression and what its groups are called. It is meant to be searched for, not to match all."""
+    """One regular expression and the fields of its groups. Search with it: it need not match a whole text."""
 
     regex: str
     fields: tuple[Field, ...]
@@ -57,12 +58,12 @@ class Expanded:
 
 @cache
 def patterns() -> Mapping[str, str]:
-    """The usual patterns by name."""
+    """Returns the usual patterns by name."""
     return parse_definitions(TEXT, "grok's own patterns")
 
 
 def parse_definitions(text: str, source: str) -> dict[str, str]:
-    """`NAME expression` a line; empty lines and `#` are passed over. Raises GrokError."""
+    """Reads definitions, `NAME expression` per line. Skips empty lines and those with `#`. Raises GrokError."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -81,9 +82,9 @@ def expand(
     dialect: Dialect = "python",
     references: bool = True,
 ) -> Expanded:
-    r"""One expression of `pattern`; `definitions` come before the usual ones. Raises GrokError.
+    r"""Expands `pattern` to one expression; `definitions` override the usual ones. Raises GrokError.
 
-    The expression compiles in Python; one that only Java has (`\p{Alpha}`) is refused in both. Without
+    The expression must compile in Python; syntax that only Java has (`\p{Alpha}`) is refused for both. Without
     `references` only groups with names are fields, and `%{` stands for itself.
     """
     work = _Expansion({**patterns(), **(definitions or {})}, dialect)
@@ -130,7 +131,9 @@ class _Expansion:
         return f"{group}{self.expand(inner, (*above, name))})"
 
     def captures(self, text: str) -> str:
-        """Text without references: `(?<field>` becomes a group of ours, classes are written as both languages read them."""
+        """Rewrites text without references: `(?<field>` becomes a group of ours, classes get a form that both languages read
+        alike.
+        """
         if back := _BACKWARDS.search(text):
             raise GrokError(
                 f"pattern {_short(text)}: {back[0]!r} refers to a group, which gets another name here"
@@ -155,7 +158,7 @@ class _Expansion:
 
 
 def _classes(text: str) -> str:
-    """Character classes without what one of the languages reads otherwise: `[[:alpha:]]`, a bare `[`, `&&`, `--`."""
+    """Rewrites character classes that the two languages read differently: `[[:alpha:]]`, a bare `[`, `&&`, `--`."""
     found, at, inside = [], 0, False
     while at < len(text):
         char = text[at]

@@ -1,10 +1,12 @@
-"""Grok's usual patterns as data: `NAME regular expression` a line, in what Python's and Java's expressions have in common.
+"""Grok's usual patterns as data: `NAME regular expression` per line, in the syntax that Python and Java share.
 
-Names of fields are ECS's (as Logstash's own patterns with ECS compatibility on). Users' pattern files have the same form.
-Groups that do not capture everywhere; `[` inside a class is escaped, as Java would begin a class in the class.
+Fields have ECS's names (as in Logstash's own patterns with ECS compatibility on). Users' pattern files have the
+same form. Groups do not capture, apart from fields. `[` inside a class is escaped, since in Java it would begin a
+class in the class.
 
-Java matches a repeated group by recursion, and a line of some thousand characters would exceed its stack, which ends the whole process.
-So a group is repeated at most some hundred times, or without going back (`++`, `*+`), or is written as one class.
+Java matches a repeated group by recursion: a line of some thousand characters would exceed its stack, which ends
+the whole process. So a group is repeated at most some hundred times, or without going back (`++`, `*+`), or is
+written as a class.
 """
 
 from __future__ import annotations

@@ -8,4 +8,4 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
-"""A consumer's pattern leaves them out, and clients may not write to them."""
+"""Topics that a consumer's pattern leaves out, and that clients may not write to."""

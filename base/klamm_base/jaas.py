@@ -39,7 +39,7 @@ class JaasEntry:
 
 
 def parse_jaas(text: str, key: str = KEY) -> JaasEntry:
-    """The only entry of a JAAS configuration. Raises ConfigError that names `key` and what is wrong."""
+    """Reads the only entry of a JAAS configuration. Raises ConfigError that names `key` and the fault."""
     tokens = [*_tokens(text, key)]
     entries: list[JaasEntry] = []
     while tokens:
@@ -74,7 +74,7 @@ def _entry(tokens: list[tuple[str, str]], key: str) -> tuple[JaasEntry, list[tup
 
 
 def _tokens(text: str, key: str) -> Iterator[tuple[str, str]]:
-    """(kind, text): kind is `=`, `;`, or `text` for a word or a quoted string."""
+    """Yields (kind, text): kind is `=`, `;`, or `text` for a word or a quoted string."""
     pos = 0
     while pos < len(text):
         match = _TOKEN.match(text, pos)

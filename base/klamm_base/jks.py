@@ -1,7 +1,7 @@
-"""Java's own key store format (JKS): certificates and private keys out of its bytes. Pure.
+"""A reader of Java's own key store format (JKS): takes certificates and private keys out of its bytes. Pure.
 
 Layout: magic, version, entries, SHA-1 over password and content. Private keys are hidden by a stream of SHA-1
-digests of the password (Java's KeyProtector); what comes out is PKCS #8 in DER.
+digests of the password (Java's KeyProtector); unlocked keys are PKCS #8 in DER.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEY, _CERTIFICATE = 1, 2
 
 
 class BadStore(ValueError):
-    """The bytes are no such store, are damaged, or the password is not theirs."""
+    """An error: the bytes are no JKS store, or are damaged, or the password is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class KeyEntry:
     chain: tuple[bytes, ...]
 
     def unlock(self, password: str) -> bytes:
-        """The key as PKCS #8 DER. Raises BadStore for a wrong password."""
+        """Returns the key as PKCS #8 DER. Raises BadStore for a wrong password."""
         hidden = _octets(self.protected)
         if len(hidden) < 2 * _DIGEST:
             raise BadStore(f"the key {self.alias} is cut short")
@@ -55,7 +55,7 @@ class JavaKeyStore:
 
 
 def parse_jks(data: bytes, password: str | None) -> JavaKeyStore:
-    """Read a store; its integrity is checked when there is a password, as in Java. Raises BadStore."""
+    """Reads a store. With a password its integrity is checked, as in Java. Raises BadStore."""
     if data[:4] != MAGIC or len(data) < 12 + _DIGEST:
         raise BadStore("not a JKS store")
     content, seal = data[:-_DIGEST], data[-_DIGEST:]
@@ -126,7 +126,7 @@ def _entries(content: bytes) -> JavaKeyStore:
 
 
 def _octets(der: bytes) -> bytes:
-    """The octet string of an EncryptedPrivateKeyInfo: a sequence of algorithm and octets."""
+    """Returns the octet string of an EncryptedPrivateKeyInfo, which is a sequence of algorithm and octets."""
     _, start, _ = _der(der, 0, 0x30)
     _, _, after = _der(der, start, 0x30)
     _, start, end = _der(der, after, 0x04)
@@ -134,7 +134,7 @@ def _octets(der: bytes) -> bytes:
 
 
 def _der(data: bytes, pos: int, tag: int) -> tuple[int, int, int]:
-    """(tag, start of the content, its end) of the DER value at `pos`."""
+    """Returns (tag, start of the content, its end) of the DER value at `pos`."""
     if pos + 2 > len(data) or data[pos] != tag:
         raise BadStore("a protected key is damaged")
     size, start = data[pos + 1], pos + 2

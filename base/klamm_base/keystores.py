@@ -1,7 +1,7 @@
-"""Key stores and trust stores of Java's clients (PEM, PKCS12, JKS) as PEM text, which OpenSSL takes.
+"""Key stores and trust stores of Java's clients (PEM, PKCS12, JKS), converted to PEM text, which OpenSSL takes.
 
-The format is seen from the content, as Java does for JKS and PKCS12, whatever the file is called. Reads files;
-errors name the property and the file, never a password. `cryptography` is imported only for PKCS12 and JKS.
+The content decides the format, not the file's name, as Java does for JKS and PKCS12. This module reads files.
+Errors name the property and the file, never a password. `cryptography` is imported only for PKCS12 and JKS.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Store:
 
 
 def read_trusted(store: Store) -> str:
-    """All certificates of a trust store as PEM. Raises ConfigError; an empty store is an error."""
+    """Returns all certificates of a trust store as PEM. Raises ConfigError; an empty store is an error."""
     data = store.read()
     match store.format(data):
         case "PEM":
@@ -82,7 +82,7 @@ def read_trusted(store: Store) -> str:
 
 
 def read_identity(store: Store, key_password: str | None) -> Identity:
-    """The first private key of a key store with its chain. Raises ConfigError."""
+    """Returns the first private key of a key store with its chain. Raises ConfigError."""
     data = store.read()
     match store.format(data):
         case "PEM":
@@ -111,7 +111,7 @@ def read_identity(store: Store, key_password: str | None) -> Identity:
 
 
 def certificates_in(text: str, store: Store) -> str:
-    """The certificates of a PEM text, without what is between them."""
+    """Returns the certificates of a PEM text, without the text between them."""
     found = _blocks(text, lambda label: label == "CERTIFICATE")
     if not found:
         raise store.error("has no certificates")
@@ -119,7 +119,7 @@ def certificates_in(text: str, store: Store) -> str:
 
 
 def private_key_in(text: str, store: Store) -> str:
-    """The private key of a PEM text."""
+    """Returns the private key of a PEM text."""
     found = _blocks(text, lambda label: label.endswith("PRIVATE KEY"))
     if len(found) != 1:
         raise store.error(f"has {len(found)} private keys; one is needed")
@@ -131,7 +131,7 @@ def _blocks(text: str, wanted: Callable[[str], bool]) -> list[str]:
 
 
 def _block(label: str, body: str) -> str:
-    """A block as OpenSSL reads it. In properties it may be one line: Java does not mind where lines end."""
+    """Returns a block as OpenSSL reads it. In properties a block may be on one line: Java ignores line ends."""
     if ":" not in body:  # else it has headers, which are lines
         body = "\n" + textwrap.fill("".join(body.split()), 64) + "\n"
     return f"-----BEGIN {label}-----{body}-----END {label}-----\n"
@@ -152,7 +152,7 @@ def _parse_jks(store: Store, data: bytes) -> JavaKeyStore:
 
 
 def _load_pkcs12(store: Store, data: bytes) -> tuple[bytes | None, bytes | None, list[bytes]]:
-    """Private key (PKCS #8 DER), its certificate, the others (DER)."""
+    """Returns the private key (PKCS #8 DER), its certificate, and the other certificates (DER)."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 

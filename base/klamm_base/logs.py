@@ -1,6 +1,6 @@
-"""Logging to standard error: time, level, logger, message. The standard library's, because start-up counts.
+"""Logging to standard error: time, level, logger, message. It uses the standard library, since start-up time counts.
 
-`configure` is called once by each process's entry; modules only say `logging.getLogger(__name__)`.
+Each process calls `configure` once at its start; modules only use `logging.getLogger(__name__)`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class _Formatter(logging.Formatter):
-    """UTC with milliseconds, as servers in several places need it."""
+    """A formatter with UTC times in milliseconds, so that logs of servers in several places compare."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -22,7 +22,7 @@ class _Formatter(logging.Formatter):
 
 
 def configure(level: str = "INFO", *, prefix: str = "") -> None:
-    """Send log lines of `level` and above to standard error; `prefix` names the process in shared output."""
+    """Sends log lines of `level` and above to standard error; `prefix` names the process in shared output."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)-7s {prefix}%(name)s: %(message)s"))
     root = logging.getLogger()

@@ -1,7 +1,8 @@
-"""`GET /metrics` on a port of its own: a few lines of HTTP/1.1, since the broker imports no web framework and scrapes of a worker need none.
+"""`GET /metrics` on a port of its own, in a few lines of HTTP/1.1: the broker imports no web framework.
 
-One answer a connection. The text is made in slices between which the event loop serves requests, so that a scrape of ten
-thousand partitions costs each of them a millisecond at most; a peer that does not read is given up after a while.
+Each connection gets one answer. The text is made in slices, between which the event loop serves requests: a
+scrape of ten thousand partitions delays each request by a millisecond at most. A peer that does not read is given
+up after a while.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ REQUEST_S: Final = 5.0
 ANSWER_S: Final = 30.0
 SCRAPES_MAX: Final = 8
 LINES_A_SLICE: Final = 250
-"""About half a millisecond."""
+"""The lines of one slice. They take about half a millisecond."""
 
 
 class MetricsServer:
-    """Serves the text of `families`, which is called at each request."""
+    """A server of the text of `families`, which it calls for each request."""
 
     def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
         self._families = families
@@ -37,7 +38,7 @@ class MetricsServer:
         self._scrapes = 0
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port and return it (0 asks for any free one); nothing is answered before `serve`. Raises KlammError."""
+        """Takes the port and returns it (0 takes any free port); nothing is answered before `serve`. Raises KlammError."""
         try:
             self._server = await asyncio.start_server(
                 self._serve, host, port, limit=REQUEST_BYTES_MAX, start_serving=False
@@ -52,7 +53,7 @@ class MetricsServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def bind_unix(self, path: Path) -> None:
-        """Take a Unix socket instead; who may reach it is the folder's to say. Raises KlammError."""
+        """Takes a Unix socket instead of a port. The folder's mode decides who may reach it. Raises KlammError."""
         try:
             self._server = await asyncio.start_unix_server(
                 self._serve, path, limit=REQUEST_BYTES_MAX, start_serving=False
@@ -61,16 +62,16 @@ class MetricsServer:
             raise KlammError(f"cannot listen on {path}: {e.strerror or e}") from e
 
     async def text(self) -> Iterator[str]:
-        """The lines of an answer."""
+        """Returns the lines of an answer."""
         return lines(self._families())
 
     async def serve(self) -> None:
-        """Begin to answer."""
+        """Begins to answer."""
         assert self._server is not None, "bind comes first"
         await self._server.start_serving()
 
     def close(self) -> None:
-        """Take no more; an answer that is under way ends with the loop."""
+        """Stops taking connections. An answer that is under way ends with the loop."""
         if self._server is not None:
             self._server.close()
 
@@ -116,7 +117,7 @@ class MetricsServer:
 
 
 def url_of(host: str, port: int) -> str:
-    """Where the metrics are, for a ready line."""
+    """Returns the address of the metrics, for a ready line."""
     shown = "127.0.0.1" if host == "localhost" else host
     return f"http://[{shown}]:{port}/metrics" if ":" in shown else f"http://{shown}:{port}/metrics"
 

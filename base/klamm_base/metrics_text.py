@@ -1,8 +1,8 @@
-"""Prometheus' text format (version 0.0.4): families of samples to lines.
+"""Prometheus' text format (version 0.0.4): turns families of samples into lines.
 
-Families come and leave one at a time, so that ten thousand partitions are never one string. prometheus-client does the
-same, but it costs 70 ms of import at every start and writes one text for everything, during which no request is served;
-the tests read our text with its parser.
+Families come and leave one at a time, so that ten thousand partitions are never one string. prometheus-client
+does the same work, but its import costs 70 ms at every start, and it writes one text for everything, during which
+no request is served. The tests read our text with its parser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Number = int | float
 
 
 class Sample(NamedTuple):
-    """`suffix` is put behind the family's name (`_bucket`, `_sum`, `_count`)."""
+    """One sample. `suffix` is put behind the family's name (`_bucket`, `_sum`, `_count`)."""
 
     labels: Labels
     value: Number
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Samples of one name. A counter's name carries its `_total`."""
+    """The samples of one name. A counter's name includes its `_total`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "summary", "untyped"]
@@ -34,7 +34,7 @@ class Family(NamedTuple):
 
 
 def lines(families: Iterable[Family]) -> Iterator[str]:
-    """The text, line by line with line ends."""
+    """Yields the text line by line, with line ends."""
     for family in families:
         yield f"# HELP {family.name} {_escape_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
         for labels, value, suffix in family.samples:
@@ -51,7 +51,7 @@ def _escape_help(text: str) -> str:
 
 
 def escape(value: str | int) -> str:
-    """A label's value between its quotes."""
+    """Escapes a label's value for its place between quotes."""
     if isinstance(value, int):
         return str(value)
     if "\\" in value or '"' in value or "\n" in value:

@@ -1,7 +1,8 @@
-"""Tokens for SASL/OAUTHBEARER: from a token endpoint (client credentials), from a file, or unsecured for development.
+"""Tokens for SASL/OAUTHBEARER: from a token endpoint (client credentials), from a file, or unsecured for
+development.
 
-Blocking: an event loop calls `TokenSource.token` in a thread. Tokens are kept until four fifths of their life are over,
-which is when Kafka's clients refresh them.
+Getting a token blocks: an event loop calls `TokenSource.token` in a thread. A token is kept until four fifths of
+its life are over, which is when Kafka's clients refresh it.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 class TokenRefused(KlammError):
-    """No token: the endpoint refused, cannot be reached or answered something else."""
+    """An error for a token that was not given: the endpoint refused, cannot be reached or answered something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthSettings:
-    """Where tokens come from. `endpoint` empty: unsecured ones for `subject`."""
+    """The source of tokens. An empty `endpoint` means unsecured tokens for `subject`."""
 
     endpoint: str = ""
     client_id: str = ""
@@ -50,7 +51,7 @@ class OAuthSettings:
 
 
 def oauth_settings(options: Mapping[str, str], props: Mapping[str, str]) -> OAuthSettings:
-    """From the options of OAuthBearerLoginModule and `sasl.oauthbearer.*`. Raises ConfigError."""
+    """Reads the options of OAuthBearerLoginModule and `sasl.oauthbearer.*`. Raises ConfigError."""
     prefix = "unsecuredLoginStringClaim_"
     extensions = {
         name.split("_", 1)[1]: value
@@ -100,7 +101,7 @@ def oauth_settings(options: Mapping[str, str], props: Mapping[str, str]) -> OAut
 
 
 class TokenSource:
-    """Gives a token that is valid now. Thread-safe."""
+    """A source of tokens that are valid now. Thread-safe."""
 
     def __init__(self, settings: OAuthSettings) -> None:
         self._settings = settings
@@ -110,7 +111,7 @@ class TokenSource:
         self.expires_at = 0.0
 
     def token(self) -> str:
-        """Raises TokenRefused."""
+        """Returns a valid token. Raises TokenRefused."""
         with self._lock:
             now = time.time()
             if not self._token or now >= self._refresh_at:
@@ -168,13 +169,13 @@ class TokenSource:
 
 
 def unsecured_token(subject: str, now: float, lifetime_s: int) -> str:
-    """A JSON web token without signature, which brokers take only when they are told to."""
+    """Makes a JSON web token without signature. Brokers take it only when they are configured to."""
     claims = {"sub": subject, "iat": now, "exp": now + lifetime_s}
     return f"{_base64url({'alg': 'none'})}.{_base64url(claims)}."
 
 
 def initial_response(token: str, extensions: Mapping[str, str]) -> bytes:
-    """What a client of OAUTHBEARER says first (RFC 7628; KIP-342 for the extensions)."""
+    """Returns the first message of an OAUTHBEARER client (RFC 7628; KIP-342 for the extensions)."""
     pairs = "".join(f"{name}={value}\x01" for name, value in extensions.items())
     return f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
 
@@ -185,7 +186,7 @@ def _base64url(value: Any) -> str:
 
 
 def _expiry(token: str) -> float | None:
-    """When a token says it ends (seconds since 1970), or None."""
+    """Returns the time at which a token says it ends (seconds since 1970), or None."""
     parts = token.split(".")
     if len(parts) < 2:
         return None

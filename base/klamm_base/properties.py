@@ -1,8 +1,9 @@
 """Configuration as Kafka's users write it: `.properties` files, environment, `--override` flags.
 
-A `Properties` is a mapping of strings in which every value knows where it came from (`server.properties:12`), so
-that an error can say so. Later layers win: file < environment < flags. Parsing follows java.util.Properties
-(comments, continuation lines, escapes). Files are UTF-8; one that is not is ISO-8859-1, which Java reads.
+A `Properties` is a mapping of strings in which every value knows its origin (`server.properties:12`), so that an
+error can name it. Later layers win: file < environment < flags. Parsing follows java.util.Properties (comments,
+continuation lines, escapes). Files are read as UTF-8; a file that is no UTF-8 is read as ISO-8859-1, as Java
+does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from klamm_base.errors import ConfigError
 log = logging.getLogger(__name__)
 
 ENV_PREFIX: Final = "KLAMM_"
-# Settings of Klamm's own commands: not properties of a broker or a worker.
+# Settings of Klamm's own commands, not properties of a broker or a worker.
 ENV_RESERVED: Final = frozenset(
     {
         "KLAMM_BOOTSTRAP_SERVER",
@@ -46,7 +47,7 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Properties(Mapping[str, str]):
-    """String values by key; `source(key)` says where a value came from. Immutable: layering makes a new one."""
+    """String values by key; `source(key)` is a value's origin. Immutable: layering makes a new mapping."""
 
     def __init__(
         self, values: Mapping[str, str] | None = None, sources: Mapping[str, str] | None = None
@@ -64,11 +65,11 @@ class Properties(Mapping[str, str]):
         return len(self._values)
 
     def source(self, key: str) -> str | None:
-        """`file:line`, `environment NAME` or `--override`; None when the value came from code."""
+        """Returns `file:line`, `environment NAME` or `--override`; None when the value came from code."""
         return self._sources.get(key)
 
     def over(self, values: Mapping[str, str], source: str | None = None) -> Properties:
-        """A new layer on top. `source` says where plain mappings come from."""
+        """Returns a copy with a new layer on top. `source` is the origin of plain mappings."""
         sources = dict(self._sources)
         for key in values:
             origin = values.source(key) if isinstance(values, Properties) else source
@@ -80,7 +81,7 @@ class Properties(Mapping[str, str]):
 
 
 def load_properties(path: Path | str) -> Properties:
-    """Read a `.properties` file. Raises ConfigError naming file and line; a key given twice is warned about."""
+    """Reads a `.properties` file. Raises ConfigError naming file and line; warns about a key that is given twice."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -104,7 +105,7 @@ def load_properties(path: Path | str) -> Properties:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of its first line, text) of each entry: comments dropped, continuation lines joined."""
+    """Yields (number of its first line, text) of each entry: comments dropped, continuation lines joined."""
     joined, start = "", 0
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = raw.lstrip(" \t\f")
@@ -151,12 +152,12 @@ def _unescape(text: str, where: str) -> str:
         else:
             out.append(_ESCAPES.get(mark, mark))
             i += 2
-    # a pair of \u surrogates is one character
+    # two \u escapes of a surrogate pair are one character
     return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def from_environment(environ: Mapping[str, str] | None = None, *, prefix: str = ENV_PREFIX) -> Properties:
-    """Properties named as apache/kafka's image names them: KLAMM_LOG_RETENTION_MS is log.retention.ms.
+    """Returns properties named as in apache/kafka's image: KLAMM_LOG_RETENTION_MS is log.retention.ms.
 
     `_` stands for `.`, `__` for `_`, `___` for `-`.
     """
@@ -170,9 +171,10 @@ def from_environment(environ: Mapping[str, str] | None = None, *, prefix: str = 
 
 
 def is_from_environment(source: str | None) -> bool:
-    """Return whether a value with this source came from the environment.
+    """Returns whether a value with this source came from the environment.
 
-    All processes share the environment: an unknown name there may be meant for another, and is no mistake by itself.
+    All processes share the environment: an unknown name there may be meant for another process, so it is no mistake
+    by itself.
     """
     return source is not None and source.startswith(_ENVIRONMENT)
 
@@ -182,7 +184,7 @@ def _environment_separator(match: re.Match[str]) -> str:
 
 
 def from_overrides(overrides: Iterable[str]) -> Properties:
-    """`key=value` words of `--override`. Raises ConfigError for a word without `=`."""
+    """Returns the `key=value` words of `--override`. Raises ConfigError for a word without `=`."""
     values = {}
     for word in overrides:
         key, equals, value = word.partition("=")
@@ -193,13 +195,13 @@ def from_overrides(overrides: Iterable[str]) -> Properties:
 
 
 def layered(path: Path | str | None, overrides: Iterable[str] = ()) -> Properties:
-    """A server's properties: the file (if any), then the environment, then `--override`s."""
+    """Returns a server's properties: the file (if any), then the environment, then `--override`s."""
     base = load_properties(path) if path is not None else Properties()
     return base.over(from_environment()).over(from_overrides(overrides))
 
 
 def parse(definition: ConfigDef, props: Mapping[str, str]) -> dict[str, Any]:
-    """Typed values. Raises ConfigError that lists every bad value with its source, not only the first."""
+    """Returns typed values. Raises ConfigError that lists every bad value with its source, not only the first."""
     values: dict[str, Any] = {}
     problems: list[ConfigError] = []
     for key in definition:
@@ -216,6 +218,6 @@ def parse(definition: ConfigDef, props: Mapping[str, str]) -> dict[str, Any]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for a name that looks like a known one, else nothing."""
+    """Returns `; did you mean X?` for a name that looks like a known name, else an empty text."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
     return f"; did you mean {near[0]}?" if near else ""

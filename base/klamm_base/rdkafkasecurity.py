@@ -1,8 +1,8 @@
-"""TLS and SASL of Java's properties for librdkafka, which knows PEM and a few names of its own.
+"""TLS and SASL of Java's properties for librdkafka, which knows PEM and has a few names of its own.
 
-Stores that librdkafka cannot read (JKS, and PKCS12, of which it drops the chain) become PEM text in its settings; a
-PEM file stays a file. Properties of a protocol that is not in use are left alone, as in Java. What reads stores and gets
-tokens is imported when it is needed: most clients do without.
+Stores that librdkafka cannot read (JKS, and PKCS12, whose chain it drops) become PEM text in its settings; a PEM
+file stays a file. Properties of a protocol that is not in use are left alone, as in Java. The modules that read
+stores and get tokens are imported when they are needed: most clients do without.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ TRANSLATED: Final = frozenset(
         "ssl.endpoint.identification.algorithm",
     ]
 )
-"""What `rdkafka_security` takes care of; the rest that begins with ssl. or sasl. is librdkafka's own."""
+"""Names that `rdkafka_security` translates. Other names with ssl. or sasl. are librdkafka's own."""
 
 _OWN_OAUTH: Final = (
     "sasl.oauthbearer.method",
@@ -114,7 +114,9 @@ _HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
 
 def rdkafka_security(props: Mapping[str, str]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """(settings, what has no effect and why). Reads key stores. Raises ConfigError naming the property."""
+    """Returns settings, and (property, why) for properties without effect. Reads key stores. Raises ConfigError naming
+    the property.
+    """
     ignored = [(name, NO_EFFECT[name]) for name in props if name in NO_EFFECT]
     handler = props.get("sasl.login.callback.handler.class", "")
     if handler and not handler.endswith(_HANDLER):
@@ -211,7 +213,7 @@ def _oauth(oauth: OAuthSettings) -> dict[str, Any]:
 
 
 def _callback(oauth: OAuthSettings) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """Tokens that librdkafka cannot get by itself: from a file, or unsecured ones."""
+    """Returns a callback for tokens that librdkafka cannot get by itself: from a file, or unsecured ones."""
     from klamm_base.oauth import TokenSource
 
     source = TokenSource(oauth)

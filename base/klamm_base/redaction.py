@@ -1,6 +1,7 @@
-"""Secrets out of texts: which names have them, which values they are, and a filter for what is logged.
+"""Removal of secrets from texts: names that mark secrets, their values, and a filter for log records.
 
-Values are found as they are and in every form that quoting gives them (`escaped`). A value shorter than four characters is not hidden: texts would become unreadable, and nothing be protected.
+Values are found as they are and in every form that quoting gives them (`escaped`). A value shorter than four
+characters is not hidden: that would make texts unreadable and protect nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ _PARTS: Final = (
     "api.key",
 )
 _NAMES: Final = ("ssl.keystore.key", "ssl.key.pem")
-# Names that only sound like a secret's: where one is, not what it is.
+# Names that look like a secret's but hold its place, not the secret itself.
 _HARMLESS: Final = (".url", ".uri", ".location", ".path", ".file", ".class", ".ms", ".name", ".seconds")
 _SWITCHES: Final = frozenset({"true", "false", "none", "null"})
-# scheme://user:password@host, and jdbc:…?password=…; what may be a part of the password is taken for it.
+# scheme://user:password@host, and jdbc:…?password=…; every character that may belong to the password counts as part
+# of it.
 _LOGINS: Final = (
     re.compile(r"(://[^/?#:@\s,]*:)([^\s,]+)(@)"),
     re.compile(r"((?<=[?&;])(?:password|passwd|pwd)=)([^&;\s]+)()", re.IGNORECASE),
@@ -43,7 +45,7 @@ _JAAS_SECRETS: Final = ("password", "clientsecret", "client_secret")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a key's name says that its value is a secret, for keys whose definition is not known."""
+    """Returns whether a key's name marks its value as a secret, for keys whose definition is not known."""
     low = name.lower()
     if low.endswith(_NAMES):
         return True
@@ -51,9 +53,10 @@ def is_secret_name(name: str) -> bool:
 
 
 def secret_values(config: Mapping[str, str], typed: Iterable[str] = ()) -> list[str]:
-    """The values to hide: of keys in `typed` (those defined as passwords), and of names that say so.
+    """Returns the values to hide: of keys in `typed` (those defined as passwords), and of names that mark secrets.
 
-    Of a JAAS line it is the whole and each password in it; of an address with a login its password, whatever the key.
+    For a JAAS line these are the whole line and each password in it; for an address with a login its password,
+    whatever the key.
     """
     typed = set(typed)
     found: list[str] = []
@@ -67,7 +70,7 @@ def secret_values(config: Mapping[str, str], typed: Iterable[str] = ()) -> list[
 
 
 def without_logins(value: str) -> str:
-    """An address (or several) with `[hidden]` in place of each password that is written into it."""
+    """Replaces each password that is written into an address (or several) by `[hidden]`."""
 
     def hidden(match: re.Match[str]) -> str:
         return match[0] if match[2].startswith("${") else f"{match[1]}{HIDDEN}{match[3]}"
@@ -78,12 +81,12 @@ def without_logins(value: str) -> str:
 
 
 def has_hidden_login(value: str) -> bool:
-    """Whether `without_logins` has made this."""
+    """Returns whether `without_logins` made this text."""
     return any(HIDDEN in match[2] for pattern in _LOGINS for match in pattern.finditer(value))
 
 
 def _address_secrets(value: str) -> list[str]:
-    """As they are written, and decoded."""
+    """Returns the passwords of addresses, as they are written and decoded."""
     found = [m[2] for pattern in _LOGINS for m in pattern.finditer(value) if not m[2].startswith("${")]
     return [form for secret in found for form in {secret, unquote(secret)}]
 
@@ -97,7 +100,7 @@ def _jaas_secrets(value: str) -> list[str]:
 
 
 class Redactor:
-    """Hides the values that it was told of. Thread-safe."""
+    """A filter of texts that hides the values added to it. Thread-safe."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
@@ -106,7 +109,7 @@ class Redactor:
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
-        """From now on these are hidden, too; each line of one that has several, as logs show them line by line."""
+        """Hides these values from now on; a value of several lines is also hidden line by line, as logs show it."""
         parts = (v for value in values for v in (value, *value.splitlines()))
         new = {v for v in parts if _tells(v)}
         with self._lock:
@@ -121,14 +124,14 @@ class Redactor:
 
 
 def _tells(value: str) -> bool:
-    """Whether a value says anything that others do not say as well: no switch, no frame of a certificate."""
+    """Returns whether a value is worth hiding: no switch (such as true) and no frame of a certificate."""
     if len(value.strip()) < CHARS_MIN or value.strip().lower() in _SWITCHES:
         return False
     return not value.startswith("-----") or "\n" in value
 
 
 class RedactingFilter(logging.Filter):
-    """For a handler: no record leaves it with a secret in its text or its trace."""
+    """A filter for a handler. It removes secrets from the text and the trace of each record."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
@@ -147,7 +150,7 @@ class RedactingFilter(logging.Filter):
 
 
 def guard_logging(redactor: Redactor) -> None:
-    """Every handler of the root logger hides what `redactor` knows."""
+    """Makes every handler of the root logger hide the values of `redactor`."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(f, RedactingFilter) and f.redactor is redactor for f in handler.filters):
             handler.addFilter(RedactingFilter(redactor))

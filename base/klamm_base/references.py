@@ -1,6 +1,7 @@
-"""References to values kept elsewhere: `${provider:path:key}` and `${provider:key}`, as Kafka's configurations have them.
+"""References to values that are kept elsewhere: `${provider:path:key}` and `${provider:key}`, as in Kafka's
+configurations.
 
-Pure: finding them, and putting values in their place. A value that is put in is not searched again.
+Pure: finds references and replaces them by values. A value that was put in is not searched again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _PATTERN: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
 
 
 class Reference(NamedTuple):
-    """`path` is empty in `${env:HOME}`."""
+    """One reference. `path` is empty in `${env:HOME}`."""
 
     provider: str
     path: str
@@ -26,12 +27,12 @@ class Reference(NamedTuple):
 
 
 def references_in(text: str) -> list[Reference]:
-    """In their order."""
+    """Returns the references of a text in their order."""
     return [_reference(match) for match in _PATTERN.finditer(text)]
 
 
 def replaced(text: str, lookup: Callable[[Reference], str | None]) -> str:
-    """The text with the value of each reference; one whose value is None stays as it is."""
+    """Replaces each reference of a text by its value; a reference whose value is None stays."""
 
     def value(match: re.Match[str]) -> str:
         found = lookup(_reference(match))
@@ -43,10 +44,10 @@ def replaced(text: str, lookup: Callable[[Reference], str | None]) -> str:
 def with_references(
     configs: Iterable[Mapping[str, str]], raw: Mapping[str, str], values: Mapping[Reference, str]
 ) -> list[dict[str, str]]:
-    """Configs that were made from resolved values, with the references back in place of them.
+    """Puts the references back into configs that were made from resolved values.
 
-    A key of `raw` that has a reference gets the text of `raw` (as Kafka does it); in other keys a value that came from
-    a reference, if it is long enough to be told from chance, becomes that reference.
+    A key of `raw` that has a reference gets the text of `raw` (as Kafka does it). In other keys a value that came
+    from a reference becomes that reference, if it is long enough not to be a coincidence.
     """
     known = {key: text for key, text in raw.items() if references_in(text)}
     found = sorted(

@@ -1,7 +1,8 @@
-"""How much to send at once to a server that says when it is too much (429). Pure: times are passed in.
+"""Limits on requests to a server that answers 429 when it has too much to do. Pure: times are passed in.
 
-Additive increase, multiplicative decrease, as TCP does it. A refusal halves the number of requests under way; when that
-is 1, it halves the documents of a request. Accepted requests give back first the documents, then the requests.
+Additive increase, multiplicative decrease, as TCP does it. A refusal halves the number of requests under way;
+when that is 1, it halves the documents of a request. Accepted requests give back first the documents, then the
+requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a client of ours reaches a broker: `security.protocol`, TLS and SASL from Java's properties.
+"""The way of our clients to a broker: `security.protocol`, TLS and SASL from Java's properties.
 
     security = ClientSecurity.from_properties(props)   # reads key stores
     Cluster(bootstrap, security=security)
@@ -32,7 +32,7 @@ _MODULES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """Who we are. `oauth` with OAUTHBEARER, name and password with the others."""
+    """A client's login: `oauth` with OAUTHBEARER, name and password with the other mechanisms."""
 
     mechanism: str
     username: str = ""
@@ -43,19 +43,19 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecurity:
-    """TLS if `tls`, SASL if `sasl`."""
+    """The security of a connection: TLS if `tls` is set, SASL if `sasl` is set."""
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
 
     @property
     def protocol(self) -> str:
-        """Kafka's name: SASL_SSL."""
+        """Kafka's name of the protocol, such as SASL_SSL."""
         return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str]) -> ClientSecurity:
-        """Java's (or librdkafka's) properties; reads key stores. Raises ConfigError naming the property."""
+        """Reads Java's (or librdkafka's) properties, and key stores. Raises ConfigError naming the property."""
         protocol = security_protocol(props)
         tls: TlsSettings | None = None
         if protocol.endswith("SSL"):
@@ -69,7 +69,7 @@ class ClientSecurity:
 
 
 def security_protocol(props: Mapping[str, str]) -> str:
-    """Checked and in capitals; PLAINTEXT when it is not given."""
+    """Returns the checked protocol in capitals; PLAINTEXT when none is given."""
     given = props.get("security.protocol", "").strip()
     protocol = given.upper() or "PLAINTEXT"
     if protocol not in PROTOCOLS:
@@ -80,7 +80,7 @@ def security_protocol(props: Mapping[str, str]) -> str:
 
 
 def sasl_mechanism(props: Mapping[str, str]) -> str:
-    """Checked; Java's default is GSSAPI, which cannot be used."""
+    """Returns the checked mechanism. Java's default is GSSAPI, which cannot be used."""
     given = (props.get("sasl.mechanism") or props.get("sasl.mechanisms") or "GSSAPI").strip()
     if given.upper() not in MECHANISMS:
         default = "" if "sasl.mechanism" in props else " (the default)"
@@ -92,7 +92,7 @@ def sasl_mechanism(props: Mapping[str, str]) -> str:
 
 
 def sasl_settings(props: Mapping[str, str]) -> SaslSettings:
-    """From `sasl.mechanism` and `sasl.jaas.config` (or librdkafka's `sasl.username` and `sasl.password`)."""
+    """Reads `sasl.mechanism` and `sasl.jaas.config` (or librdkafka's `sasl.username` and `sasl.password`)."""
     mechanism = sasl_mechanism(props)
     options: Mapping[str, str] = {}
     if props.get(JAAS):

@@ -1,4 +1,4 @@
-"""Messages that are logged now and then only, however often there is a reason.
+"""Messages that are logged at intervals, however often there is a reason for them.
 
 Threads may share a `Sparing`: its dict is replaced, never changed. At worst a message comes twice.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _FORGOTTEN_AFTER: Final = 10
-"""A subject is forgotten after so many intervals without a word: there may be one per file."""
+"""A subject is forgotten after so many intervals without a message. There may be a subject for each file."""
 
 
 @dataclass(slots=True)
@@ -21,16 +21,18 @@ class _Said:
 
 
 class Sparing:
-    """Lets a message about the same subject through at most every `every_s` seconds, and counts those in between."""
+    """A gate that lets a message about the same subject through at most every `every_s` seconds, and counts those in
+    between.
+    """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._said: dict[str, _Said] = {}
 
     def left_out(self, about: str, now: float) -> int | None:
-        """Returns how many messages were left out since the last one, if now is the time for another; None if it is not.
+        """Returns how many messages were left out since the last one, if another may be logged now; else None.
 
-        None counts this message as left out.
+        With None this message, too, counts as left out.
         """
         last = self._said.get(about)
         if last is not None and now - last.at < self._every_s:
@@ -46,7 +48,7 @@ class Sparing:
         self._said = {subject: said for subject, said in self._said.items() if subject != about}
 
     def warning(self, log: logging.Logger, about: str, text: str) -> None:
-        """Logs the text if it is time for it, with the number of messages about the subject that were left out."""
+        """Logs the text if another may be logged now, with the number of messages about the subject that were left out."""
         left_out = self.left_out(about, time.monotonic())
         if left_out:
             log.warning("%s (%d more like this since the last time)", text, left_out)

@@ -1,8 +1,8 @@
-"""TLS from Java's `ssl.*` properties: what a client or a server of ours needs of OpenSSL.
+"""TLS from Java's `ssl.*` properties, for our clients and servers, which use OpenSSL.
 
 `TlsSettings.from_properties` reads the stores (PEM, PKCS12, JKS, or PEM text in the properties) and checks them;
-`client_context` and `server_context` make contexts of the standard library. librdkafka's own names (`ssl.ca.location`
-and its kin) are understood too, because files that mix both exist. Errors never show a secret.
+`client_context` and `server_context` make contexts of the standard library. librdkafka's own names
+(`ssl.ca.location` and the like) are understood too, because some files mix both. Errors never show a secret.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _CLIENT_AUTH: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """`trusted` is PEM; None means the system's authorities. `versions` lie between the lowest and highest allowed."""
+    """Checked settings. `trusted` is PEM; None means the system's authorities. `versions` are the lowest and highest
+    allowed.
+    """
 
     trusted: str | None = field(default=None, repr=False)
     identity: Identity | None = None
@@ -46,7 +48,7 @@ class TlsSettings:
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str]) -> TlsSettings:
-        """Raises ConfigError naming the property."""
+        """Reads the properties and their stores. Raises ConfigError naming the property."""
         algorithm = props.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
         if algorithm not in {"https", "", "none"}:
             raise ConfigError(
@@ -64,7 +66,9 @@ class TlsSettings:
         )
 
     def client_context(self) -> ssl.SSLContext:
-        """For connections that we open. Raises ConfigError when OpenSSL refuses the certificates or the key."""
+        """Returns the context for connections that we open. Raises ConfigError when OpenSSL refuses the certificates or the
+        key.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._common(context)
         context.check_hostname = self.check_host and self.verify
@@ -74,7 +78,7 @@ class TlsSettings:
         return context
 
     def server_context(self) -> ssl.SSLContext:
-        """For connections that we accept; `ssl.client.auth` says whether clients show a certificate."""
+        """Returns the context for connections that we accept; `ssl.client.auth` decides whether clients show a certificate."""
         if self.identity is None:
             raise ConfigError("a TLS listener needs ssl.keystore.location", key="ssl.keystore.location")
         if self.client_auth != "none" and self.trusted is None:
@@ -111,14 +115,14 @@ class TlsSettings:
 
 
 def reason(error: ssl.SSLError) -> str:
-    """OpenSSL's own words, without the place in its source."""
+    """Returns OpenSSL's own words, without the place in its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     return (error.reason or str(error)).replace("_", " ").lower()
 
 
 def trusted_of(props: Mapping[str, str]) -> str | None:
-    """The certificates to trust in PEM, from whichever property has them; None: the system's."""
+    """Returns the certificates to trust in PEM, from whichever property has them; None means the system's."""
     for name in ("ssl.truststore.certificates", "ssl.ca.pem"):
         if props.get(name):
             return certificates_in(props[name], _inline(name))
@@ -131,7 +135,7 @@ def trusted_of(props: Mapping[str, str]) -> str | None:
 
 
 def identity_of(props: Mapping[str, str]) -> Identity | None:
-    """The own key and certificates, from whichever properties have them."""
+    """Returns our own key and certificates, from whichever properties have them."""
     key_password = props.get("ssl.key.password") or None
     for key, chain in (
         ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
@@ -199,9 +203,9 @@ def _client_auth(props: Mapping[str, str]) -> str:
 
 
 def cipher_names(text: str) -> tuple[str, ...]:
-    """Java's names of cipher suites (those of the IANA) as OpenSSL's; OpenSSL's own pass.
+    """Translates Java's names of cipher suites (those of the IANA) to OpenSSL's; OpenSSL's own names pass.
 
-    Those of TLS 1.3 are left out: OpenSSL has them on always, and a list of the others does not touch them.
+    Suites of TLS 1.3 are left out: OpenSSL has them on always, and a list of the others does not touch them.
     """
     names = [n.strip() for n in text.replace(":", ",").split(",") if n.strip()]
     return tuple(_openssl_cipher(n) for n in names if "_WITH_" in n or not n.startswith("TLS_"))
@@ -218,7 +222,7 @@ def _openssl_cipher(name: str) -> str:
 
 
 def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    # The standard library takes a key from a file only; this one has no name that anybody else could open.
+    # The standard library takes a key from a file only. This file has no name by which another process could open it.
     with _unnamed_file(identity.key + identity.chain) as path:
         try:
             context.load_cert_chain(path, password=identity.password or _no_password)

@@ -1,4 +1,4 @@
-"""Where the keys of a TOML file stand, as tomllib tells no lines, and what a misspelt name was meant to be. Pure."""
+"""Line numbers of the keys in a TOML file, since tomllib tells none, and suggestions for misspelt names. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LONG: Final = re.compile(r'"""|' + r"'''")
 
 
 class TomlLines:
-    """Line numbers by table and key; places are written as in `inputs[0].parse`, "" is the top of the file."""
+    """Line numbers by table and key. Tables are written as in `inputs[0].parse`; "" is the top of the file."""
 
     def __init__(self, text: str) -> None:
         self._lines = key_lines(text)
 
     def line(self, at: str, key: str) -> int | None:
-        """Where a key stands, or else the innermost table around it that has a line of its own."""
+        """Returns the line of a key, or else of the innermost table around it that has a line of its own."""
         found = self._lines.get((at, key)) or self._lines.get((at, ""))
         while found is None and at:
             at, _, name = at.rpartition(".")
@@ -28,7 +28,9 @@ class TomlLines:
         return found
 
     def find(self, place: str) -> int | None:
-        """The line of `outputs[0].options.batch.size`, however it is written; else of what is around it."""
+        """Returns the line of a place such as `outputs[0].options.batch.size`, however the file writes it; else of the table
+        around it.
+        """
         parts = place.split(".")
         for end in range(len(parts), 0, -1):
             for cut in range(end, -1, -1):
@@ -39,7 +41,9 @@ class TomlLines:
 
 
 def key_lines(text: str) -> dict[tuple[str, str], int]:
-    """Line number by (table, key); the key of a table's own line is empty. Lines of texts over several lines are none."""
+    """Returns line numbers by (table, key); the key of a table's own line is empty. Lines inside a multi-line text have
+    none.
+    """
     lines: dict[tuple[str, str], int] = {}
     count: dict[str, int] = {}
     table, open_text = "", ""
@@ -60,7 +64,7 @@ def key_lines(text: str) -> dict[tuple[str, str], int]:
 
 
 def _place(name: str, count: dict[str, int]) -> str:
-    """`[inputs.multiline]` is of the input that came last."""
+    """Returns the place of a table's name: `[inputs.multiline]` belongs to the last input before it."""
     *above, last = name.split(".")
     table = ""
     for part in above:
@@ -71,7 +75,7 @@ def _place(name: str, count: dict[str, int]) -> str:
 
 
 def _still_open(line: str, mark: str) -> str:
-    """The quotes of the text that goes on in the next line; "" for none."""
+    """Returns the quotes of a text that goes on in the next line; "" for none."""
     if not mark and line.lstrip().startswith("#"):
         return ""
     for found in _LONG.findall(line):
@@ -83,7 +87,7 @@ def _still_open(line: str, mark: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """`did you mean hosts?`, or what there is to choose from."""
+    """Returns `did you mean hosts?`, or the names to choose from."""
     names = list(known)
     by_lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), list(by_lower), 1)
