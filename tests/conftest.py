@@ -10,11 +10,15 @@ from collections.abc import Generator
 
 import hypothesis
 import pytest
-from support.elasticsearch import elasticsearch_server  # noqa: F401  one server for all test folders
-from support.mariadb import mariadb, mariadb_database  # noqa: F401  one server for all test folders
-from support.spark import spark  # noqa: F401  one session for all test folders
+from support import kinds, starts
 
-pytest_plugins = ["klamm.testing.fixtures"]  # as the tests of a plugin author
+pytest_plugins = [
+    "klamm.testing.fixtures",  # as the tests of a plugin author
+    "support.needs",
+    "support.elasticsearch",  # one server for all test folders
+    "support.mariadb",
+    "support.spark",
+]
 
 # Spark's gateway says goodbye at the end of the interpreter, to a stream that is closed by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -30,15 +34,13 @@ hypothesis.settings.load_profile("klamm")
 # Workers of tests have no plugins that whoever runs them has installed.
 os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
 
-PEERS = {
-    "kafka": "Apache Kafka",
-    "franz": "franz-go",
-    "elasticsearch": "Elasticsearch",
-    "mariadb": "MariaDB",
-    "rsyslog": "rsyslog",
-    "spark": "Apache Spark",
-    "docker": "Docker",
-}
+STARTS = pytest.StashKey[starts.Starts]()
+starts.watch()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    kinds.mark(items)
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +54,41 @@ def _logging_as_before() -> Generator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[STARTS] = starts.begin()
+    return (yield)
+
+
+def _no_start_of_a_pure_test(item: pytest.Item) -> Generator[None]:
+    yield
+    seen = item.stash[STARTS]
+    if seen.first and kinds.kind_of(item) == "pure":
+        first, seen.first = seen.first, ""
+        pytest.fail(
+            f"a test of the kind pure starts a process ({first}): it takes the fixture `processes`, or that of "
+            "its peer (tests/support/kinds.py has the table), as an argument or by pytest.mark.usefixtures",
+            pytrace=False,
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    yield from _no_start_of_a_pure_test(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    yield from _no_start_of_a_pure_test(item)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    # A report's keywords hold names of folders, too: `spark` there is no marker.
-    report.peers = [marker for marker in PEERS if item.get_closest_marker(marker)]
+    report.kind, report.peers, report.starts = (
+        kinds.kind_of(item),
+        kinds.peers_of(item),
+        item.stash[STARTS].count,
+    )
     # What a test logged may hold half a surrogate pair, which cannot be sent from a test process to the main one.
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
@@ -64,16 +97,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    total, by_peer = Counter[str](), {marker: Counter[str]() for marker in PEERS}
+    total, by_peer = Counter[str](), {peer: Counter[str]() for peer in kinds.PEERS}
     for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
         what = "skipped" if outcome == "skipped" else "ran"
         for report in terminalreporter.stats.get(outcome, []):
             peers = getattr(report, "peers", ())
             total[what] += bool(peers)
-            for marker in peers:
-                by_peer[marker][what] += 1
+            for peer in peers:
+                by_peer[peer][what] += 1
     if not total.total():
         return
-    parts = [f"{PEERS[m]} {c['ran']} ran, {c['skipped']} skipped" for m, c in by_peer.items() if c.total()]
+    parts = [f"{peer} {c['ran']} ran, {c['skipped']} skipped" for peer, c in by_peer.items() if c.total()]
     said = f"{total['ran']} ran, {total['skipped']} skipped"
     terminalreporter.write_line(f"tests against real peers: {said} ({'; '.join(parts)})")

@@ -90,6 +90,7 @@ def test_excludes_mean_what_paths_mean(tmp_path, pattern):
     assert {str(tmp_path / n) for n in names if compiled.fullmatch(str(tmp_path / n))} == expected
 
 
+@pytest.mark.usefixtures("processes")
 def test_starting_the_agent_imports_nothing_heavy():
     code = (
         "import sys, klamm.cli.agent, klamm_agent.agent, klamm_agent.config.agent;"

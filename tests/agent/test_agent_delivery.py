@@ -64,7 +64,6 @@ def test_rotation_under_load_and_kills_lose_nothing(agent, broker):
     assert not (a.state / "gaps.jsonl").exists()
 
 
-@pytest.mark.slow
 def test_without_kills_every_line_comes_once(agent, broker):
     topic = new_topic(broker)
     a = agent(topic)
@@ -83,7 +82,6 @@ def test_without_kills_every_line_comes_once(agent, broker):
     assert set(found.values()) == {1}
 
 
-@pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back(agent, tmp_path):
     with EmbeddedBroker(tmp_path / "own" / "data") as broker:
         topic = new_topic(broker)
@@ -104,7 +102,6 @@ def test_a_broker_that_is_killed_and_comes_back(agent, tmp_path):
         assert set(found.values()) == {1}, "the producer is idempotent: a broker's restart repeats nothing"
 
 
-@pytest.mark.slow
 def test_memory_is_bounded_while_the_broker_is_away(agent, tmp_path):
     broker = EmbeddedBroker(tmp_path / "away" / "data").start()
     topic = new_topic(broker)
@@ -174,7 +171,6 @@ def test_json_documents_and_their_offsets(agent, broker):
     assert {m.key() for m in messages} == {str(path).encode()}
 
 
-@pytest.mark.slow
 def test_a_topic_that_does_not_exist_is_said_and_waited_for(agent, tmp_path):
     with EmbeddedBroker(tmp_path / "b" / "data", config={"auto.create.topics.enable": "false"}) as broker:
         name = new_name()
@@ -220,7 +216,6 @@ def test_one_agent_per_state_directory(agent, broker):
     assert a.status()["state"] == "stopped"
 
 
-@pytest.mark.slow
 def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agent, broker):
     topic = new_topic(broker)
     a = agent(topic)
@@ -242,8 +237,6 @@ def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agen
     assert arrived(broker.bootstrap, topic) == {"a-1": 1, "a-2": 1}
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.timeout(900)
 def test_many_kills_of_agent_and_broker(agent, tmp_path):
     with EmbeddedBroker(tmp_path / "own" / "data") as broker:

@@ -139,7 +139,6 @@ def test_a_rotation_to_an_archive_while_the_agent_is_away(agent, broker):
     assert not (a.state / "gaps.jsonl").exists()
 
 
-@pytest.mark.slow
 def test_random_rotations_with_archives_and_kills_lose_nothing(agent, broker):
     topic = new_topic(broker, 2)
     a = agent(

@@ -118,7 +118,6 @@ def test_dictconfig_with_a_formatter(broker, topic):
     assert read(broker.bootstrap, topic, 1) == [b"WARNING|hello"]
 
 
-@pytest.mark.slow
 def test_children_of_forks_in_bad_moments_lose_nothing_in_silence(broker, topic, logger):
     """Threads of the parent are in the middle of librdkafka and of libc's resolver: what they lock stays locked in the child."""
     over, forks, dropped = threading.Event(), 25, 0
@@ -223,7 +222,6 @@ def test_settings_that_the_client_refuses_are_an_error(topic):
         KafkaHandler("127.0.0.1:1", topic, config={"no.such.setting": 1})
 
 
-@pytest.mark.slow
 def test_microseconds_per_call(broker, topic, logger):
     # Room for all of them: nothing is sent before the first connection
     handler = KafkaHandler(broker.bootstrap, topic, flush_timeout=60, queue_bytes=1 << 26)

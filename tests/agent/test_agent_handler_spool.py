@@ -54,6 +54,7 @@ def arrived(bootstrap, topic, count):
         return wait_until(lambda: len(found := different()) >= count and found, f"{count} values in {topic}")
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_was_logged_while_the_broker_was_away_arrives_in_order(tmp_path, make):
     broker = EmbeddedBroker(tmp_path / "broker").start()
     try:
@@ -143,6 +144,7 @@ def test_damage_costs_what_is_damaged(tmp_path):
     store.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_is_in_flight_when_a_spool_is_found_is_not_lost(make, tmp_path):
     broker = EmbeddedBroker(tmp_path / "broker").start()
     try:
@@ -245,6 +247,7 @@ def test_a_record_that_is_too_large_is_dropped_and_the_others_arrive(make, broke
     assert "too large" in capsys.readouterr().err.lower()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_fork_while_spooling_leaves_the_folder_to_the_parent(make, tmp_path):
     logger, handler = make(NOWHERE, "forked", flush_timeout=0.2)
     logger.info("parent 1")

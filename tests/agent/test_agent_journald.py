@@ -101,6 +101,7 @@ def test_a_time_that_is_none_is_the_journals():
     assert time_of({b"_SOURCE_REALTIME_TIMESTAMP": b"9" * 5000, b"__REALTIME_TIMESTAMP": b"1000000"}) == 1.0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_journalctl_that_cannot_be_started_again_is_waited_for(tmp_path):
     program = tmp_path / "journalctl"
     program.write_text("#!/bin/sh\nexit 1\n")

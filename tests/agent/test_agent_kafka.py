@@ -17,7 +17,7 @@ from klamm_agent.delivery.batches import Origin
 from klamm_agent.delivery.sender import Sender
 from klamm_kafka.wire.compression import Compression
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 FILES = 6
 ORIGIN = Origin("/x.log", (1, 2), 0, 100)
 
@@ -120,7 +120,6 @@ def test_leaders_that_change_repeat_and_lose_nothing(tmp_path):
         assert_once_in_order(by_file(first.address, topic), load)
 
 
-@pytest.mark.fault
 def test_a_broker_that_is_killed_and_comes_back(tmp_path):
     with KafkaBroker(tmp_path) as kafka:
         topic = make(kafka.address, 3)

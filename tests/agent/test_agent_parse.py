@@ -125,6 +125,7 @@ def test_counts_of_dropped_lines_are_exact_after_kills(broker, agent):
     assert "policy" not in registry(agent)
 
 
+@pytest.mark.usefixtures("processes")
 def test_nothing_is_acknowledged_before_its_dead_letter_is(tmp_path):
     """The dead letter topic is not there at first: the position stays before what could not be sent to it."""
     with EmbeddedBroker(tmp_path / "b" / "data", config={"auto.create.topics.enable": "false"}) as broker:

@@ -46,6 +46,7 @@ def folders(tmp_path):
     closed.chmod(0o755)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("pattern", ["logs/*/*.log", "logs/**/*.log", "logs/[a-z]*/x.log"])
 def test_a_folder_that_may_not_be_read(tmp_path, folders, pattern):
     folders.chmod(0)
@@ -54,6 +55,7 @@ def test_a_folder_that_may_not_be_read(tmp_path, folders, pattern):
     assert found == "logs/open/x.log"
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_file_with_a_name_needs_no_listing_of_its_folder(tmp_path, folders):
     folders.chmod(0o711)
     assert scan(tmp_path, "logs/closed/x.log") == ["logs/closed/x.log"]

@@ -375,7 +375,6 @@ def ranges(a: AgentProcess) -> dict[str, Counter[str]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_files_that_go_while_no_broker_answers(broker, tmp_path, how):
     topic = new_topic(broker)

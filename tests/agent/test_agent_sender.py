@@ -41,6 +41,7 @@ def poll_until(sender, condition, timeout_s=60):
     assert condition()
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_was_sent_while_the_broker_was_away_comes_once_and_in_order(tmp_path):
     broker = EmbeddedBroker(tmp_path / "data").start()
     topic = new_topic(broker)

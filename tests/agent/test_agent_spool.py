@@ -210,6 +210,7 @@ def test_origins_that_a_full_disk_took_half_are_taken_back(tmp_path):
     spool.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_klamm_log_dump_reads_it(tmp_path):
     spool = Spool(tmp_path, 1 << 20, fsync=True)
     for i in range(3):
@@ -225,6 +226,7 @@ def test_klamm_log_dump_reads_it(tmp_path):
     assert "payload: 000002" in shown
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_an_fsync_left_in_doubt_counts_when_a_broker_has_it(tmp_path, monkeypatch):
     """Also what is on disk only: its files' checkpoints would stand still for good."""
     broker = EmbeddedBroker(tmp_path / "data").start()
@@ -262,6 +264,7 @@ def spool_log(agent, topic):
     return agent.state / f"spool/{topic}-0"
 
 
+@pytest.mark.usefixtures("processes")
 def test_lines_are_safe_on_disk_while_the_broker_is_away(tmp_path):
     """Their file may be deleted and the agent killed: they come when the broker does, once and in order."""
     broker = EmbeddedBroker(tmp_path / "data").start()
@@ -295,7 +298,7 @@ def test_lines_are_safe_on_disk_while_the_broker_is_away(tmp_path):
         broker.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_full_spool_drops_the_oldest_by_file_and_range(tmp_path):
     broker = EmbeddedBroker(tmp_path / "data").start()
     topic = new_topic(broker)
@@ -327,7 +330,7 @@ def test_a_full_spool_drops_the_oldest_by_file_and_range(tmp_path):
         broker.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_full_spool_stops_reading_by_default(tmp_path):
     agent = spooling_agent(tmp_path, "127.0.0.1:1", "t", "max_bytes = 1_048_576")
     agent.config.write_text(agent.config.read_text() + '[producer]\ncompression.type = "none"\n')
@@ -351,6 +354,7 @@ def test_a_full_spool_stops_reading_by_default(tmp_path):
         agent.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_state_and_spool_are_for_their_owner_alone(tmp_path):
     agent = spooling_agent(tmp_path, "127.0.0.1:1", "t", "max_bytes = 1_048_576")
     log = tmp_path / "agent/logs/app.log"
@@ -369,8 +373,7 @@ def test_state_and_spool_are_for_their_owner_alone(tmp_path):
     assert not_private(logs.parent) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("when", ["broker_away", "always"])
 def test_kills_of_agent_and_broker_with_a_spool_lose_nothing(tmp_path, when):
     broker = EmbeddedBroker(tmp_path / "data").start()

@@ -96,6 +96,7 @@ def test_the_end_is_when_all_is_delivered(lanes):
     assert streams.ended
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_journal_of_which_nothing_is_acknowledged_is_read_again(lanes, tmp_path):
     """It is neither given to the next agent, which would go on behind it, nor lost."""
     program = tmp_path / "journalctl"

@@ -78,6 +78,7 @@ def receive():
 needs_logger = pytest.mark.skipif(LOGGER is None, reason="needs logger (util-linux)")
 
 
+@pytest.mark.usefixtures("processes")
 @needs_logger
 @pytest.mark.parametrize("options", [["-d"], ["-T"], ["-T", "--octet-count"]], ids=" ".join)
 @pytest.mark.parametrize("form", ["--rfc3164", "--rfc5424"])
@@ -101,6 +102,7 @@ def test_logger(receive, options, form):
         assert "timeQuality" in syslog["structured_data"]
 
 
+@pytest.mark.usefixtures("processes")
 @needs_logger
 def test_logger_on_a_local_socket(receive, tmp_path):
     path = tmp_path / "log.sock"
@@ -151,7 +153,7 @@ def test_pythons_handler(receive, tmp_path, kind):
     assert second[0].endswith(b"ValueError: two\nlines")
 
 
-@pytest.mark.rsyslog
+@pytest.mark.usefixtures("rsyslog")
 @pytest.mark.skipif(RSYSLOGD is None or LOGGER is None, reason="needs rsyslogd (Debian: rsyslog)")
 @pytest.mark.parametrize(
     "target", ['protocol="udp"', 'protocol="tcp"', 'protocol="tcp" TCP_Framing="octet-counted"']
@@ -334,8 +336,7 @@ def test_an_agent_receives_and_delivers_what_had_arrived_when_it_is_stopped(tmp_
     assert not Path(path).exists()
 
 
-@pytest.mark.fault
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("when", ["broker_away", "always"])
 def test_a_spool_keeps_syslog_over_a_broker_that_is_away_and_a_kill(tmp_path, when):
     """What the status calls spooled survives `kill -9` and arrives when the broker is back: syslog cannot be read again."""

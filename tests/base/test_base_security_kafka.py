@@ -14,7 +14,7 @@ from klamm_base.errors import ConfigError
 from klamm_base.jaas import parse_jaas
 from klamm_base.references import replaced
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 ORACLE = Path(kafka_oracle.__file__).with_name("SecurityOracle.java")
 
 

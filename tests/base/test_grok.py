@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import re._parser as sre  # type: ignore[import-not-found]
-import shutil
 import subprocess
 
 import pytest
@@ -256,8 +255,7 @@ public class Grok {
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
+@pytest.mark.usefixtures("java_runtime")
 def test_java_finds_what_python_finds(tmp_path):
     (tmp_path / "Grok.java").write_text(JAVA)
     cases = [(f"%{{{name}}}", line) for name in patterns() for _, line, _ in LINES]

@@ -231,6 +231,7 @@ def test_recreated_topic_is_empty_and_has_another_id(broker, client):
     assert stale.error_code == E.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.usefixtures("processes")
 def test_topics_and_their_configuration_survive_restart_and_kill(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as own:
         kept = new_topic(own, partitions=2, config={"retention.ms": "12345"})
@@ -280,6 +281,7 @@ def test_describe_topic_configs_in_every_version(broker, client, version):
     }
 
 
+@pytest.mark.usefixtures("processes")
 def test_broker_properties_show_as_topic_defaults(tmp_path):
     config = {"log.retention.hours": "2", "log.segment.bytes": "3000000"}
     with EmbeddedBroker(tmp_path / "data", config=config) as own, RawClient(own.port) as client:

@@ -237,6 +237,7 @@ def known(client, *names):
     }
 
 
+@pytest.mark.usefixtures("processes")
 def test_users_are_kept_and_told(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as client:
         assert change(client, upsertions=[upsert("bob"), upsert("al", 2, 8192)]) == {"bob": 0, "al": 0}

@@ -29,7 +29,7 @@ E = ErrorCode
 
 
 @pytest.fixture
-def client(tmp_path):
+def client(processes, tmp_path):
     with EmbeddedBroker(tmp_path / "data") as running, RawClient(running.port) as connected:
         yield connected
 
@@ -106,6 +106,7 @@ def test_this_brokers_value_goes_before_that_of_all_brokers(client):
     assert describe(client, BROKER, "1", name)[name].value == "111"
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_was_changed_is_there_after_a_restart(tmp_path):
     settings = {"log.retention.ms": "333", "log.segment.bytes": "2000000"}
     with EmbeddedBroker(tmp_path / "data", config=settings) as broker, RawClient(broker.port) as client:
@@ -140,6 +141,7 @@ def test_a_broker_property_in_another_unit_is_told_in_that_unit():
     ]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_stored_value_that_does_not_fit_any_more_does_not_stop_the_start(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as client:
         assert change(client, BROKER, "1", ("log.retention.ms", SET, "222"))[0] == 0
@@ -305,6 +307,7 @@ def test_without_eligible_leader_replicas_min_insync_replicas_is_free(client):
     assert change(client, BROKER, "", ("min.insync.replicas", DELETE, None))[0] == 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_limit_of_connections_is_in_force_at_once(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as client:
         assert change(client, BROKER, "1", ("max.connections", SET, "1"))[0] == 0

@@ -305,6 +305,7 @@ def epoch_end(client, topic, epoch, *, current=-1, version=4):
     return got.error_code, got.leader_epoch, got.end_offset
 
 
+@pytest.mark.usefixtures("processes")
 def test_leader_epochs_grow_with_every_start_and_are_checked(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as own:
         topic = new_topic(own)

@@ -29,7 +29,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
 from klamm_kafka.wire.compression import Compression
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("apache_kafka"), pytest.mark.timeout(600)]
 
 FAST = {"log.cleaner.backoff.ms": "50"}
 START = int(time.time() * 1000) - 3_000_000

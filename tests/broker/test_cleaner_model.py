@@ -298,5 +298,5 @@ class LongCleanerMachine(CleanerMachine):
     """The same for longer."""
 
 
-TestCleanerForLong = pytest.mark.slow(pytest.mark.timeout(900)(LongCleanerMachine.TestCase))
+TestCleanerForLong = pytest.mark.usefixtures("soak")(pytest.mark.timeout(900)(LongCleanerMachine.TestCase))
 TestCleanerForLong.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)

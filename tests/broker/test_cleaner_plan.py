@@ -182,6 +182,7 @@ def test_keys_of_the_dictionary_are_found_in_the_table() -> None:
             assert len(offsets) == n + 1
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_memory_of_the_map_is_bounded() -> None:
     """What it says it takes is not less than what the process takes, and most of Kafka's number of keys goes in."""
     program = (

@@ -174,6 +174,7 @@ def test_the_cleaner_process_is_killed(broker: EmbeddedBroker) -> None:
     wait_until(lambda: not list(directory_of(broker, topic).glob("*.cleaned")), "no file is left of a round")
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("how", ["deleted", "switched"])
 def test_a_topic_changes_while_it_is_cleaned(tmp_path: Path, how: str) -> None:
     """The cleaner is slowed down to a crawl, and stands still in the middle of its first round."""
@@ -211,6 +212,7 @@ def test_a_topic_changes_while_it_is_cleaned(tmp_path: Path, how: str) -> None:
             assert read_all(broker, topic) == writer.last
 
 
+@pytest.mark.usefixtures("processes")
 def test_damage_leaves_the_log_alone_until_the_next_start(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", config={**FAST, "log.cleaner.enable": "false"}) as broker:
         topic, other = new_topic(broker, 1, COMPACT), new_topic(broker, 1, COMPACT)
@@ -244,6 +246,7 @@ def test_a_log_that_was_cut_is_not_clean_where_it_is_written_anew(tmp_path: Path
     assert points.get(tmp_path, ("v", 0)) is None
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_idle_broker_has_no_cleaner_process(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", config=FAST) as broker:
         new_topic(broker, 1, COMPACT)
@@ -251,7 +254,7 @@ def test_an_idle_broker_has_no_cleaner_process(tmp_path: Path) -> None:
         assert cleaner_process(broker) is None
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_kill_9_of_the_broker_while_it_cleans(tmp_path: Path) -> None:
     """At any moment of many cleanings: every last value is there afterwards, and the log goes on being cleaned."""
     with EmbeddedBroker(tmp_path / "data", config={**FAST, "log.cleaner.backoff.ms": "1"}) as broker:

@@ -204,6 +204,7 @@ def test_the_process_is_killed_at_every_step_of_its_own(
     assert last_values(log) == values
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_disk_that_takes_no_more_is_told_of(filled: Path, tmp_path: Path) -> None:
     """By the process, which is there for the next job."""
     shutil.copytree(filled, tmp_path / "t-0")

@@ -136,6 +136,7 @@ async def test_old_broker_answers_api_versions_in_version_0():
         assert asked == [(18, 3), (18, 0)]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_cluster_reconnects_after_a_restart(tmp_path):
     from klamm.testing import EmbeddedBroker
 

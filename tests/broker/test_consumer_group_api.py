@@ -101,6 +101,7 @@ def test_describe(broker, version):
         }
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_group_survives_a_kill(tmp_path):
     group = "g"
     with EmbeddedBroker(tmp_path) as broker:
@@ -132,6 +133,7 @@ def test_a_group_has_configurations_of_its_own(broker):
         assert again.heartbeat_interval_ms == 6_000
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_protocol_can_be_switched_off(tmp_path):
     config = {"group.coordinator.rebalance.protocols": "classic"}
     with EmbeddedBroker(tmp_path, config=config) as broker, RawClient(broker.port) as client:

@@ -109,7 +109,7 @@ def test_uniform_is_balanced_and_keeps_what_it_can_when_all_subscribe_to_the_sam
         members = {n: MemberSpec(topic_ids=topic_ids, assignment=result[n]) for n in members}
 
 
-@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
 def test_the_same_results_as_kafkas():
     oracle = kafka_oracle.require()
     rng = random.Random(848)

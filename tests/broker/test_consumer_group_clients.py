@@ -31,7 +31,7 @@ QUIET = {"log_level": 0}
 
 
 @pytest.fixture(scope="module")
-def fast(tmp_path_factory) -> Iterator[EmbeddedBroker]:
+def fast(processes, tmp_path_factory) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tmp_path_factory.mktemp("consumer-groups"), config=FAST) as broker:
         yield broker
 
@@ -186,7 +186,6 @@ def test_new_partitions_of_topics_of_a_regular_expression(fast, members):
     wait_until(lambda: len(members[0].assigned) == 3, "a new partition")
 
 
-@pytest.mark.slow
 def test_a_new_topic_of_a_regular_expression_is_picked_up(fast, members):
     """Ten seconds after the last look at the earliest, as in Kafka."""
     prefix, group = new_name("rx"), new_name("group")
@@ -203,7 +202,6 @@ def test_a_new_topic_of_a_regular_expression_is_picked_up(fast, members):
     wait_until(lambda: sum(len(m.assigned) for m in members) == 3, "the first one is gone", timeout_s=60)
 
 
-@pytest.mark.slow
 def test_a_killed_member_is_replaced_when_its_session_ends(fast, members):
     topic, group = new_topic(fast, 4), new_name("group")
     program = (
@@ -228,7 +226,7 @@ def test_a_killed_member_is_replaced_when_its_session_ends(fast, members):
     wait_until(lambda: balanced(4, *members), "the other one inherits")
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_members_go_on_after_the_broker_was_killed(tmp_path, members):
     with EmbeddedBroker(tmp_path, config=FAST) as broker:
         topic, group = new_topic(broker, 4), new_name("group")

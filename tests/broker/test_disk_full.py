@@ -38,7 +38,7 @@ RETRIABLE = {
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(processes, tmp_path):
     """A file system of 24 MB. Needs the right to mount one."""
     if sys.platform != "linux":
         pytest.skip("tmpfs is Linux'")
@@ -244,7 +244,7 @@ def log_directory(broker):
     return Path(broker.config["log.dirs"])
 
 
-@pytest.mark.parametrize("durability", ["process", pytest.param("fsync", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("durability", ["process", "fsync"])
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_broker_starts_and_stops_without_a_byte_of_room(small_disk, tmp_path, how, durability):
     """Again and again: what is there is read, nothing more is taken, and then all goes on in a new leader epoch."""

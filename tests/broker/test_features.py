@@ -58,6 +58,7 @@ def test_a_level_may_not_rise_in_a_downgrade():
         updated({**LATEST, "group.version": 0}, [FeatureUpdate("group.version", 1, SAFE)], node_id=1)
 
 
+@pytest.mark.usefixtures("processes")
 def test_levels_are_stored_and_outlive_a_restart(tmp_path):
     def set_level(client, level, kind, **more):
         update = FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
@@ -79,6 +80,7 @@ def test_levels_are_stored_and_outlive_a_restart(tmp_path):
         assert levels["transaction.version"] == 2
 
 
+@pytest.mark.usefixtures("processes")
 def test_version_0_says_with_a_flag_that_a_downgrade_is_allowed(tmp_path):
     def ask(client, *, allow):
         update = FeatureUpdateKey(feature="group.version", max_version_level=0, allow_downgrade=allow)

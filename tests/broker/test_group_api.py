@@ -403,6 +403,7 @@ async def test_a_lost_connection_does_not_disturb_the_group(broker, conn):
     assert len(again.members) == 2
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("version", [7, 9, 10])
 async def test_an_offset_of_a_deleted_topic_is_not_that_of_the_new_one_of_its_name(
     tmp_path, monkeypatch, version

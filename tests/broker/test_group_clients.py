@@ -14,6 +14,8 @@ from support.broker import new_name, new_topic, wait_until
 
 from klamm.testing import EmbeddedBroker
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 QUIET = {"log_level": 0}  # a stopped broker is not worth lines on standard error
 
 
@@ -205,7 +207,7 @@ def _read(consumer: Consumer, count: int, *, timeout_s: float = 60) -> list[int]
     return values
 
 
-@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.fault)])
+@pytest.mark.parametrize("kill", [False, True])
 def test_a_group_resumes_after_a_broker_restart(tmp_path, kill):
     with EmbeddedBroker(tmp_path / "data") as broker:
         topic, group = new_topic(broker, 1), new_name("group")
@@ -245,8 +247,6 @@ def _commits(consumer: Consumer, at: TopicPartition) -> bool:
     return True
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 def test_acknowledged_commits_survive_kill_9(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         topic, group = new_topic(broker, 1), new_name("group")
@@ -389,8 +389,7 @@ def test_kafka_python(broker):
         b.close()
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_apaches_group_tool(broker):
     oracle = kafka_oracle.require()
     topic, group = new_topic(broker, 1), new_name("group")

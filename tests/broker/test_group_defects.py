@@ -239,6 +239,7 @@ def test_a_clean_up_that_finds_many_offsets_takes_several_ticks():
 # What an idle broker does not need
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_only_consumer_groups_need_is_not_loaded_at_the_start(tmp_path):
     code = (
         "import asyncio, sys\n"

@@ -21,7 +21,7 @@ GROUPS = [f"group-{i}" for i in range(20)]
 
 
 @pytest.fixture
-def running(tmp_path):
+def running(processes, tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         yield broker
 

@@ -18,6 +18,7 @@ from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 FIXTURES = Path(__file__).parent.parent / "fixtures/kafka-4.3.1"
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("archive", ["clean", "killed"])
 def test_committed_offsets_of_a_kafka_are_ours(tmp_path, archive):
     data = tmp_path / "data"
@@ -36,6 +37,7 @@ def test_committed_offsets_of_a_kafka_are_ours(tmp_path, archive):
         consumer.close()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_groups_of_a_damaged_log_stay_unavailable(tmp_path):
     """Serving them from a part of their records would take offsets back."""
     with EmbeddedBroker(tmp_path / "data", config={"offsets.topic.num.partitions": "1"}) as broker:
@@ -55,7 +57,7 @@ async def test_groups_of_a_damaged_log_stay_unavailable(tmp_path):
         assert "__consumer_offsets-0 cannot be read, what is in it stays unavailable" in broker.log_text
 
 
-@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
 def test_kafka_decodes_our_records(tmp_path):
     oracle = kafka_oracle.require()
     with EmbeddedBroker(tmp_path / "data", config={"offsets.topic.num.partitions": "1"}) as broker:

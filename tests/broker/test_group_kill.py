@@ -172,14 +172,12 @@ def check_kills(tmp_path, *, kills: int, seed: int) -> None:
         assert member.numbers == list(range(len(member.numbers))), f"read twice, or left out {said}"
 
 
-@pytest.mark.fault
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_acknowledged_commits_survive_kills(tmp_path):
     check_kills(tmp_path, kills=3, seed=random.randrange(1 << 30))
 
 
-@pytest.mark.fault
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(4))
 def test_acknowledged_commits_survive_many_kills(tmp_path, seed):

@@ -381,9 +381,7 @@ def killed_at(monkeypatch, step, work):
     return False
 
 
-@pytest.mark.parametrize(
-    "stride", [pytest.param(7, id="some"), pytest.param(1, id="every", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("stride", [pytest.param(7, id="some"), pytest.param(1, id="every")])
 def test_a_move_may_be_killed_at_every_step(tmp_path, monkeypatch, stride):
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # a killed process loses nothing of the page cache
     step = interrupted = 0

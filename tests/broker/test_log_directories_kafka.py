@@ -12,7 +12,7 @@ from support.kafka_broker import KafkaBroker
 from klamm_broker.log.log_manager import LogManager
 from klamm_kafka.wire.batch import Record, encode_batch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 PARTITIONS = 5
 

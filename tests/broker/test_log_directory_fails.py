@@ -177,6 +177,7 @@ async def test_producers_that_wait_are_told_and_the_broker_stops(tmp_path, bad_d
     assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("others", [0, 1])
 def test_the_process_ends_with_an_error_when_its_first_directory_is_away(tmp_path, others):
     paths = [tmp_path / f"d{number}" for number in range(1 + others)]

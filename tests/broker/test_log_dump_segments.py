@@ -13,7 +13,7 @@ from klamm_broker.log.partition_log import PartitionLog
 from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
 from klamm_kafka.wire.compression import Compression
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 NOW = 1_800_000_000_000
 COMPLAINT = re.compile(

@@ -13,7 +13,7 @@ from klamm_broker.log.log_manager import LogManager
 from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.compression import Compression
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 def produce(kafka: KafkaBroker, values: list[bytes]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from klamm_broker.log.log_manager import LogManager
 from klamm_kafka.wire.batch import Record, encode_batch, iter_headers
 
-pytestmark = pytest.mark.fault
+pytestmark = pytest.mark.usefixtures("processes")
 
 NOW = 1_800_000_000_000
 

@@ -311,6 +311,7 @@ def test_retention_tick(start):
     assert (log.log_start_offset, log.log_end_offset) == (1, 2)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_second_broker_is_refused(tmp_path, start):
     manager = start()
     with pytest.raises(DirectoryError, match=r"is in use by process \d+ .*log\.dirs"):
@@ -466,7 +467,6 @@ class CallCount:
 
 
 @pytest.mark.parametrize("partitions", [50, 1000])
-@pytest.mark.slow
 def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(start, partitions):
     manager = start()
     manager.create_topic("many", partitions, now_ms=NOW)

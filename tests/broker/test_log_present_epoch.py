@@ -39,6 +39,7 @@ def test_epochs_without_records(tmp_path, wrote, present, asked, answer):
     assert cache.end_offset(asked, 9, present) == answer
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_place_learned_before_a_restart_is_known_after_it(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         topic = new_topic(broker)

@@ -142,7 +142,7 @@ def torn(prepared, path, places, *, last_may_be_lost=False):
                 raise
 
 
-STEPS = [pytest.param(9, id="some"), pytest.param(1, id="every", marks=pytest.mark.slow)]
+STEPS = [pytest.param(9, id="some"), pytest.param(1, id="every")]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -228,6 +228,7 @@ async def test_a_move_that_is_cancelled_while_its_end_is_prepared_and_begun_agai
         assert not list(dirs[1].glob("t-0*"))
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_compacted_log_moves_back_and_forth_while_it_is_cleaned(dirs):
     async with serving(*dirs[:2], log_cleaner_backoff_ms="20") as server:
         broker = server.broker

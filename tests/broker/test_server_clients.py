@@ -252,6 +252,7 @@ def test_clients_go_on_while_another_sends_garbage(broker):
         harassing.result()
 
 
+@pytest.mark.usefixtures("processes")
 def test_retention_and_restart_keep_clients_going(tmp_path):
     """A producer and a consumer that live through a clean restart of the broker lose and repeat nothing."""
     from klamm.testing import EmbeddedBroker

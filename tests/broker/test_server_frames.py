@@ -307,6 +307,7 @@ def test_acks_0_has_no_answer_and_an_error_ends_the_connection(broker, bystander
         client.wait_closed()
 
 
+@pytest.mark.usefixtures("processes")
 def test_limits_of_connections(tmp_path):
     own = EmbeddedBroker(tmp_path / "data", config={"max.connections": "2"})
     with own, RawClient(own.port) as one, RawClient(own.port) as two, RawClient(own.port) as three:
@@ -328,6 +329,7 @@ def served(broker: EmbeddedBroker) -> bool:
         return True
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_idle_connection_is_closed(tmp_path):
     with EmbeddedBroker(tmp_path / "data", config={"connections.max.idle.ms": "400"}) as own:
         with RawClient(own.port) as client:

@@ -18,7 +18,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 @pytest.fixture
@@ -33,7 +33,6 @@ def run(broker):
     return run
 
 
-@pytest.mark.slow
 def test_topics_and_configs(run):
     name = new_name()
     run(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=1234567")
@@ -75,7 +74,6 @@ def test_console_producer_and_consumer(run, broker):
     assert read.splitlines() == lines
 
 
-@pytest.mark.slow
 def test_idempotent_producer_offsets_and_deletion(run, broker):
     name = new_topic(broker)
     out = run(VERIFIABLE_PRODUCER, "--topic", name, "--max-messages", "1000", "--acks", "-1")

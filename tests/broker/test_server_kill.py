@@ -12,6 +12,8 @@ from support.broker import new_topic, wait_until
 
 from klamm.testing import EmbeddedBroker
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 PARTITIONS = 2
 
 
@@ -106,21 +108,17 @@ def check_kills(tmp_path, *, kills: int, idempotent: bool, seed: int) -> None:
             assert values == list(range(len(values))), f"a record is there twice or not at all (seed {seed})"
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_nothing_acknowledged_is_lost(tmp_path, idempotent):
     check_kills(tmp_path, kills=3, idempotent=idempotent, seed=random.randrange(1 << 30))
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_acknowledged_is_lost_in_many_kills(tmp_path, seed):
     check_kills(tmp_path, kills=12, idempotent=seed % 2 == 0, seed=seed)
 
 
-@pytest.mark.fault
 def test_metadata_is_whole_after_a_kill_during_creations(tmp_path):
     """Topics that were answered exist with all their partitions; those that were not, exist wholly or not at all."""
     from confluent_kafka.admin import AdminClient, NewTopic

@@ -229,6 +229,7 @@ def test_a_taken_port_stops_the_start(tmp_path, broker):
         EmbeddedBroker(tmp_path / "data", config={"klamm.metrics.port": str(port)}).start()
 
 
+@pytest.mark.usefixtures("processes")
 def test_without_the_property_there_is_no_port(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as running:
         assert running.metrics_url is None

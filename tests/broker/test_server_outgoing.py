@@ -138,6 +138,7 @@ def test_what_follows_a_cold_range_is_read_ahead(tmp_path):
         os.close(fd)
 
 
+@pytest.mark.usefixtures("processes")
 def test_fetch_of_records_that_are_not_in_memory(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         topic = new_topic(broker)

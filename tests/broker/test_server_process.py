@@ -21,6 +21,8 @@ from klamm_broker.server.listener import ACCEPT_PAUSE_S
 from klamm_kafka.wire.messages.fetch import FetchRequest
 from klamm_kafka.wire.messages.metadata import MetadataRequest
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_signals_stop_cleanly(tmp_path, name):
@@ -161,7 +163,6 @@ def test_idle_memory(tmp_path):
         assert psutil.Process(broker.pid).memory_info().rss < 50_000_000
 
 
-@pytest.mark.slow
 def test_an_idle_connection_costs_little_memory(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, ExitStack() as stack:
         clients = [stack.enter_context(RawClient(broker.port)) for _ in range(400)]

@@ -9,8 +9,8 @@ from support.broker import new_topic, wait_until
 from klamm.testing import EmbeddedBroker
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("written", [0, 1])
-@pytest.mark.slow
 def test_a_restart_is_not_taken_for_a_truncation(tmp_path, written):
     with EmbeddedBroker(tmp_path / "data") as broker:
         topic = new_topic(broker)

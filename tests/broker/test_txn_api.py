@@ -256,6 +256,7 @@ def test_a_topic_may_be_deleted_within_a_transaction(raw, broker):
     assert described.transaction_state == "CompleteCommit"
 
 
+@pytest.mark.usefixtures("processes")
 def test_settings(tmp_path):
     settings = {
         "transaction.max.timeout.ms": "5000", "transaction.partition.verification.enable": "false",
@@ -294,6 +295,7 @@ def test_settings(tmp_path):
         wait_until(lambda: not producers(), "the producer to be forgotten")
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_transaction_log_that_a_client_makes_or_deletes(tmp_path):
     """Whoever makes `__transaction_state` decides on its partitions; with it go all transactional ids."""
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as raw:

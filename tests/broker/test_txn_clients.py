@@ -17,6 +17,8 @@ from klamm_kafka.wire.messages.end_txn import EndTxnRequest
 from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_kafka.wire.messages.produce import ProduceRequest
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 QUIET = {"log_level": 0}
 
 

@@ -308,7 +308,6 @@ class Load(threading.Thread):
             self.aborted.add(value)
 
 
-@pytest.mark.slow
 def test_kills_under_load(broker):
     topic = new_topic(broker, 2)
     load = [Load(broker, topic, name) for name in ("a", "b", "c")]

@@ -17,7 +17,7 @@ from klamm_kafka.wire.batch import (
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import ErrorCode, UnencodableValue, UnsupportedVersion
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 JAVA_SOURCE = Path(__file__).parents[1] / "support" / "WireOracle.java"
 RECORD_PACKAGES = {

@@ -19,7 +19,7 @@ def generator():
     return module
 
 
-@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
 def test_tables_are_up_to_date(generator, tmp_path):
     libs = kafka_oracle.require().home / "libs"
     parts = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")

@@ -19,9 +19,7 @@ def call(address, *words, stdin=None):
     return json.loads(result.stdout)
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
-@pytest.mark.fault
+@pytest.mark.usefixtures("apache_kafka")
 @pytest.mark.timeout(300)
 def test_every_broker_is_asked_what_it_alone_knows(tmp_path):
     (tmp_path / "1").mkdir()

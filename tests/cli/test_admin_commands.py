@@ -312,8 +312,8 @@ def test_an_address_that_cannot_be_one_is_named(command, address):
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # as brokers before KIP-890
 
 
-@pytest.fixture(params=["klamm", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.slow])])
-def unverified(request, tmp_path):
+@pytest.fixture(params=["klamm", pytest.param("kafka", marks=pytest.mark.needs("apache_kafka"))])
+def unverified(processes, request, tmp_path):
     """The address of a broker that appends what no coordinator knows of."""
     if request.param == "klamm":
         with EmbeddedBroker(tmp_path / "data", config=UNVERIFIED) as broker:

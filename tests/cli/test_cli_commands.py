@@ -18,6 +18,8 @@ from support.klamm import KLAMM, klamm
 
 from klamm_base.version import __version__
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def test_version():
     result = klamm("--version")
@@ -87,7 +89,6 @@ def test_wrong_use_is_said_and_exits_2(args, code, said):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.slow
 def test_no_broker_is_one_sentence():
     commands = [
         ["topic", "list"],

@@ -12,7 +12,7 @@ from support.klamm import Server, klamm
 
 
 @pytest.fixture(scope="module")
-def rest(tmp_path_factory):
+def rest(processes, tmp_path_factory):
     data = tmp_path_factory.mktemp("up")
     with Server(
         "up", "--data-dir", str(data), "--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"
@@ -73,7 +73,7 @@ def test_a_bad_configuration_is_the_workers_sentence(rest):
     assert 'Missing required configuration "topic"' in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_the_demonstration_proves_itself():
     for _ in range(2):  # twice in a row
         run = subprocess.run(

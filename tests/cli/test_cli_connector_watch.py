@@ -83,6 +83,7 @@ def test_progress_events_and_a_dry_run(secured, tmp_path: Path):
     assert "Traceback" not in worker.log
 
 
+@pytest.mark.usefixtures("processes")
 def test_passwords_and_tokens_are_made():
     made = klamm("connect", "password", stdin="pw\npw\n").stdout
     assert verify("pw", made.rpartition('password = "')[2].rstrip('"\n'))

@@ -49,7 +49,7 @@ def package(site, name, entry, **modules):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(processes, tmp_path_factory):
     site = tmp_path_factory.mktemp("site")
     package(site, "acme", "acme_hooks", acme_hooks=MODULE, acme_words=WORDS)
     package(site, "bad", "bad_hooks", bad_hooks="raise RuntimeError('cannot')")

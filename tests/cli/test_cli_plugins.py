@@ -8,6 +8,8 @@ import pytest
 from support.klamm import klamm
 from support.wheels import make_index
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
@@ -46,7 +48,6 @@ def test_what_is_wrong_is_a_sentence(args, code, said, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_install_list_lock_and_remove(index, tmp_path):
     here, there, wheels = tmp_path / "here", tmp_path / "there", tmp_path / "wheels"
     from_index = ("--find-links", str(index), "--offline")

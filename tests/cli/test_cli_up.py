@@ -12,6 +12,8 @@ import pytest
 from support.broker import wait_until
 from support.klamm import Server, gone, klamm
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def up(data_dir, *args):
     return Server(
@@ -95,8 +97,6 @@ def test_a_port_that_was_asked_for_and_is_taken_is_named(tmp_path):
     assert f"--broker-port {port}: the port is taken" in result.stderr
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 def test_what_dies_is_started_again(tmp_path):
     with up(tmp_path / "data") as server:
         (broker,) = children(server, "broker")
@@ -109,7 +109,6 @@ def test_what_dies_is_started_again(tmp_path):
     assert any("the broker ended (signal SIGKILL)" in line for line in server.errors)
 
 
-@pytest.mark.fault
 def test_what_it_started_ends_when_it_is_killed(tmp_path):
     server = up(tmp_path / "data")
     pids = [p.pid for p in psutil.Process(server.process.pid).children(recursive=True)]

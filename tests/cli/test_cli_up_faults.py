@@ -26,6 +26,7 @@ def up(data_dir):
     )
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_environment_does_not_move_a_server_away_from_its_ready_line(tmp_path, monkeypatch):
     monkeypatch.setenv("KLAMM_LISTENERS", "PLAINTEXT://127.0.0.1:1")
     monkeypatch.setenv("KLAMM_NUM_PARTITIONS", "3")
@@ -37,6 +38,7 @@ def test_the_environment_does_not_move_a_server_away_from_its_ready_line(tmp_pat
     assert listed[0]["partitions"] == 3  # the environment counts where `up` has nothing to say
 
 
+@pytest.mark.usefixtures("processes")
 def test_documented_variables_are_not_warned_about(tmp_path, monkeypatch):
     """Under `klamm up` broker and worker share the environment, and commands have variables of their own."""
     documented = [
@@ -54,7 +56,7 @@ def test_documented_variables_are_not_warned_about(tmp_path, monkeypatch):
     assert "did you mean num.partitions?" in said[0]
 
 
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 def test_a_second_signal_ends_what_hangs(tmp_path):
     server = up(tmp_path / "data")
     (worker,) = [c for c in psutil.Process(server.process.pid).children() if "distributed" in c.cmdline()]
@@ -112,6 +114,7 @@ def test_bytes_that_are_no_text_go_through_unchanged(broker):
     assert record["value"] == {"base64": base64.b64encode(b"v\xff\xc3").decode()}
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("args", "code", "named"),
     [
@@ -170,6 +173,7 @@ def test_a_reader_that_goes_away_is_no_error(broker):
     consume.stderr.close()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
@@ -187,6 +191,7 @@ def test_bad_values_are_named(args, code, said):
     assert said in " ".join(result.stderr.split())
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -234,6 +239,7 @@ def test_what_nobody_foresaw_is_a_sentence_unless_asked(monkeypatch, capsys):
         main.main()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_child_that_takes_long_is_waited_for_and_that_is_said(tmp_path, monkeypatch, caplog):
     read_end, write_end = os.pipe()
     slow = tmp_path / "slow.py"
@@ -252,6 +258,7 @@ async def test_a_child_that_takes_long_is_waited_for_and_that_is_said(tmp_path, 
     assert "the tortoise is not ready after" in caplog.text
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_child_that_ends_before_it_is_ready_is_an_error(tmp_path, monkeypatch):
     read_end, write_end = os.pipe()
     broken = tmp_path / "broken.py"

@@ -152,8 +152,7 @@ def test_wrong_use(tool, words, said, capsys):
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_kafkas_tools_read_and_write_the_same(broker, tmp_path):
     from support.kafka_tools import KafkaTools
 

@@ -27,7 +27,7 @@ RECORDED = Path(__file__).parent.parent / "fixtures/kafka-tools-4.3.1/said.json.
 
 
 @pytest.fixture
-def emptied(tmp_path):
+def emptied(processes, tmp_path):
     """A broker of its own, because a section counts on an empty cluster."""
     settings = {"node.id": "1", "offsets.topic.num.partitions": "1"}
     with EmbeddedBroker(tmp_path / "data", config=settings) as broker:
@@ -105,6 +105,7 @@ def test_runs_under_the_scripts_name(broker):
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{name}\n", "")
 
 
+@pytest.mark.usefixtures("processes")
 def test_commands_start_without_anything_heavy():
     modules = "', 'klamm.kafka_tools.".join(kafka_tools.TOOLS.values())
     code = f"""
@@ -176,7 +177,7 @@ def test_a_password_is_not_repeated(broker, capsys):
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory):
+def tools(processes, tmp_path_factory):
     from support.kafka_tools import KafkaTools
 
     tools = KafkaTools(kafka_oracle.require(), tmp_path_factory.mktemp("tools"))
@@ -185,7 +186,7 @@ def tools(tmp_path_factory):
 
 
 @pytest.fixture(params=["kafka", "klamm"])
-def either(request, tmp_path):
+def either(processes, request, tmp_path):
     """Kafka's broker, and ours."""
     if request.param == "kafka":
         from support.kafka_broker import KafkaBroker
@@ -199,8 +200,7 @@ def either(request, tmp_path):
             yield broker.bootstrap
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 @pytest.mark.timeout(600)
 def test_both_tools_say_the_same(either, tools, tmp_path, ours):
     def theirs(tool, args):
@@ -236,8 +236,7 @@ kafka-transactions --bootstrap-server @ abort --topic members --partition 0 --st
 """
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_both_tools_say_the_same_of_members_and_transactions(either, tools, ours):
     from support.tool_life import living
 

@@ -40,8 +40,7 @@ def test_says_what_dump_log_segments_said(archive, archives, capsys):
     assert seen == sum(name.startswith(archive) for name in recorded) > 60
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_says_what_dump_log_segments_says_of_our_files(tmp_path, capsys):
     """Files that our broker wrote, with groups of both protocols and transactions; the real tool reads them too."""
     from support.kafka_tools import KafkaTools
@@ -76,6 +75,7 @@ def segment(directory: Path, *batches: bytes) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("processes")
 def test_contents_headers_and_markers(tmp_path):
     rows = [Record(0, 5, b"k", b"v\xff", [("h", b"1"), ("i", None)]), Record(1, 6, None, None)]
     path = segment(
@@ -235,6 +235,7 @@ def test_files_of_a_running_broker(broker):
     assert klamm("consume", name, "-b", broker.bootstrap, "--from-beginning", "-e").stdout == "one\ntwo\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """96 MB of batches of 1 MB, with records; the process may take 30 MB more than it does for one batch."""
     batch = bytes(encode_batch([Record(i, 1, None, bytes(100_000)) for i in range(10)]))
@@ -266,6 +267,7 @@ def _peak_kib(path: Path) -> int:
     return int(done.stderr.splitlines()[-1].rpartition(" ")[2])
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_cannot_be_dumped_is_said_by_our_command_and_passed_over_by_kafkas(tmp_path, capsys):
     segment, other = tmp_path / f"{FIRST}.log", tmp_path / "passwd"
     segment.write_bytes(encode_batch([Record(timestamp=1, value=b"v")]))

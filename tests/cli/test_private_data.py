@@ -13,6 +13,7 @@ def umasks(request):
         yield
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_klamm_up_keeps_is_private(tmp_path):
     data = tmp_path / "data"
     ports = ["--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"]
@@ -24,6 +25,7 @@ def test_what_klamm_up_keeps_is_private(tmp_path):
     assert (while_it_runs, not_private(data)) == ({}, {})
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_a_broker_keeps_is_private_but_a_folder_that_was_there_keeps_its_mode(tmp_path):
     made, given = tmp_path / "made", tmp_path / "given"
     given.mkdir()

@@ -185,6 +185,7 @@ def compose_client() -> list[str] | None:
     return None
 
 
+@pytest.mark.usefixtures("processes")
 def test_compose_itself_accepts_the_file():
     command = compose_client()
     if command is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -16,16 +15,7 @@ from confluent_kafka import Consumer, Producer
 COMPOSE = Path(__file__).parents[2] / "compose"
 ELASTICSEARCH = "http://127.0.0.1:9200"
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-def no_engine() -> str | None:
-    """Why these tests cannot run here."""
-    try:
-        done = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        return f"no Docker here: {e}"
-    return None if done.returncode == 0 else f"no Docker engine: {done.stderr.strip().splitlines()[-1]}"
+pytestmark = [pytest.mark.usefixtures("docker_engine"), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="session")
@@ -44,10 +34,7 @@ def docker_setup() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def installation(request: pytest.FixtureRequest):
-    reason = no_engine()
-    if reason is not None:
-        pytest.skip(reason)
+def installation(docker_engine: None, request: pytest.FixtureRequest):
     return request.getfixturevalue("docker_services")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -30,9 +29,6 @@ COMPOSE = Path(__file__).parents[2] / "compose"
 DASHBOARDS = sorted((COMPOSE / "grafana/dashboards").glob("*.json"))
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 WHEN_THERE_ARE_ERRORS = ("kafka_network_requestmetrics_errors_total", "kafka_connect_task_error_")
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="no prometheus here (Debian: prometheus)"
-)
 
 
 def expressions(*names: str) -> list[str]:
@@ -75,7 +71,7 @@ def test_every_target_is_a_service():
     assert {t.split(":")[0] for t in targets} <= set(services)
 
 
-@needs_prometheus
+@pytest.mark.usefixtures("prometheus_server")
 def test_prometheus_takes_its_configuration_and_rules():
     done = subprocess.run(
         ["promtool", "check", "config", COMPOSE / "prometheus/prometheus.yml"],
@@ -129,7 +125,7 @@ class Prometheus:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Prometheus]:
+def watched(prometheus_server: None, tmp_path: Path) -> Iterator[Prometheus]:
     """`klamm up` with a file source and a file sink, and Prometheus beside it."""
     (tmp_path / "in.txt").write_text("".join(f"{n}\n" for n in range(1000)))
     up = subprocess.Popen(
@@ -176,14 +172,11 @@ def not_found(
     return empty
 
 
-@pytest.mark.slow
-@needs_prometheus
 def test_prometheus_finds_what_the_dashboards_of_broker_and_connect_show(watched):
     assert not not_found(watched, ["broker", "connect"])
 
 
-@pytest.mark.slow
-@needs_prometheus
+@pytest.mark.usefixtures("prometheus_server")
 def test_prometheus_finds_what_the_dashboard_of_the_mirror_shows(tmp_path):
     clusters = [EmbeddedBroker(tmp_path / name) for name in ("a", "b")]
     with clusters[0] as a, clusters[1] as b:
@@ -208,7 +201,7 @@ def test_prometheus_finds_what_the_dashboard_of_the_mirror_shows(tmp_path):
                 prometheus.close()
 
 
-@needs_prometheus
+@pytest.mark.usefixtures("prometheus_server")
 def test_prometheus_takes_every_expression(tmp_path):
     prometheus = Prometheus(tmp_path, {"itself": "127.0.0.1:1"})
     try:

@@ -64,7 +64,7 @@ class TwoBrokers:
 
 @pytest.fixture(scope="session")
 def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    """One of each with the same settings; Apache's starts in about five seconds, so its tests are `slow`."""
+    """One of each with the same settings; Apache's starts in about five seconds."""
     kafka_oracle.require()
     work = tmp_path_factory.mktemp("two-brokers")
     settings = {"num.partitions": "1", "offsets.topic.num.partitions": "1", "node.id": "1"}

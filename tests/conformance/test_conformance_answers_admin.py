@@ -33,7 +33,7 @@ from klamm_kafka.wire.messages.incremental_alter_configs import (
 )
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 TOPIC, BROKER = 2, 4
 
 

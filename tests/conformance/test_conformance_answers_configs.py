@@ -33,7 +33,7 @@ from klamm_kafka.wire.messages.renew_delegation_token import RenewDelegationToke
 from klamm_kafka.wire.messages.unregister_broker import UnregisterBrokerRequest
 from klamm_kafka.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -56,7 +56,7 @@ from klamm_kafka.wire.messages.offset_fetch import (
 from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from klamm_kafka.wire.struct import Message, Struct
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 SETTINGS = {
     "node.id": "1",

@@ -30,7 +30,7 @@ from klamm_kafka.wire.messages.offset_fetch import (
 )
 from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 INSTANCE = "an-instance"
 
 

@@ -29,7 +29,7 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
 )
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 START = 1_700_000_000_000  # the first batch of `known`; the second is one second later
 
 

@@ -45,7 +45,7 @@ from klamm_kafka.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 Answers = list[Any]
 NOW_MS = int(time.time() * 1000)

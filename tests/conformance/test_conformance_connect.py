@@ -18,7 +18,7 @@ from support.kafka_connect import KafkaConnectWorker
 
 from klamm.testing import EmbeddedBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 Start = Callable[[type[WorkerProcess]], WorkerProcess]
 LINES = 5000
 

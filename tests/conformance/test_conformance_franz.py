@@ -19,7 +19,7 @@ from support.broker import new_name, new_topic
 from klamm.testing import EmbeddedBroker
 
 Franz = Callable[..., Any]
-pytestmark = [pytest.mark.franz, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("franz_go"), pytest.mark.timeout(900)]
 SOURCE = Path(__file__).with_name("franz-go")
 
 

@@ -14,7 +14,7 @@ import pytest
 from support.answers import Side, wait_caught_up
 from support.kafka_tools import KafkaTools, ToolResult
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 NORMALISED = (
     (r"(?<![\w.])[\w-]{22}(?![\w.])", "<id>"),

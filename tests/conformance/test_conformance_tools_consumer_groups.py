@@ -16,7 +16,7 @@ from klamm.testing import EmbeddedBroker
 from klamm_kafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Tool = Callable[..., ToolResult]
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 def join(client: RawClient, group: str, member: str, **more: object) -> None:

@@ -13,7 +13,7 @@ from support.kafka_tools import ToolResult
 from klamm.testing import EmbeddedBroker
 
 Tool = Callable[..., ToolResult]
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 @pytest.fixture

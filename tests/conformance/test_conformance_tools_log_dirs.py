@@ -14,7 +14,7 @@ from support.kafka_tools import KafkaTools
 
 from klamm.testing import EmbeddedBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 @pytest.fixture

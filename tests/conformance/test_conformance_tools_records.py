@@ -15,7 +15,7 @@ from support.kafka_tools import KafkaTools, ToolResult
 from klamm.testing import EmbeddedBroker
 
 Tool = Callable[..., ToolResult]
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 LINES = ["h1:v1,h2:v2\tkey-1\tfirst", "h1:v1\tkey-2\tzwölf 木", "h3:v3\tkey-3\t", "h4:v4\tkey-4\tNULL"]
 

@@ -13,7 +13,7 @@ from klamm_broker.api import registry
 from klamm_kafka.wire.api_keys import ApiKey
 
 Tool = Callable[..., ToolResult]
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 def refused(tool: Tool, name: str, *args: str) -> str:

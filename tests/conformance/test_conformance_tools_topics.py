@@ -13,7 +13,7 @@ from klamm.testing import EmbeddedBroker
 from klamm_broker.api import registry
 
 Tool = Callable[..., ToolResult]
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 def described(result: ToolResult) -> dict[str, str]:

@@ -33,7 +33,7 @@ from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 Tool = Callable[..., ToolResult]
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 COPIER = Path(__file__).parents[1] / "support" / "TransactionalCopier.java"
 
 

@@ -76,6 +76,7 @@ async def until(condition) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_package_is_installed_used_and_removed(tmp_path):
     group = Group()
     admin = group.worker(tmp_path / "p")
@@ -109,6 +110,7 @@ async def used_and_removed(tmp_path, group, admin):
     assert [value for _, value in group.records[2:]] == [None, None]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_what_the_group_was_not_told_is_not_there_and_what_it_has_comes_back(tmp_path):
     group = Group()
     admin = group.worker(tmp_path / "p")
@@ -130,6 +132,7 @@ async def test_what_the_group_was_not_told_is_not_there_and_what_it_has_comes_ba
         await admin.stop()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_workers_with_one_directory_install_and_remove_at_once(tmp_path):
     group = Group()
     one, two = group.worker(tmp_path / "p"), group.worker(tmp_path / "p")
@@ -149,6 +152,7 @@ async def test_workers_with_one_directory_install_and_remove_at_once(tmp_path):
         await asyncio.gather(one.stop(), two.stop())
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_package_that_somebody_removes_on_the_machine_comes_back_to_its_group(tmp_path):
     group = Group()
     admin = group.worker(tmp_path / "p")
@@ -165,6 +169,7 @@ async def test_a_package_that_somebody_removes_on_the_machine_comes_back_to_its_
         await admin.stop()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_cluster_whose_group_is_called_the_same_takes_nothing_away(tmp_path):
     here, there = Group(), Group()
     mine, strange = here.worker(tmp_path / "p"), there.worker(tmp_path / "p")
@@ -184,6 +189,7 @@ async def test_a_cluster_whose_group_is_called_the_same_takes_nothing_away(tmp_p
         await asyncio.gather(mine.stop(), strange.stop())
 
 
+@pytest.mark.usefixtures("processes")
 async def test_two_packages_whose_classes_say_one_version_are_told_and_the_newest_package_counts(tmp_path):
     group = Group()
     admin = group.worker(tmp_path / "p")
@@ -202,6 +208,7 @@ async def test_two_packages_whose_classes_say_one_version_are_told_and_the_newes
     assert admin.registry.plugin("AcmePredicate", "predicate").package == "acme==1.10"
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("by_hand", [False, True])
 async def test_a_connector_that_was_started_before_its_package_starts_again_with_it(
     tmp_path, monkeypatch, by_hand
@@ -260,6 +267,7 @@ class Workers:
         return self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeypatch):
     monkeypatch.setattr("klamm.connect.service.rollout.ASK_S", 0.001)
     group = Group()

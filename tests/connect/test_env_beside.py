@@ -162,7 +162,7 @@ def test_what_would_trip_the_worker_is_broken_in_the_child(code, error, tmp_path
     assert found["broken"][0][1].startswith(error)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 async def test_a_package_that_ends_its_process_is_broken_and_hides_nobody(tmp_path, monkeypatch):
     install(tmp_path, "deadly", code="import os; os._exit(9)")
     install(tmp_path, "fine")

@@ -16,6 +16,8 @@ from klamm.connect.model import State, TaskId
 from klamm.connect.plugins.requirements import Placement
 from klamm_base.errors import ConfigError, KlammError
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 PROBE = """
 from klamm_plugins.hookspecs import hookimpl
 from klamm_plugins.connector import SourceConnector, SourceTask
@@ -68,7 +70,6 @@ async def gone(servers: ForkServers, site: str) -> None:
     await wait_for(lambda: site not in servers.sites, lambda: str(servers.sites), 60)
 
 
-@pytest.mark.slow
 async def test_a_server_starts_when_needed_and_ends_when_idle(tmp_path):
     one, two = make_site(tmp_path, "1"), make_site(tmp_path, "2")
     servers = ForkServers(idle_s=0.4)
@@ -117,7 +118,6 @@ def spec(name: str, **config: str):
     return task_spec(name, {"connector.class": "probe.ProbeConnector", "key.converter": STRING, **config})
 
 
-@pytest.mark.slow
 async def test_tasks_of_two_environments_and_none_run_at_once_and_survive_their_server(tmp_path):
     sites = {v: make_site(tmp_path, v) for v in ("1", "2")}
     async with Placed() as w:

@@ -55,7 +55,7 @@ def index(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def store(index, tmp_path_factory):
+def store(processes, index, tmp_path_factory):
     """With acme-old and acme-new in it."""
     store = make_store(tmp_path_factory.mktemp("plugins"), index)
     store.install("acme-old")
@@ -67,7 +67,7 @@ def make_store(directory, *links):
     return Store(directory, sources=Sources(find_links=tuple(map(str, links)), offline=True), tool=Pip())
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_two_packages_with_different_versions_of_a_library(store):
     new, old = store.records()
     assert (old.root, new.root) == ("acme-old==1.0", "acme-new==2.0")
@@ -86,7 +86,7 @@ def test_two_packages_with_different_versions_of_a_library(store):
     assert sorted(p.name for p in environment.site.glob("*.py")) == ["acme_lib.py", "acme_old.py"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_lock_names_every_file_by_hash_and_builds_the_same_elsewhere(store, index, tmp_path):
     record = store.record("acme-new")
     lock = Lock.from_json(json.loads(json.dumps(record.lock.to_json())))
@@ -103,7 +103,7 @@ def test_a_lock_names_every_file_by_hash_and_builds_the_same_elsewhere(store, in
     assert built.contents == store.environment(lock).contents
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_wheel_that_is_not_what_the_lock_says_is_not_installed(store, tmp_path):
     record = store.record("acme-new")
     other = make_store(tmp_path / "other")
@@ -115,7 +115,7 @@ def test_a_wheel_that_is_not_what_the_lock_says_is_not_installed(store, tmp_path
         other.adopt(record)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_packages_that_go_together_share_an_environment_and_others_are_told(store, index, tmp_path):
     with pytest.raises(Unresolvable) as raised:
         store.lock_of(["acme-old==1.0", "acme-new==2.0"])
@@ -125,7 +125,7 @@ def test_packages_that_go_together_share_an_environment_and_others_are_told(stor
         store.lock_of(["acme-none==1"])
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_versions_that_differ_are_resolved_together(store, index):
     record, _ = store.install("acme-any")
     assert "acme-lib==2.0" in {p.pin for p in record.lock.packages}
@@ -140,7 +140,7 @@ def test_versions_that_differ_are_resolved_together(store, index):
     assert store.environment(store.record("acme-old").lock) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path, monkeypatch):
     store = make_store(tmp_path, index)
     record, environment = store.install("acme-broken")
@@ -161,6 +161,7 @@ def test_a_broken_package_is_installed_and_shows_its_traceback(index, tmp_path, 
     assert not wheel.exists()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("code", "error", "said"),
     [
@@ -185,7 +186,7 @@ def test_what_a_plugin_does_when_it_is_imported_hurts_nobody(code, error, said, 
     assert all(said in b.trace for b in found.broken)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_folder_is_built_and_built_again(tmp_path):
     project = tmp_path / "project"
     project.mkdir()
@@ -207,7 +208,7 @@ def test_a_folder_is_built_and_built_again(tmp_path):
     assert [p.name for p in (store.directory / "environments").iterdir()] == [better.id]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_klamm_that_does_not_fit_is_refused_and_a_newer_library_is_brought_along(tmp_path):
     index = tmp_path / "index"
     make_wheel(index, "acme-later", "1", {}, requires=["klamm>=99"], entry_points={"x": "x"})
@@ -221,11 +222,11 @@ def test_a_klamm_that_does_not_fit_is_refused_and_a_newer_library_is_brought_alo
     assert (environment.site / "orjson.py").exists()
 
 
-SLOW = pytest.mark.slow
+PIP = pytest.mark.needs("processes")
 WRONG = [
-    pytest.param("acme-lib", NoPlugins, "acme-lib==2.0 has no plugins", marks=SLOW),
-    pytest.param("acme-nowhere", Unresolvable, "No matching distribution found for acme-nowhere", marks=SLOW),
-    pytest.param("acme-old>=2", Unresolvable, "acme-old>=2", marks=SLOW),
+    pytest.param("acme-lib", NoPlugins, "acme-lib==2.0 has no plugins", marks=PIP),
+    pytest.param("acme-nowhere", Unresolvable, "No matching distribution found for acme-nowhere", marks=PIP),
+    pytest.param("acme-old>=2", Unresolvable, "acme-old>=2", marks=PIP),
     ("acme=1", BadRequirement, "'=1' is no version specifier; write it like acme-plugin==1.2"),
     ("", BadRequirement, "no package requirement"),
     ("--index-url=http://evil", ToolFailure, "neither a folder with a Python project nor a wheel"),
@@ -235,8 +236,8 @@ WRONG = [
     ("acme[x\n-e .]", BadRequirement, "it has control characters in it"),
     ("~nobody-of-this-name/x.whl", ToolFailure, "~nobody-of-this-name/x.whl is neither a folder"),
     ("./nowhere.whl", ToolFailure, "neither a folder with a Python project nor a wheel"),
-    pytest.param("/", ToolFailure, "cannot be built", marks=SLOW),
-    pytest.param("klamm", Unresolvable, "klamm is a part of Klamm's runtime", marks=SLOW),
+    pytest.param("/", ToolFailure, "cannot be built", marks=PIP),
+    pytest.param("klamm", Unresolvable, "klamm is a part of Klamm's runtime", marks=PIP),
 ]
 
 
@@ -251,7 +252,7 @@ def test_what_cannot_be_installed_is_said_and_leaves_nothing(request_, error, sa
     assert not environments.exists() or not list(environments.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_versions_side_by_side_and_removal_of_one(store, tmp_path, index):
     store.install("acme-new==1.0")
     assert [r.version for r in store.records() if r.name == "acme-new"] == ["1.0", "2.0"]
@@ -269,6 +270,7 @@ def test_versions_side_by_side_and_removal_of_one(store, tmp_path, index):
     assert [r.version for r in store.records() if r.name == "acme-new"] == ["2.0"]
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_overlay_comes_before_site_packages_and_after_the_standard_library(tmp_path):
     site = tmp_path / "env" / "site"
     site.mkdir(parents=True)
@@ -352,6 +354,7 @@ def test_an_environment_of_another_user_can_be_held(tmp_path, monkeypatch):
     assert not discard_unused(site.parent, tmp_path / "work")
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_cannot_be_read_of_an_environment_is_looked_at_again(tmp_path, caplog):
     store = make_store(tmp_path)
     record, site = fake_environment(store)
@@ -411,7 +414,7 @@ def test_an_unreadable_record_is_told_and_hides_nobody(index, tmp_path, caplog):
     assert "remove it and install the package again" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_an_environment_of_another_klamm_is_looked_at_again(store):
     environment = store.environment(store.record("acme-old").lock)
     path = environment.site.parent / "contents.json"
@@ -440,7 +443,7 @@ def test_the_runtime_is_what_klamm_needs_and_no_more():
     assert any(line.startswith("orjson>=") for line in here.ranges)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_an_environment_in_use_stays_until_it_is_not(store, tmp_path):
     (tmp_path / "sleeper.py").write_text("import time; print('here', flush=True); time.sleep(60)\n")
     record = store.record("acme-old")
@@ -459,7 +462,7 @@ def test_an_environment_in_use_stays_until_it_is_not(store, tmp_path):
     assert not environment.site.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     "member",
     ["../../evil.py", "acme_slip-1.data/data/../../../evil.py", "acme_slip-1.data/purelib/../../evil.py"],
@@ -473,7 +476,7 @@ def test_a_wheel_that_reaches_out_of_its_folder_is_refused(member, tmp_path):
     assert store.records() == []
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_what_a_wheel_brings_beside_its_modules_stays_in_its_environment(tmp_path):
     files = {
         "x.py": "",
@@ -490,7 +493,6 @@ def test_what_a_wheel_brings_beside_its_modules_stays_in_its_environment(tmp_pat
     assert {"bin/klamm", "etc/much.conf"} <= there
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on the PATH")
 def test_uv_and_pip_make_the_same_lock_and_the_same_environment(index, tmp_path):
     sources = Sources(find_links=(str(index),), offline=True)
@@ -505,7 +507,7 @@ def test_uv_and_pip_make_the_same_lock_and_the_same_environment(index, tmp_path)
         stores[1].lock_of(["acme-old==1.0", "acme-new==2.0"])
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_two_processes_install_at_the_same_time(index, tmp_path):
     command = [
         sys.executable, "-m", "klamm.cli.main", "plugins", "install", "--find-links", str(index), "--offline",
@@ -519,7 +521,7 @@ def test_two_processes_install_at_the_same_time(index, tmp_path):
     assert [r.root for r in Store(tmp_path).records()] == ["acme-new==2.0", "acme-old==1.0"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_kill_in_the_middle_leaves_no_half_environment(index, tmp_path):
     make_lib(index, "3.0")
     make_plugin(index, "killed", "1.0", "acme-lib==3.0")

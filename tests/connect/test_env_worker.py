@@ -12,8 +12,6 @@ from support.connect_worker import WorkerProcess, wait_for, worker_properties
 from support.klamm import klamm
 from support.wheels import make_index, make_plugin, make_wheel
 
-pytestmark = pytest.mark.slow  # packages are resolved and installed by pip
-
 R = "RUNNING"
 
 

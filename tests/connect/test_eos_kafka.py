@@ -15,7 +15,7 @@ from support.exactly_once import Feeder, check_exactly_once, committed_values, k
 from support.kafka_broker import KafkaBroker
 from support.kafka_connect import KafkaConnectWorker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 ENABLED = {"exactly.once.source.support": "enabled", "task.restart.backoff.ms": "50"}
 
@@ -48,7 +48,6 @@ def committed(address: str, topic: str) -> int:
         return 0
 
 
-@pytest.mark.fault
 def test_kill_9_of_a_task_on_apache_kafka(kafka: KafkaBroker, tmp_path: Path) -> None:
     rng, name = random.Random(3), new_name("src")
     worker = WorkerProcess(worker_properties(kafka.address, new_name("g"), **ENABLED), tmp_path)

@@ -30,7 +30,7 @@ Start = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+def own_broker(processes: None, tmp_path: Path) -> Iterator[EmbeddedBroker]:
     config = {
         "num.partitions": "1",
         "transaction.state.log.num.partitions": "2",
@@ -83,7 +83,6 @@ def wait_all(worker: WorkerProcess, bootstrap: str, topic: str, count: int, time
     wait_for(done, lambda: f"{worker.state(topic)} {worker.log[-4000:]}", timeout_s)
 
 
-@pytest.mark.fault
 def test_kill_9_of_the_task_repeats_and_loses_no_line(
     own_broker: EmbeddedBroker, start: Start, tmp_path: Path
 ) -> None:
@@ -100,8 +99,6 @@ def test_kill_9_of_the_task_repeats_and_loses_no_line(
     check_exactly_once(own_broker.bootstrap, name, count)
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["poll", "interval"])
 def test_kill_9_of_task_worker_and_broker_in_turns(
     own_broker: EmbeddedBroker, start: Start, tmp_path: Path, boundary: str
@@ -126,8 +123,6 @@ def test_kill_9_of_task_worker_and_broker_in_turns(
     check_exactly_once(own_broker.bootstrap, name, count)
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["poll", "interval"])
 def test_kill_9_of_a_task_that_follows_logs(
     own_broker: EmbeddedBroker, start: Start, tmp_path: Path, boundary: str
@@ -150,8 +145,6 @@ def test_kill_9_of_a_task_that_follows_logs(
     check_exactly_once(own_broker.bootstrap, name, count)
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 def test_a_zombie_that_was_asleep_is_fenced_and_writes_nothing(
     own_broker: EmbeddedBroker, start: Start, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from support.connect_worker import STRING, WorkerProcess, wait_for, worker_prope
 from support.exactly_once import committed_values
 
 
-@pytest.fixture(scope="module", params=["enabled", pytest.param("disabled", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["enabled", "disabled"])
 def worker(
     request: pytest.FixtureRequest, bootstrap: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WorkerProcess]:

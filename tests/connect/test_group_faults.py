@@ -123,6 +123,7 @@ async def test_group_a_worker_that_is_thrown_out_stops_and_comes_back(bootstrap:
         assert two.membership.member_id != thrown
 
 
+@pytest.mark.usefixtures("processes")
 async def test_group_a_broker_that_restarts_keeps_its_group(tmp_path: Path, name: str) -> None:
     config = {"group.min.session.timeout.ms": "1000"}
     with EmbeddedBroker(tmp_path / "data", port=free_port(), config=config) as broker:
@@ -328,7 +329,6 @@ async def test_group_churn(bootstrap: str, name: str) -> None:
         await Churn(group, seed=11).run(12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "properties"),
     [

@@ -21,7 +21,7 @@ from support.worker_group import Arena, ConfigTopic, Group, Listener, worker_gro
 from klamm.connect.group.listener import ConfigView
 from klamm.connect.model import TaskId
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 CONNECTORS = 4
 

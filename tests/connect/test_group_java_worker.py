@@ -12,7 +12,7 @@ import pytest
 from support.connect_worker import STRING, Response, WorkerProcess, wait_for, worker_properties
 from support.kafka_connect import KafkaConnectWorker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 PIPES = 3
 LINES = 50

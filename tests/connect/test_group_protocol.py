@@ -195,8 +195,7 @@ def _fields(found: ExtendedAssignment) -> list[str]:
 NOTHING = ["1", "0", "-", "-", "-1", "-", "-", "-", "-", "0"]
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_group_protocol_is_javas() -> None:
     """Java reads what we write, loads and all, and we read what Java writes: field by field, and byte by byte but for
     the order of connectors (a hash table's in Java).

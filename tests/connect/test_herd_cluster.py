@@ -239,8 +239,6 @@ def test_herd_internal_requests_are_signed(workers: Workers, bootstrap: str) -> 
     workers.all[0].request("DELETE", f"/connectors/{name}")
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 def test_herd_a_killed_workers_tasks_run_elsewhere_in_time(
     bootstrap: str, tmp_path: Path, victim: str
@@ -270,7 +268,6 @@ def test_herd_a_killed_workers_tasks_run_elsewhere_in_time(
         workers.end()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["eager", "compatible"])
 def test_herd_older_protocols_work_without_signatures(bootstrap: str, tmp_path: Path, protocol: str) -> None:
     workers = Workers(bootstrap, tmp_path, 2, **{"connect.protocol": protocol})
@@ -284,7 +281,6 @@ def test_herd_older_protocols_work_without_signatures(bootstrap: str, tmp_path: 
         workers.end()
 
 
-@pytest.mark.slow
 def test_herd_leaders_that_write_in_transactions_follow_each_other(bootstrap: str, tmp_path: Path) -> None:
     workers = Workers(bootstrap, tmp_path, 2, **{"exactly.once.source.support": "preparing"})
     try:
@@ -300,7 +296,6 @@ def test_herd_leaders_that_write_in_transactions_follow_each_other(bootstrap: st
         workers.end()
 
 
-@pytest.mark.slow
 def test_herd_a_request_waits_out_the_death_of_the_leader(bootstrap: str, tmp_path: Path) -> None:
     """Nothing was sent to the dead one: the next leader gets it."""
     workers = Workers(bootstrap, tmp_path, 3)
@@ -316,7 +311,6 @@ def test_herd_a_request_waits_out_the_death_of_the_leader(bootstrap: str, tmp_pa
         workers.end()
 
 
-@pytest.mark.slow
 def test_herd_a_planned_stop_moves_only_its_own_tasks_at_once(bootstrap: str, tmp_path: Path) -> None:
     """Nobody waits for its session to end: that takes longer than the test waits."""
     workers = Workers(
@@ -345,8 +339,6 @@ def test_herd_a_planned_stop_moves_only_its_own_tasks_at_once(bootstrap: str, tm
         workers.end()
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_herd_a_worker_that_slept_comes_back_with_clean_hands(bootstrap: str, tmp_path: Path) -> None:
     """While it sleeps others take over; when it wakes, its processes are dead before it does anything else."""
     workers = Workers(bootstrap, tmp_path, 2)
@@ -384,8 +376,6 @@ def test_herd_a_worker_that_slept_comes_back_with_clean_hands(bootstrap: str, tm
         workers.end()
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_herd_no_line_is_lost_when_workers_come_and_go(bootstrap: str, tmp_path: Path) -> None:
     workers = Workers(bootstrap, tmp_path, 2)
     topic = f"lines-{uuid.uuid4().hex[:8]}"

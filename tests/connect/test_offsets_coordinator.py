@@ -38,6 +38,7 @@ def commit(bootstrap: str, group: str) -> str:
     return topic
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     "error",
     [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
@@ -65,6 +66,7 @@ async def test_what_the_coordinator_refuses_for_good_is_said(tmp_path: Path) -> 
             await offsets_of(bootstrap)._sink_offsets("s")
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_reset_forgets_single_offsets_and_leaves_the_others_where_they_are(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         bootstrap = f"127.0.0.1:{server.broker.listeners['PLAINTEXT'].port}"

@@ -49,8 +49,7 @@ def answers(worker: WorkerProcess) -> list[Any]:
     return found
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_headers_are_apaches(bootstrap: str, tmp_path: Path) -> None:
     seen = []
     for kind in (KafkaConnectWorker, WorkerProcess):
@@ -64,7 +63,6 @@ def test_headers_are_apaches(bootstrap: str, tmp_path: Path) -> None:
     assert ours == apaches
 
 
-@pytest.mark.slow
 def test_kafkas_basic_auth_extension_by_its_name(bootstrap: str, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users").write_text("ann: secret\nbob=pw\n")
     module = "org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule"

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
@@ -214,7 +213,6 @@ def _forget_group(bootstrap: str, group: str) -> None:
     wait_for(forgotten, lambda: f"{group} still has members")
 
 
-@pytest.mark.slow
 def test_rest_replay_of_kafkas_session(bootstrap: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"line {i}\n" for i in range(20)))
     tag = uuid.uuid4().hex[:8]  # the broker may have seen another run

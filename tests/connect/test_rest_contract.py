@@ -57,7 +57,6 @@ def test_answers_fit_the_document(worker: WorkerProcess, tmp_path: Path) -> None
     assert "No issues found" in schemathesis(worker, tmp_path, "--phases", "fuzzing", "--max-examples", "1")
 
 
-@pytest.mark.slow
 def test_no_request_breaks_the_document(worker: WorkerProcess, tmp_path: Path) -> None:
     phases = ("--phases", "examples,coverage,fuzzing")
     assert "No issues found" in schemathesis(worker, tmp_path, *phases, "--max-examples", "30")

@@ -18,7 +18,7 @@ OWN_WORDS = {E + "connector.name", E + "exception.message", E + "exception.stack
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+def kafka(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
@@ -70,8 +70,7 @@ def figures(worker: WorkerProcess) -> dict:
     return worker.get("/connectors/ours/status")["tasks"][0].get("progress", {}).get("details", {})
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_rest_dead_letters_are_those_of_apaches_worker(kafka: KafkaBroker, tmp_path: Path) -> None:
     bootstrap, topic = kafka.address, "lines"
     bad_records(bootstrap, topic)

@@ -100,8 +100,6 @@ def progress(worker: WorkerProcess, name: str) -> dict:
     return tasks[0].get("progress", {}) if tasks else {}
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_a_worker_that_is_killed_leaves_a_driver_that_goes_on_where_it_was(start, bootstrap, name, tmp_path):
     first, topic, out = start(), topic_of(bootstrap, name), tmp_path / "out"
     source = {"connector__class": DRIVER_SOURCE, "topic": topic, "limit": "2000", "pace__s": "0.05"}

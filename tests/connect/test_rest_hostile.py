@@ -151,7 +151,6 @@ def test_a_stream_of_events_ends_with_the_right_to_see_it(target: Target) -> Non
     connection.close()
 
 
-@pytest.mark.slow
 def test_nobody_passes_for_a_worker_where_workers_do_not_sign(bootstrap: str, tmp_path: Path) -> None:
     users = tmp_path / "users.toml"
     users.write_text(f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "admin"\n')

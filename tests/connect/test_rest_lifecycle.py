@@ -65,7 +65,6 @@ def wait_lines(directory: Path, count: int, worker: WorkerProcess) -> None:
     )
 
 
-@pytest.mark.slow
 def test_rest_worker_that_was_stopped_goes_on_where_it_was(start: Start, name: str, tmp_path: Path) -> None:
     feed(tmp_path, 0, 100)
     first = start().wait_ready()
@@ -93,8 +92,6 @@ def test_rest_worker_that_was_stopped_goes_on_where_it_was(start: Start, name: s
     assert second.stop() == 0, second.log
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: str, tmp_path: Path) -> None:
     port = free_port()  # the same port: the worker takes its own place in the group at once
     # The sink's next task waits until the killed one's session has ended.
@@ -115,7 +112,6 @@ def test_rest_worker_killed_again_and_again_loses_no_line(start: Start, name: st
     assert worker.stop() == 0, worker.log
 
 
-@pytest.mark.slow
 def test_rest_answers_while_the_worker_waits_for_its_broker(start: Start, tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path / "late", port=free_port())
     rest = free_port()
@@ -145,8 +141,6 @@ def test_rest_worker_can_be_stopped_while_it_waits(start: Start) -> None:
     assert "Traceback" not in worker.log
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 def test_rest_worker_survives_its_broker(start: Start, name: str, tmp_path: Path) -> None:
     config = {"num.partitions": "1"}
     with EmbeddedBroker(tmp_path / "data", port=free_port(), config=config) as broker:
@@ -196,7 +190,6 @@ def test_rest_worker_refuses_a_config_topic_of_several_partitions(
     assert "required to have a single partition, but it has 2" in worker.log
 
 
-@pytest.mark.fault
 def test_rest_worker_starts_beside_a_plugin_that_kills_whoever_imports_it(
     bootstrap: str, name: str, tmp_path: Path
 ) -> None:

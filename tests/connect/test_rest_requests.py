@@ -155,7 +155,6 @@ def test_rest_names_of_any_kind(worker: WorkerProcess, name: str) -> None:
     assert worker.request("GET", path).status == 404
 
 
-@pytest.mark.slow
 def test_rest_patches_at_the_same_time_all_count(worker: WorkerProcess) -> None:
     assert worker.request("PUT", "/connectors/patched/config", FILE_SOURCE).status == 201
     path = "/connectors/patched/config"

@@ -53,7 +53,6 @@ def metric(worker: WorkerProcess, name: str) -> float:
     return next(f.samples[0].value for f in text_string_to_metric_families(text) if f.name == name)
 
 
-@pytest.mark.slow
 def test_requests_are_forwarded_with_credentials_over_tls(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
     for number, worker in enumerate(pair):  # one of them is not the leader
@@ -90,7 +89,6 @@ def test_requests_are_forwarded_with_credentials_over_tls(pair: Pair, tmp_path: 
     assert all(metric(w, "kafka_connect_worker_rebalance_completed_rebalances") >= 1 for w in pair)
 
 
-@pytest.mark.slow
 def test_a_request_in_absolute_form_goes_to_the_leader_and_nowhere_else(pair: Pair, tmp_path: Path) -> None:
     """Clients send it to proxies, which may pass it on as it is."""
     config = {"connector.class": "FileStreamSource", "file": str(tmp_path / "in.txt"), "topic": "abs"}

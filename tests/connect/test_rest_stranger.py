@@ -9,7 +9,6 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from support.broker import wait_until
 from support.connect_worker import WorkerProcess, worker_properties
 
@@ -37,7 +36,6 @@ def rows(database: Path) -> int:
             return 0  # the sink has not made its table yet
 
 
-@pytest.mark.slow
 def test_a_package_installed_a_moment_ago_runs_without_a_restart(bootstrap, tmp_path):
     site, database, topic = tmp_path / "site", tmp_path / "out.db", f"stranger-{uuid.uuid4().hex[:8]}"
     site.mkdir()

@@ -74,8 +74,7 @@ def all_running(port: int, *names: str) -> bool:
     )
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_rest_workers_of_both_kinds_take_turns(bootstrap: str, tmp_path: Path) -> None:
     oracle = kafka_oracle.require()
     if not (oracle.home / "plugins").is_dir():

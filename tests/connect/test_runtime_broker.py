@@ -93,7 +93,6 @@ def test_the_partitioner_written_down_here_agrees_with_kafkas_recording():
     assert java_partition(b"status-connector-stp", 5) == 4
 
 
-@pytest.mark.fault
 async def test_kill_9_of_a_source_task_under_load_loses_nothing(broker, offsets_topic):  # noqa: F811
     topic, total = new_topic(broker, 3), 24_000
     worker = worker_props(
@@ -170,8 +169,6 @@ async def test_a_sink_reads_the_topics_that_match_as_java_reads_the_pattern_also
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 async def test_kill_9_of_a_sink_task_loses_nothing(broker, tmp_path):  # noqa: F811
     topic, out, total = new_topic(broker), tmp_path / "out", 20_000
     fill(broker.bootstrap, topic, [str(n) for n in range(total)])
@@ -265,7 +262,6 @@ async def test_a_poison_record_fails_the_sink_at_once_and_its_place_is_named(bro
         assert f"VALUE_CONVERTER for topic {topic}, partition 0, offset 1" in cause
 
 
-@pytest.mark.slow
 async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker, tmp_path):  # noqa: F811
     topic = new_topic(broker, 4)
     name = new_name("snk")
@@ -294,8 +290,7 @@ async def test_two_sink_tasks_share_a_topic_and_take_over_from_each_other(broker
     assert seen["after"] == 4
 
 
-@pytest.mark.fault
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 async def test_a_source_waits_out_a_broker_that_is_away(tmp_path):
     from klamm.testing import EmbeddedBroker
 

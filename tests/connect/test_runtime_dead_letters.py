@@ -288,8 +288,6 @@ async def test_a_topic_that_cannot_be_made_fails_the_task_with_the_key_to_change
         assert "errors.deadletterqueue.topic.replication.factor, which is 3" in said
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.usefixtures("plugin_path")
 async def test_kill_9_leaves_each_record_in_the_target_or_among_the_dead_letters(broker, tmp_path):  # noqa: F811
     topic, out, name, total = new_topic(broker), tmp_path / "out", new_name("snk"), 6_000

@@ -28,6 +28,8 @@ from support.runtime_broker import fill, read_all, reader, sink_lines, stored_of
 from klamm.connect.model import Kind, State, TaskId
 from klamm.connect.settings.restart_policy import RestartPolicy
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 R, P, X, F = State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED
 PATIENT = RestartPolicy(max_restarts=100, backoff_ms=50, backoff_max_ms=100)
 
@@ -142,7 +144,6 @@ async def test_another_failure_is_followed_by_a_restart(broker, offsets_topic, t
         assert w.states(task) == [R, X, R]
 
 
-@pytest.mark.fault
 async def test_a_silent_driver_is_killed_with_what_it_started(broker, offsets_topic, tmp_path):  # noqa: F811
     task, pid_file = TaskId(new_name("drv"), 0), tmp_path / "pid"
     config = {"topic": "t", "behaviour": "sleep", "where": "run"}
@@ -163,7 +164,6 @@ async def test_a_silent_driver_is_killed_with_what_it_started(broker, offsets_to
         await wait_for(lambda: not alive(pid), lambda: "the driver's process lives")
 
 
-@pytest.mark.fault
 async def test_kill_9_of_a_driver_goes_on_from_the_committed_offset(broker, offsets_topic):  # noqa: F811
     topic, task, total = new_topic(broker), TaskId(new_name("drv"), 0), 2_000
     config = {"topic": topic, "limit": str(total), "pace__s": "0.02"}
@@ -241,8 +241,6 @@ async def test_offsets_that_are_none_are_refused_in_a_sentence(broker, monkeypat
         control.close()
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 async def test_a_commit_waits_for_a_broker_that_is_away(tmp_path):
     from klamm.testing import EmbeddedBroker
 

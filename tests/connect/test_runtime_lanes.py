@@ -72,7 +72,7 @@ async def test_half_a_deletion_is_told_and_the_connector_gets_its_tasks_back(boo
     await runtime.stop()
 
 
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 async def test_a_stopping_worker_waits_for_its_tasks_as_long_as_it_is_configured_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -43,7 +43,7 @@ class Worker:
 
 
 @pytest.fixture
-def worker(tmp_path):
+def worker(processes, tmp_path):
     started = Worker(tmp_path, "nothing", "sleep", "spin")
     yield started
     started.close()
@@ -62,7 +62,6 @@ def seconds_until_gone(pids):
     return time.monotonic() - start - held_up
 
 
-@pytest.mark.fault
 def test_when_the_worker_is_killed_its_children_are_gone_within_2_s(worker):
     said = worker.wait_running()
     assert all(map(alive, [said["server"], *said["pids"]]))
@@ -70,7 +69,6 @@ def test_when_the_worker_is_killed_its_children_are_gone_within_2_s(worker):
     assert seconds_until_gone([*said["pids"], said["server"]]) < 2 + BUSY_S
 
 
-@pytest.mark.fault
 def test_when_the_worker_is_stopped_its_children_are_gone_within_2_s_and_come_back(worker):
     said = worker.wait_running()
     worker.process.send_signal(signal.SIGSTOP)
@@ -82,7 +80,6 @@ def test_when_the_worker_is_stopped_its_children_are_gone_within_2_s_and_come_ba
     assert all(map(alive, again["pids"]))
 
 
-@pytest.mark.fault
 def test_when_the_fork_server_hangs_and_the_worker_dies_nothing_is_left(worker):
     """A stopped fork server cannot enforce the lease: children that still run Python see the channel's end."""
     said = worker.wait_running()
@@ -94,8 +91,6 @@ def test_when_the_fork_server_hangs_and_the_worker_dies_nothing_is_left(worker):
     assert seconds_until_gone([*said["pids"], said["server"]]) < 2 + BUSY_S
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 def test_a_quiet_worker_keeps_its_tasks(worker):
     said = worker.wait_running()
     end = time.monotonic() + 2 * LEASE_S
@@ -123,6 +118,7 @@ def test_the_lease_ends_1_5_s_after_the_last_ping(gaps):
         assert watch.remaining_s(now) == pytest.approx(LEASE_S)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_worker_that_ends_while_its_fork_server_starts_leaves_no_trace():
     (control, peer), (lease, lease_peer) = socket.socketpair(), socket.socketpair()
     with control, peer, lease, lease_peer:

@@ -5,8 +5,6 @@ import logging
 import os
 import threading
 
-import pytest
-
 from klamm.connect.children.output import OutputLog
 
 
@@ -21,7 +19,6 @@ def writer(fd, chunks):
     return thread
 
 
-@pytest.mark.slow
 async def test_a_flood_leaves_the_loop_to_others(caplog):
     caplog.set_level(logging.INFO, "klamm.connect.children.output")
     read, write = os.pipe()

@@ -29,6 +29,8 @@ from klamm.connect.children.usage import usage_of
 from klamm.connect.model import Kind, State, TaskId
 from klamm.connect.settings.restart_policy import RestartPolicy
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 TASK = TaskId("c", 0)
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
 
@@ -91,7 +93,6 @@ async def test_restart_gives_a_failed_task_a_full_budget(tmp_path):
         await w.wait_state(TASK, R)
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_killed_task_is_restarted_and_shows_it(number):
     async with Watched() as w:
@@ -106,9 +107,7 @@ async def test_a_killed_task_is_restarted_and_shows_it(number):
         assert w.supervisor.pid(TASK) != pid
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("behaviour", ["sleep", "spin", "close"])
-@pytest.mark.slow
 async def test_a_hung_task_is_seen_killed_and_restarted(behaviour, tmp_path):
     async with Watched() as w:
         config = {
@@ -124,7 +123,6 @@ async def test_a_hung_task_is_seen_killed_and_restarted(behaviour, tmp_path):
             assert "while waiting for input" in shown.trace
 
 
-@pytest.mark.fault
 async def test_a_task_that_does_not_stop_is_killed():
     async with Watched(graceful_s=0.5) as w:
         await w.supervisor.start_task(task_spec("c", {"behaviour": "spin", "where": "poll"}))
@@ -134,7 +132,6 @@ async def test_a_task_that_does_not_stop_is_killed():
         assert not alive(pid)
 
 
-@pytest.mark.fault
 async def test_what_a_plugin_started_dies_with_it(tmp_path):
     pid_file = tmp_path / "pid"
     async with Watched() as w:
@@ -147,7 +144,6 @@ async def test_what_a_plugin_started_dies_with_it(tmp_path):
         await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on")
 
 
-@pytest.mark.fault
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("own_group", ["", "1"])
 async def test_what_a_plugin_started_dies_with_the_fork_server(tmp_path, own_group):
@@ -173,7 +169,6 @@ async def test_what_a_plugin_started_dies_with_the_fork_server(tmp_path, own_gro
             bystander.wait()
 
 
-@pytest.mark.fault
 async def test_when_the_fork_server_is_killed_its_tasks_end_and_come_back():
     async with Watched(graceful_s=0.5) as w:
         for n in range(3):
@@ -273,7 +268,6 @@ async def test_one_shot_calls():
             )
 
 
-@pytest.mark.fault
 async def test_a_plugin_that_does_not_answer_is_an_error_never_a_hang():
     cases = {
         "sleep": (1, "timeout", "The plugin did not answer validate within 1 s"),

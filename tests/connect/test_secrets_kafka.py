@@ -29,7 +29,7 @@ from klamm_base.security import ClientSecurity
 from klamm_kafka.client import AuthenticationFailed, Cluster
 from klamm_kafka.wire.messages.metadata import MetadataRequest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 REAUTH_MS = 2000
 LISTENERS = [
     ("SSL", "-"),

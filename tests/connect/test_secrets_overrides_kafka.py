@@ -9,7 +9,7 @@ from support.broker import new_name
 from support.connect_worker import WorkerProcess, worker_properties
 from support.kafka_connect import KafkaConnectWorker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 PATH = "/connector-plugins/FileStreamSource/config/validate"
 
 

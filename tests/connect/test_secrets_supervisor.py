@@ -60,6 +60,7 @@ class Guarded(Watched):
         )
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_task_gets_the_value_and_its_trace_does_not_show_it(reference):
     config = {"db.password": reference, "where": "start", "behaviour": "connect"}
     async with Guarded() as w:
@@ -70,6 +71,7 @@ async def test_a_task_gets_the_value_and_its_trace_does_not_show_it(reference):
     assert SECRET not in str(w.events)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_error_of_what_is_tried_again_does_not_show_it(reference):
     async with Guarded() as w:
         await w.supervisor.start_task(
@@ -81,6 +83,7 @@ async def test_the_error_of_what_is_tried_again_does_not_show_it(reference):
         assert w.progress[TASK].details["retrying"]["poll"]["error"] == "nobody answers [hidden]"
 
 
+@pytest.mark.usefixtures("processes")
 async def test_what_a_plugin_prints_is_logged_without_it(reference, caplog):
     from klamm_base.redaction import RedactingFilter
 
@@ -98,6 +101,7 @@ async def test_what_a_plugin_prints_is_logged_without_it(reference, caplog):
     assert SECRET not in caplog.text
 
 
+@pytest.mark.usefixtures("processes")
 async def test_task_configs_come_back_with_the_references(reference):
     async with Guarded() as w:
         await w.supervisor.start_connector(connector_spec("c", {"db.password": reference, "derived": "x"}))
@@ -107,6 +111,7 @@ async def test_task_configs_come_back_with_the_references(reference):
     assert SECRET not in str(configs)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_validation_uses_values_and_shows_references(reference):
     config = {"connector.class": "support.runtime_plugins.CountingSourceConnector", "topic": reference}
     async with Guarded() as w:
@@ -119,6 +124,7 @@ async def test_validation_uses_values_and_shows_references(reference):
     assert SECRET not in str(answer)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_value_that_is_not_there_fails_for_good_and_says_where(reference):
     absent = reference.replace(":password}", ":passwort}")
     async with Guarded() as w:
@@ -134,6 +140,7 @@ async def test_a_value_that_is_not_there_fails_for_good_and_says_where(reference
             )
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("action", ["restart", "none"])
 async def test_values_that_expire_restart_what_uses_them(action):
     props = {
@@ -159,6 +166,7 @@ async def test_values_that_expire_restart_what_uses_them(action):
     assert props
 
 
+@pytest.mark.usefixtures("processes")
 async def test_what_starts_again_for_a_value_does_not_when_the_place_in_the_group_is_lost():
     """Between its two processes there is none to kill."""
     async with Guarded() as w:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -125,7 +124,7 @@ class Standalone(WorkerProcess):
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(processes: None, tmp_path: Path) -> Iterator[Start]:
     started: list[WorkerProcess] = []
 
     def make(properties: dict[str, str], *files: Path) -> WorkerProcess:
@@ -175,7 +174,6 @@ def position(directory: Path) -> int | None:
     return json.loads(next(iter(entries.values())) or b"{}")["position"] if entries else None
 
 
-@pytest.mark.slow
 def test_standalone_worker_runs_its_files_and_goes_on_where_it_was(
     bootstrap: str, tmp_path: Path, start: Start
 ) -> None:
@@ -203,8 +201,6 @@ def test_standalone_worker_runs_its_files_and_goes_on_where_it_was(
     assert lines_out(tmp_path) == [f"line {i}" for i in range(100)]
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_standalone_worker_that_was_killed_loses_no_line(
     bootstrap: str, tmp_path: Path, start: Start
 ) -> None:
@@ -259,9 +255,7 @@ async def test_standalone_offset_file_has_one_worker(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
+@pytest.mark.usefixtures("apache_kafka")
 def test_standalone_offsets_are_read_by_java(tmp_path: Path) -> None:
     path = tmp_path / "offsets"
     path.write_bytes(encode({b"k%d" % i: b"v%d" % i for i in range(100)} | {b"gone": None}))

@@ -118,7 +118,7 @@ async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: py
         await missing.start()
 
 
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 async def test_stores_log_survives_its_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", port=free_port()) as broker:
         log = Log(broker.bootstrap, partitions=1)

@@ -186,13 +186,12 @@ def test_the_topics_are_those_of_a_workers_connectors(broker, topics, monkeypatc
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
+def kafka(processes, tmp_path_factory):
     with KafkaBroker(tmp_path_factory.mktemp("kafka")) as found:
         yield SimpleNamespace(bootstrap=found.address)
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_on_apache_kafka_it_is_the_same(kafka):
     topics = new_topic(kafka), new_topic(kafka)
     test_replay_sends_each_record_once_as_it_was(kafka, topics)

@@ -33,7 +33,7 @@ async def end(w, task, how):
         await w.supervisor.restart(task)
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("stop", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["SIGTERM", "stop"])
 async def test_a_source_sends_nothing_twice(broker, how):  # noqa: F811
     topic, name = new_topic(broker), new_name("src")
     # Offsets would be committed every minute only: what counts is the commit at the end.
@@ -50,7 +50,7 @@ async def test_a_source_sends_nothing_twice(broker, how):  # noqa: F811
     assert [int(m.value()) for m in read_all(broker.bootstrap, topic)] == list(range(400))
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("stop", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["SIGTERM", "stop"])
 async def test_a_sink_takes_nothing_twice(broker, tmp_path, how):  # noqa: F811
     topic, name, out = new_topic(broker), new_name("snk"), tmp_path / "out"
     fill(broker.bootstrap, topic, [b"%d" % n for n in range(5_000)])

@@ -4,7 +4,6 @@ import asyncio
 import random
 import sqlite3
 
-import pytest
 from confluent_kafka import Producer
 from support.broker import broker, new_name, new_topic  # noqa: F401
 from support.connect_worker import WorkerProcess, worker_properties
@@ -54,8 +53,6 @@ def spec(broker, name, topic, path, number=0):  # noqa: F811
     return task_spec(name, config, kind=Kind.SINK, plugin="SqlSink", worker=worker, number=number)
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 async def test_each_record_is_in_the_database_once_whoever_is_killed_when(broker, tmp_path):  # noqa: F811
     """Insert mode, no key: what was written twice would be there twice. Two tasks share two partitions and change places."""
     kills, seed = 6, random.randrange(2**32)
@@ -80,7 +77,6 @@ async def test_each_record_is_in_the_database_once_whoever_is_killed_when(broker
     assert numbers(path) == list(range(done)), f"seed {seed}"
 
 
-@pytest.mark.slow
 def test_offsets_that_rest_changes_are_those_of_the_database(bootstrap, tmp_path):
     """PATCH and DELETE …/offsets move the table, and the connector begins there."""
     path, topic = tmp_path / "x.db", new_name()

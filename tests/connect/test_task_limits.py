@@ -22,6 +22,7 @@ def _plugins(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
 
 
+@pytest.mark.usefixtures("processes")
 async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
     """All at once, because each takes its seconds."""
     caplog.set_level("INFO")
@@ -57,6 +58,7 @@ async def test_what_ended_a_task_is_in_its_status(tmp_path, caplog):
     assert errors == {"hung": "hang", "crashed": "crash", "grown": "memory", "greedy": "memory"}
 
 
+@pytest.mark.usefixtures("processes")
 async def test_sigquit_writes_the_stacks_and_the_task_goes_on(caplog):
     caplog.set_level("INFO")
     async with Watched() as w:
@@ -69,6 +71,7 @@ async def test_sigquit_writes_the_stacks_and_the_task_goes_on(caplog):
         assert w.states(TASK) == [R]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_what_the_restart_policy_decides_can_be_seen():
     async with Watched() as w:
         fails = {"behaviour": "connect", "where": "poll"}
@@ -110,6 +113,7 @@ def test_a_sink_may_take_as_long_as_its_consumer_may():
     assert Limits.of({}, {"consumer.override.max.poll.interval.ms": "${file:/x:y}"}).heartbeat_ms == 300_000
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_worker_that_was_stopped_itself_takes_nobody_for_hung():
     """A container that was frozen, a machine that was paused: its tasks could not speak, nor be heard."""
     async with Watched() as w:
@@ -125,6 +129,7 @@ async def test_a_worker_that_was_stopped_itself_takes_nobody_for_hung():
         assert unit._ending is not None, "from then on it counts"
 
 
+@pytest.mark.usefixtures("processes")
 async def test_usage_is_of_a_process_that_is_there():
     mine = usage_of(os.getpid())
     assert mine.cpu_s > 0

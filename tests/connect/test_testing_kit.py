@@ -78,6 +78,7 @@ class TestExposing:
         expose([FileStreamSourceConnector, StringConverter], tmp_path / "none")
         assert not (tmp_path / "none").exists()
 
+    @pytest.mark.usefixtures("processes")
     def test_others_are_found_by_an_entry_point(self, tmp_path: Path) -> None:
         from support.runtime_plugins import CountingDriverSourceConnector
 

@@ -36,7 +36,6 @@ class TestFileSource(SourceSuite):
         )
 
 
-@pytest.mark.slow
 class TestLogTail(SourceSuite):
     @pytest.fixture
     def source(self, tmp_path, klamm_topic):
@@ -102,7 +101,6 @@ def locked(path):
         db.execute("COMMIT")
 
 
-@pytest.mark.slow
 class TestSqlSink(SinkSuite):
     @pytest.fixture
     def sink(self, tmp_path):

@@ -13,8 +13,7 @@ from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
 from klamm_connectors.mysql.connector import MySqlSourceConnector
 
 
-@pytest.mark.slow
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 class TestMySqlSource(SourceSuite):
     @pytest.fixture
     def source(self, mariadb, mariadb_database, klamm_bootstrap):
@@ -56,8 +55,7 @@ class TestMySqlSource(SourceSuite):
         )
 
 
-@pytest.mark.slow
-@pytest.mark.elasticsearch
+@pytest.mark.usefixtures("elasticsearch")
 @pytest.mark.timeout(300)  # the node may start with the first test
 class TestElasticsearchSink(SinkSuite):
     @pytest.fixture

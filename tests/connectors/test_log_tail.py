@@ -293,6 +293,7 @@ exec sleep 60
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_first_batch_of_the_journal_that_a_crash_cuts_comes_again(tmp_path, tail):
     program = tmp_path / "journalctl"
     program.write_text(JOURNALCTL)

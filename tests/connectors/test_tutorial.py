@@ -13,9 +13,6 @@ PAGE = Path(__file__).parents[2] / "docs/tutorials/mysql-to-elasticsearch.md"
 INDEX = "shop.klamm_shop.orders"
 
 
-@pytest.mark.slow
-@pytest.mark.mariadb
-@pytest.mark.elasticsearch
 @pytest.mark.timeout(300)
 def test_the_blocks_of_the_tutorial_do_what_it_says(mariadb, elasticsearch_server, tmp_path):
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)

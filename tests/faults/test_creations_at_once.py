@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.broker import new_name
 
@@ -10,6 +11,7 @@ from klamm.testing import EmbeddedBroker
 PARTITIONS = 80
 
 
+@pytest.mark.usefixtures("processes")
 def test_creations_that_go_on_side_by_side(tmp_path):
     config = {"log.dirs": f"{tmp_path}/data,{tmp_path}/data2"}
     with EmbeddedBroker(tmp_path / "data", config=config) as broker:

@@ -40,7 +40,7 @@ DELETES = {ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS}
 
 
 @pytest.fixture(scope="module")
-def fuzzed(tmp_path_factory):
+def fuzzed(processes, tmp_path_factory):
     """A broker of their own: what they create is nobody's."""
     config = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
     with EmbeddedBroker(tmp_path_factory.mktemp("fuzz") / "data", config=config) as broker:
@@ -166,7 +166,6 @@ def test_records_that_lie(fuzzed, topic):
         exchange(fuzzed, request_frame(request, chance.choice((3, 9, 12))), patience_s=2)
 
 
-@pytest.mark.slow
 def test_a_bomb_costs_no_memory(fuzzed):
     """300 MB of zeros in 300 KB, for a topic whose keys must be looked at."""
     import zlib
@@ -190,7 +189,6 @@ def test_a_bomb_costs_no_memory(fuzzed):
     wait_until(lambda: process.memory_info().rss - before < 100 * MB, "its memory is given back")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_any_frames_for_a_while(fuzzed):
     """Random bytes behind a header that may be right, and mutated requests of every kind."""

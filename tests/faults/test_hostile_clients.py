@@ -114,7 +114,6 @@ def test_size_fields_cost_no_memory_until_their_bytes_come(broker):
     watch.judge(grown_mb=60)
 
 
-@pytest.mark.slow
 def test_one_byte_at_a_time_from_many(broker):
     with Watch(broker) as watch:
         socks = connections(broker, 200)
@@ -128,7 +127,6 @@ def test_one_byte_at_a_time_from_many(broker):
     watch.judge(grown_mb=30)
 
 
-@pytest.mark.slow
 def test_two_thousand_connections_that_say_nothing(tmp_path):
     config = {
         "connections.max.idle.ms": "10000"
@@ -211,7 +209,6 @@ def test_limits_of_a_fetch_may_be_anything(broker, filled, limit):
         assert len(answer.records) >= 1_000_000, "at least one batch"
 
 
-@pytest.mark.slow
 def test_long_polls_are_hoarded(broker):
     """Twenty clients park as many large fetches as they may."""
     topic = new_topic(broker)
@@ -240,7 +237,6 @@ def pour(sock: socket.socket, data: bytes, seconds: float) -> None:
         return
 
 
-@pytest.mark.slow
 def test_small_long_polls_are_hoarded(broker):
     topic = new_topic(broker)
     frame = request_frame(fetch_request(topic, max_wait_ms=600_000), 11)

@@ -15,7 +15,7 @@ from support.faults.servers import KafkaServer
 from support.faults.settings import KAFKA
 from support.faults.soak import run_round
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("processes"), pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_kill_cycles(mode, cycles, tmp_path, capsys):
     assert {"classic", "static", "consumer"} <= {d.group for d in result.history.deliveries}
 
 
-@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
 def test_the_same_load_and_check_on_kafka(tmp_path):
     """The check must be fair: what it finds at Kafka again and again is a mistake of ours.
 

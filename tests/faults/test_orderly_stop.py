@@ -20,6 +20,7 @@ from klamm_kafka.wire.messages.produce import ProduceRequest
 COUNT = 3000
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("durability", ["process", "fsync"])
 def test_what_is_stored_is_answered(tmp_path, durability):
     with EmbeddedBroker(tmp_path / "data", config={"durability": durability}) as broker:

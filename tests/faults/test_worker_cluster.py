@@ -15,8 +15,7 @@ from support.workers.soak import run_round
 REBALANCES = 50
 
 
-@pytest.mark.slow
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_a_group_of_workers_survives_faults(exactly_once, tmp_path):

@@ -90,7 +90,7 @@ def test_bytes_are_taken_or_refused(target):
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed (pip install atheris)")
 @pytest.mark.parametrize("target", TARGETS)
 def test_atheris_finds_nothing_in_ten_seconds(target, tmp_path):

@@ -89,6 +89,7 @@ async def prepare(source, target, alias: str, topic: str, group: str) -> None:
         await groups.commit_offsets(cluster, group, {(topic, 0): Committed(200, "noted")})
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_tasks_write_where_mirrormaker_writes(source, target):
     alias, topic, group = new_name("dc"), new_topic(source), new_name("group")
     await prepare(source, target, alias, topic, group)
@@ -104,8 +105,7 @@ async def test_the_tasks_write_where_mirrormaker_writes(source, target):
     assert context.commits == [beat] * len(context.commits), "one a second, until it was stopped"
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 async def test_apaches_client_and_formatters_read_them(source, target, tmp_path):
     oracle = kafka_oracle.require()
     alias, topic, group = new_name("dc"), new_topic(source), new_name("group")

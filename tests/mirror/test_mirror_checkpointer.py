@@ -72,7 +72,7 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(source, target):
+async def pair(processes, source, target):
     async with Cluster(source.bootstrap) as a, Cluster(target.bootstrap) as b:
         yield Pair(source, target, a, b)
 
@@ -183,7 +183,6 @@ async def test_a_checkpoints_topic_that_was_deleted_is_made_and_filled_again(pai
     assert [c.downstream_offset for c in await pair.checkpoints()] == [190]
 
 
-@pytest.mark.slow
 def test_heartbeats_go_on_when_their_topic_was_deleted(source, target):
     props = {
         "source.cluster.alias": "a",

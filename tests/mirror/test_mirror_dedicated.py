@@ -15,6 +15,8 @@ from support.mirror import committed, mirror_file, produce, read_all, read_as, t
 
 from klamm.testing import EmbeddedBroker
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{i}" for i in range(count)]
@@ -58,8 +60,6 @@ def test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles(s
         assert circles == []
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("victim", ["supervisor", "flow"])
 def test_killed_mid_flight_everything_arrives(source, target, tmp_path, victim):
     a, b = new_name("a"), new_name("b")
@@ -87,7 +87,6 @@ def test_killed_mid_flight_everything_arrives(source, target, tmp_path, victim):
         server.stop()
 
 
-@pytest.mark.slow
 def test_a_target_that_is_down_at_the_start_holds_nobody_up(source, tmp_path):
     a, b = new_name("a"), new_name("b")
     topic = new_topic(source)
@@ -105,7 +104,6 @@ def test_a_target_that_is_down_at_the_start_holds_nobody_up(source, tmp_path):
             assert server.stop() == 0
 
 
-@pytest.mark.slow
 def test_the_file_decides_which_connectors_run(source, target, tmp_path):
     a, b = new_name("a"), new_name("b")
     flows = {f"{a}->{b}.enabled": "true", "topics": new_topic(source)}
@@ -148,8 +146,7 @@ def test_a_file_that_cannot_be_used(text, said, tmp_path):
     assert result.stdout == ""
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_ours_to_apache_kafka(source, tmp_path):
     a, b, group = new_name("a"), new_name("b"), new_name("group")
     topic = new_topic(source, partitions=2)

@@ -60,6 +60,7 @@ def values(samples: list[Sample], **labels: str) -> list[float]:
     return [s.value for s in samples if labels.items() <= s.labels.items()]
 
 
+@pytest.mark.usefixtures("processes")
 def test_all_flows_are_told_at_one_place(source, target, tmp_path):
     a, b, group = new_name("a"), new_name("b"), new_name("group")
     topic = new_topic(source, partitions=2)
@@ -108,8 +109,7 @@ def test_all_flows_are_told_at_one_place(source, target, tmp_path):
         assert server.stop() == 0
 
 
-@pytest.mark.slow
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 def test_a_flow_that_dies_is_down_and_then_tells_again(source, target, tmp_path):
     a, b = new_name("a"), new_name("b")
     flows = {
@@ -144,6 +144,7 @@ def _flow_process(pid: int) -> int:
     return int(child.pid)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_worker_that_runs_the_connectors_tells_the_same(source, target, tmp_path):
     topic = new_topic(source)
     produce(source.bootstrap, topic, [f"v{i}" for i in range(50)])
@@ -173,6 +174,7 @@ def test_a_worker_that_runs_the_connectors_tells_the_same(source, target, tmp_pa
         worker.stop()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -190,6 +192,7 @@ def test_a_property_that_cannot_be_used_is_named(tmp_path, setting, said):
     assert said in result.stderr
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_place_that_cannot_be_had_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -208,6 +208,7 @@ def test_as_many_rows_as_a_task_tells_fit():
     assert len(orjson.dumps([t.as_json() for t in told])) < TABLE_BYTES_MAX
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_running_task_tells_what_it_copies_and_is_silent_while_it_is_paused(source, target):
     topic = new_topic(source, partitions=2)
     produce(source.bootstrap, topic, rows(500))

@@ -18,13 +18,13 @@ from klamm_plugins.errors import ConnectError
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def source(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tmp_path_factory.mktemp("source") / "data") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def target(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tmp_path_factory.mktemp("target") / "data") as running:
         yield running
 
@@ -240,7 +240,6 @@ def test_a_partition_with_much_to_copy_starves_no_other(source, target):
         assert said()[0][f"{topic}-0"]["lag"] > 0
 
 
-@pytest.mark.slow
 def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, target):
     """The target has forgotten our producer with it."""
     topic, remote = new_topic(source), ""

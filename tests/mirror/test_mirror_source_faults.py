@@ -26,7 +26,7 @@ def numbered(count: int) -> list[Row]:
     return [(b"%d" % (i % 9), b"%d:" % i + b"y" * 200, [], 1_700_000_000_000 + i) for i in range(count)]
 
 
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("victim", ["source", "target"])
 def test_a_broker_that_is_killed_is_waited_for(tmp_path, victim):
     sent = numbered(20_000)
@@ -54,8 +54,7 @@ def test_a_broker_that_is_killed_is_waited_for(tmp_path, victim):
         assert without_repeats(got) == sent
 
 
-@pytest.mark.slow
-@pytest.mark.fault
+@pytest.mark.usefixtures("processes")
 def test_a_killed_worker_loses_nothing_and_rest_shows_and_alters_offsets(tmp_path: Path):
     sent, name = numbered(60_000), f"m{uuid.uuid4().hex[:8]}"
     with EmbeddedBroker(tmp_path / "a") as source, EmbeddedBroker(tmp_path / "b") as target:

@@ -14,7 +14,7 @@ from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,7 @@ MOST_MB = {"agent": 300, "broker": 600, "Spark": 4000, "Elasticsearch": 2500}
 """Far above what each needs, far below what the lines of an outage would take."""
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.elasticsearch
-@pytest.mark.fault
+@pytest.mark.usefixtures("elasticsearch", "apache_spark")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1])
 def test_every_line_is_in_the_target_once_after_faults_of_all_stages(tmp_path, seed):
@@ -38,6 +35,7 @@ def test_every_line_is_in_the_target_once_after_faults_of_all_stages(tmp_path, s
         assert result.usage[stage].most_mb < most, f"{stage}: {result.usage}"
 
 
+@pytest.mark.usefixtures("processes")
 def test_memory_and_cpu_of_a_stage_count_all_its_processes():
     """A process with a child that holds 60 MB and works; what a child used that has ended still counts."""
     child = "x = bytearray(60 << 20); sum(range(3_000_000)); print('ready', flush=True); input()"

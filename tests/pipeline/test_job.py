@@ -11,15 +11,10 @@ from klamm.demo.logs import rates
 from klamm.demo.logs.job import connectors, log_options, spark_job
 from klamm.demo.logs.lines import SERVICES, Lines, Plan
 from klamm.demo.logs.target import NAMES, ElasticsearchTarget, SqliteTarget
-from klamm_spark.java import find_java, missing_packages
 from klamm_spark.pipeline import check, job_from_json
 
 PLAN = Plan(seed=3, start_ms=1_700_000_003_210, rate=400, total=6000)
 SCHEMA = "value binary, topic string, partition int, offset long, timestamp timestamp"
-
-spark_here = pytest.mark.skipif(
-    find_java() is None or bool(missing_packages()), reason="no Java for Spark (klamm spark setup)"
-)
 
 
 def records(spark, values: list[bytes]):
@@ -51,9 +46,6 @@ def test_every_topic_has_its_sink_connector(tmp_path):
     assert all(isinstance(v, str) for c in made for v in c["config"].values())
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-@spark_here
 @pytest.mark.timeout(400)
 def test_frames_hold_every_line_once_and_the_rates_of_the_lines(spark):
     from klamm_spark.jobs import logs
@@ -98,9 +90,6 @@ def test_frames_hold_every_line_once_and_the_rates_of_the_lines(spark):
             assert row["message"] == json.loads(line)["message"]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-@spark_here
 @pytest.mark.timeout(400)
 def test_records_for_connect_are_read_by_its_converter(spark):
     from klamm_plugins.converters.json import JsonConverter

@@ -99,6 +99,7 @@ def test_copytruncate_keeps_the_file_and_rename_makes_a_new_one(tmp_path):
     assert (tmp_path / "gateway/access.log.1").stat().st_ino == inodes[1]
 
 
+@pytest.mark.usefixtures("processes")
 def test_as_a_process_it_says_how_far_it_is_and_ends(tmp_path):
     words = [sys.executable, "-m", "klamm.demo.logs.generator", str(tmp_path), "1"]
     words += [str(int(time.time() * 1000)), "2000", "900", "2"]
@@ -110,6 +111,7 @@ def test_as_a_process_it_says_how_far_it_is_and_ends(tmp_path):
     assert len(list(raw_lines(expand([str(tmp_path / "**/*.log*")])))) == 900
 
 
+@pytest.mark.usefixtures("processes")
 def test_it_leaves_when_its_parent_is_gone(tmp_path):
     words = [sys.executable, "-m", "klamm.demo.logs.generator", str(tmp_path), "1"]
     words += [str(int(time.time() * 1000)), "100", "100000", "2"]

@@ -10,20 +10,12 @@ from typing import Any
 import pytest
 
 from klamm_base.errors import ConfigError
-from klamm_spark.java import find_java, missing_packages
 from klamm_spark.jobs.log_options import read_options
 
 RECORD = "value binary, topic string, partition int, offset long, timestamp timestamp"
 NOW = datetime(2026, 1, 1, 10, 0, 5, tzinfo=UTC)
 
-spark_tests = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        find_java() is None or bool(missing_packages()), reason="no Java for Spark (klamm spark setup)"
-    ),
-]
+spark_tests = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(400)]
 JSON = {"name": "app", "type": "json"}
 
 

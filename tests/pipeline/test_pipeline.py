@@ -23,7 +23,7 @@ from klamm.demo.logs.target import ElasticsearchTarget, SqliteTarget, Target
 from klamm.testing.elasticsearch import ElasticsearchServer
 from klamm_spark.java import need_java
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 PATIENCE_S = 300
 RATE, TOTAL = 150, 3000
 
@@ -75,8 +75,7 @@ def reconciled(pipeline: Pipeline) -> report.Report:
     return report.make(pipeline.files, pipeline.target, note="", seconds=1)
 
 
-@pytest.mark.elasticsearch
-@pytest.mark.fault
+@pytest.mark.usefixtures("elasticsearch")
 def test_into_elasticsearch_through_kills_of_agent_spark_and_elasticsearch(tmp_path):
     with ElasticsearchServer(require()) as server:
         target = ElasticsearchTarget(server.url, "test-logs")
@@ -115,7 +114,6 @@ def test_into_elasticsearch_through_kills_of_agent_spark_and_elasticsearch(tmp_p
             assert after.comparison.missing.count == 0
 
 
-@pytest.mark.fault
 def test_into_sqlite_through_kills_of_agent_and_spark(tmp_path):
     target = SqliteTarget(tmp_path / "documents.db")
     with running(tmp_path, target) as pipeline:
@@ -139,7 +137,6 @@ def test_into_sqlite_through_kills_of_agent_and_spark(tmp_path):
     assert len(after.rates.differences) == 1
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_command(tmp_path, number):
     words = [

@@ -32,6 +32,7 @@ def plan(total: int) -> Plan:
     return Plan(seed=1, start_ms=int(time.time() * 1000), rate=1000, total=total)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_stage_that_is_done_is_none_that_failed(tmp_path):
     stage = GeneratorStage(tmp_path / "logs", plan(200), tmp_path / "log")
     stage.process.start()
@@ -42,6 +43,7 @@ def test_a_stage_that_is_done_is_none_that_failed(tmp_path):
     stage.process.stop()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_stage_that_was_killed_is_named_and_starts_again(tmp_path):
     stage = GeneratorStage(tmp_path / "logs", plan(100_000), tmp_path / "log")
     stage.process.start()
@@ -56,6 +58,7 @@ def test_a_stage_that_was_killed_is_named_and_starts_again(tmp_path):
     assert not stage.process.running
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_end_of_its_log_is_said(tmp_path):
     process = Process("generator", "klamm.demo.logs.generator", ["here", "no number"], tmp_path / "log")
     process.start()
@@ -65,6 +68,7 @@ def test_the_end_of_its_log_is_said(tmp_path):
     process.stop()
 
 
+@pytest.mark.usefixtures("processes")
 def test_no_process_outlives_its_owner(tmp_path):
     script = f"""
 import sys, time

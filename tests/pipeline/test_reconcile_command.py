@@ -30,6 +30,7 @@ def words(sides, *more: str) -> list[str]:
     return ["reconcile", *where, "--id-field", "id", "--settle", "0", *more]
 
 
+@pytest.mark.usefixtures("processes")
 def test_equal_sides_end_with_0_and_a_difference_with_1_and_its_place(sides):
     same = klamm(*words(sides))
     assert (same.returncode, same.stderr) == (0, "")
@@ -48,6 +49,7 @@ def test_equal_sides_end_with_0_and_a_difference_with_1_and_its_place(sides):
     assert document["listed"]["missing"] == [{"id": "5", "file": f"{sides}/a.log.1", "offset": 11}]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_database_s_url_stays_off_the_command_line(sides):
     sources = ["--source", str(sides / "a.log*"), "--table", "events", "--id-field", "id", "--settle", "0"]
     done = klamm("reconcile", *sources, KLAMM_SQL_URL=f"sqlite:///{sides}/d.db")
@@ -55,6 +57,7 @@ def test_a_database_s_url_stays_off_the_command_line(sides):
     assert "delivered                        5" in done.stdout
 
 
+@pytest.mark.usefixtures("processes")
 def test_several_targets_count_as_one_and_a_line_may_be_named_by_itself(sides):
     with sqlite3.connect(sides / "d.db") as connection:
         connection.execute("DELETE FROM events WHERE id IN ('2', '5')")
@@ -77,6 +80,7 @@ def test_several_targets_count_as_one_and_a_line_may_be_named_by_itself(sides):
     assert "unexpected                       2" in ignored.stdout
 
 
+@pytest.mark.usefixtures("processes")
 def test_lines_of_a_stack_trace_need_no_id(sides):
     with (sides / "a.log").open("a") as log:
         log.write("Traceback (most recent call last):\n  File ...\n")
@@ -87,6 +91,7 @@ def test_lines_of_a_stack_trace_need_no_id(sides):
     assert "source lines without an id" not in ignored.stdout, "what nobody minds is not listed"
 
 
+@pytest.mark.usefixtures("processes")
 def test_wrong_use_is_one_sentence_and_exit_code_2(sides):
     for more, said in (
         (["--id-regex", "("], "klamm: '(' is not a regular expression"),
@@ -108,6 +113,7 @@ def test_wrong_use_is_one_sentence_and_exit_code_2(sides):
     assert "--elasticsearch" in nothing.stderr
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_server_that_is_not_there_is_one_sentence_without_its_password(sides):
     url = "http://elastic:sesame@127.0.0.1:9"
     for command in (
@@ -132,7 +138,6 @@ def test_a_server_that_is_not_there_is_one_sentence_without_its_password(sides):
     assert redacted(url) == "http://127.0.0.1:9"
 
 
-@pytest.mark.elasticsearch
 def test_every_document_of_an_index_is_read_page_by_page(elasticsearch_server):
     target = ElasticsearchTarget(elasticsearch_server.url, unique_index("reconcile"))
     target.prepare()
@@ -161,7 +166,6 @@ def test_every_document_of_an_index_is_read_page_by_page(elasticsearch_server):
     assert target.count() == 0
 
 
-@pytest.mark.elasticsearch
 def test_a_data_stream_is_read_over_all_its_indices(elasticsearch_server, tmp_path):
     """Elasticsearch keeps an id unique within one of them only: a document that came again after a rollover is found."""
     stream = unique_index("logs-stream")

@@ -33,6 +33,7 @@ def ids_of(bootstrap: str, topic: str) -> dict[str, str]:
     return {d.key: d.id for d in found}
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_topic_is_read_to_where_committed_records_ended(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

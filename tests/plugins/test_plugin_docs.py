@@ -97,6 +97,7 @@ def test_what_is_public_for_tests_is_documented():
     assert not missing
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_reference_page_is_what_the_definitions_say():
     made = subprocess.run(
         [sys.executable, "-m", "klamm_plugins.reference"],

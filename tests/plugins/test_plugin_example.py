@@ -25,7 +25,7 @@ def run(*args, env=None, cwd=None):
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
+def environment(processes, tmp_path_factory):
     """The environment of a process that has the package on its path."""
     target = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
@@ -49,9 +49,7 @@ ON_WORKER = ["test_example_conformance.py", "test_example_worker.py"]
 ALONE = sorted({p.name for p in (EXAMPLE / "tests").glob("test_*.py")} - {*ON_WORKER})
 
 
-@pytest.mark.parametrize(
-    "files", [ALONE, pytest.param(ON_WORKER, marks=pytest.mark.slow)], ids=["alone", "on a worker"]
-)
+@pytest.mark.parametrize("files", [ALONE, ON_WORKER], ids=["alone", "on a worker"])
 def test_its_own_tests_pass(environment, tmp_path, files):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     out = run(

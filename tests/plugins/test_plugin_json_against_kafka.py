@@ -57,8 +57,7 @@ def sorted_schema(schema):
     return json.dumps(schema, sort_keys=True)
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_what_we_write_kafka_reads_and_the_other_way_round():
     oracle = kafka_oracle.require()
     random = RandomData(2026)

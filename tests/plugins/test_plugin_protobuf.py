@@ -593,8 +593,7 @@ def test_random_data(seed):
                 assert plain(made[1](memoryview(made[0](value)))) == expected(schema, value, way)
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_a_real_registry_takes_what_is_written_and_gives_it_back(tmp_path):
     """Apicurio parses each schema; what comes back, in its own form or ours, reads the bytes."""
     apicurio.home()

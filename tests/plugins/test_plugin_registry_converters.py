@@ -549,8 +549,7 @@ def test_recorded_schemas_and_bytes():
         assert same(back, transforms.envelope(schema, filled(schema, value)))
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_random_data_as_avro_data_has_it():
     """Schemas and bytes are those of AvroData, which is in Confluent's converter and in Apicurio's."""
     from klamm_plugins.converters.avro_write import AvroWriter
@@ -576,14 +575,13 @@ def test_random_data_as_avro_data_has_it():
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory):
+def real(processes, tmp_path_factory):
     apicurio.home()
     with apicurio.Apicurio(tmp_path_factory.mktemp("apicurio")) as registry:
         yield registry
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_on_a_real_registry(real, cls):
     topic = f"orders-{cls.kind}"

@@ -96,6 +96,7 @@ def test_every_transform_of_kafka_is_there():
     assert len(both) + len(alone) == 16
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_base_classes_do_not_bring_all_transforms_along():
     code = "import klamm_plugins.transform, sys; print([m for m in sys.modules if m.startswith('klamm_plugins.transforms')])"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

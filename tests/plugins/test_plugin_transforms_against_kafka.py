@@ -142,8 +142,7 @@ def test_the_table_holds_nothing_else():
     assert RECORDED.keys() == set(map(transforms.digest, QUESTIONS))
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_the_recorded_answers_are_kafkas():
     oracle = kafka_oracle.require()
     asked = QUESTIONS
@@ -156,8 +155,7 @@ def test_the_recorded_answers_are_kafkas():
 KAFKAS_WORDS = ("Invalid type for", "mismatching scale", "Cannot list fields", "Invalid default value")
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_kafka")
 def test_random_questions():
     oracle = kafka_oracle.require()
     random = RandomData(821)

@@ -59,7 +59,7 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(processes, tmp_path):
     return Checkout(tmp_path)
 
 
@@ -93,8 +93,8 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
 @pytest.mark.parametrize(
     ("args", "called"),
     [
-        (["test", "-k", "x"], "-m pytest -m not slow -n 2 --dist loadfile -k x"),
-        (["test", "--slow", "tests/base"], "-m pytest -m slow -n 2 --dist loadfile tests/base"),
+        (["test", "-k", "x"], "-m pytest -m pure -n 2 --dist loadfile -k x"),
+        (["test", "--slow", "tests/base"], "-m pytest -m not pure -n 2 --dist loadfile tests/base"),
         (["test", "--all"], "-m pytest -m  -n 2 --dist loadfile"),
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "files", "--seconds", "3"], "-m klamm.demo --seconds 3"),
@@ -141,6 +141,7 @@ def test_an_environment_of_a_checkout_that_moved_is_made_anew(checkout):
     assert not (checkout.folder / ".venv").exists()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("script", ["dev", ".ci/run", "tests/peers/fetch_kafka.sh"])
 def test_scripts_are_executable_and_parse(script):
     path = ROOT / script

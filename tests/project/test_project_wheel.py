@@ -30,7 +30,7 @@ PACKAGES = {
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(processes, tmp_path_factory):
     """The folder with wheel and sdist, built as CI builds them but for the isolated environment."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from klamm_spark import beside
 from klamm_spark.beside import HadoopFiles
 
-pytestmark = [pytest.mark.spark]
+pytestmark = pytest.mark.usefixtures("apache_spark")
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(spark: SparkSession, tmp_path: Path) -> None:

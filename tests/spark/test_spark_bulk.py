@@ -310,8 +310,6 @@ def test_a_document_for_which_a_whole_request_is_refused_is_found() -> None:
         assert (found.documents, found.refused) == (39, 1)
 
 
-@pytest.mark.elasticsearch
-@pytest.mark.slow
 def test_an_id_that_elasticsearch_does_not_take_holds_up_no_other(
     elasticsearch_server: ElasticsearchServer,
 ) -> None:

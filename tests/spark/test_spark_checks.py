@@ -154,6 +154,7 @@ def test_commands_that_only_look_need_no_more_than_sections(tmp_path: Path) -> N
         load(path)
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_command_says_it_without_java(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(JOB.replace("hosts =", "hostz ="))

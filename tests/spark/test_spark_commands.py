@@ -56,6 +56,7 @@ def running() -> dict[str, Any]:
     return status.to_json()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_job_that_runs_and_one_that_was_killed(tmp_path: Path) -> None:
     pipeline = files(tmp_path, status=running())
     done = klamm("spark", "status", pipeline)
@@ -76,6 +77,7 @@ def test_a_checkpoint_that_klamm_makes_is_for_its_owner_alone(tmp_path: Path) ->
     assert not_private(checkpoint) == {}
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_status_is_that_of_the_last_batch(tmp_path: Path) -> None:
     """A batch right behind another one counts, too, and what an earlier process said does not."""
     from klamm_spark.driver import StatusFile
@@ -98,6 +100,7 @@ def test_the_status_is_that_of_the_last_batch(tmp_path: Path) -> None:
     wait_until(lambda: shown()["waiting"] is None, "the source is back", timeout_s=60)
 
 
+@pytest.mark.usefixtures("processes")
 def test_there_is_nothing_to_tell_yet(tmp_path: Path) -> None:
     pipeline = files(tmp_path)
     for command, said in (("status", "was not started here yet"), ("schema", "has not read JSON values yet")):
@@ -118,6 +121,7 @@ def test_there_is_nothing_to_tell_yet(tmp_path: Path) -> None:
         assert done.stderr == f"klamm: the checkpoint s3a://bucket/x is not on this machine: {said}\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_schema_is_shown_and_what_came_since_is_taken_in(tmp_path: Path) -> None:
     entry = {"kind": "new", "field": "x", "was": None, "now": "BIGINT", "seen": "BIGINT", "count": 4}
     kept = {

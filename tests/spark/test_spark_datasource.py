@@ -20,7 +20,7 @@ from klamm.testing import EmbeddedBroker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 
 
 class Topic:
@@ -76,7 +76,6 @@ def to_files(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.slow
 def test_a_batch_reads_what_is_in_the_topic(topic: Callable[..., Topic]) -> None:
     t = topic(3)
     t.produce(
@@ -90,7 +89,6 @@ def test_a_batch_reads_what_is_in_the_topic(topic: Callable[..., Topic]) -> None
     assert [(h["key"], h["value"]) for h in found[0]["headers"]] == [("h", b"x"), ("empty", None)]
 
 
-@pytest.mark.slow
 def test_bounds_of_a_batch(topic: Callable[..., Topic]) -> None:
     t = topic(2)
     for i in range(20):
@@ -104,7 +102,6 @@ def test_bounds_of_a_batch(topic: Callable[..., Topic]) -> None:
     assert {f[0] for f in rows(assigned)} == {1}
 
 
-@pytest.mark.slow
 def test_a_stream_takes_every_record_once_within_its_limit(
     topic: Callable[..., Topic], to_files: Any
 ) -> None:
@@ -119,7 +116,6 @@ def test_a_stream_takes_every_record_once_within_its_limit(
     assert found == t.records(), "goes on from its checkpoint"
 
 
-@pytest.mark.slow
 def test_new_partitions_and_topics_are_picked_up(
     broker: EmbeddedBroker, topic: Callable[..., Topic], to_files: Any
 ) -> None:
@@ -140,8 +136,7 @@ def test_new_partitions_and_topics_are_picked_up(
     )
 
 
-@pytest.mark.slow
-@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
 def test_holes_in_the_offsets_end_a_range(spark: SparkSession, tmp_path: Path, to_files: Any) -> None:
     """Aborted transactions and markers of Apache Kafka: also at the very end of the log, where no record follows."""
     with KafkaBroker(tmp_path) as kafka:
@@ -163,7 +158,6 @@ def test_holes_in_the_offsets_end_a_range(spark: SparkSession, tmp_path: Path, t
         assert whole.count() == 30, "read_uncommitted, Kafka's default"
 
 
-@pytest.mark.slow
 def test_lost_records_are_an_error_or_counted(
     broker: EmbeddedBroker, topic: Callable[..., Topic], to_files: Any
 ) -> None:
@@ -181,7 +175,6 @@ def test_lost_records_are_an_error_or_counted(
     assert json.loads(query.lastProgress.sources[0].endOffset)["lost"] == 5
 
 
-@pytest.mark.slow
 def test_what_a_stream_writes_is_in_the_topic(
     broker: EmbeddedBroker, topic: Callable[..., Topic], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -195,7 +188,6 @@ def test_what_a_stream_writes_is_in_the_topic(
     assert out.batch(includeHeaders="true").first()["headers"][0]["value"] == b"x"
 
 
-@pytest.mark.slow
 def test_a_batch_writes_to_topics_that_rows_name(
     broker: EmbeddedBroker, topic: Callable[..., Topic], spark: SparkSession
 ) -> None:
@@ -213,7 +205,6 @@ def test_a_batch_writes_to_topics_that_rows_name(
         ).save()
 
 
-@pytest.mark.slow
 def test_rows_reach_a_database_once(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(100).selectExpr(
         "id", "concat('n', id) AS name", "current_timestamp() AS at", "id / 4 AS part"

@@ -38,7 +38,7 @@ from klamm_spark.session import LOCAL_FILES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 
 MODULE = """
 from pyspark.sql import functions as F

@@ -19,7 +19,7 @@ from klamm_spark.model import Job, Output, Query, Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.elasticsearch, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("elasticsearch", "apache_spark"), pytest.mark.timeout(900)]
 
 
 def test_a_stream_is_indexed_once_and_bad_documents_go_to_a_topic(

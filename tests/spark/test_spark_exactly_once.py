@@ -276,8 +276,7 @@ def test_a_zombie_is_locked_out(slots: Slots) -> None:
     zombie_and_successor(slots)
 
 
-@pytest.mark.slow
-@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
 def test_the_same_on_apache_kafka(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path) as kafka:
         broker: Any = SimpleNamespace(bootstrap=kafka.address)
@@ -313,7 +312,6 @@ def zombie_and_successor(slots: Slots) -> None:
     assert slots.committed() == ["a", "b"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_attempts_that_are_cut_off_anywhere_leave_every_record_once(slots: Slots, seed: int) -> None:
     """Batches of three tasks; each attempt may end before, amid or after its rows, or after its commit unknown to Spark."""

@@ -34,7 +34,7 @@ from klamm_spark.process import ENDED, DriverProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 EXACTLY = {"deliveryGuarantee": "exactly-once"}
 
 

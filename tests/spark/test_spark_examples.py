@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
-slow = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+running = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 
 
 def test_every_example_is_a_job_that_the_driver_takes() -> None:
@@ -105,7 +105,7 @@ def example(
 
 
 class TestExamples:
-    pytestmark = slow
+    pytestmark = running
 
     def test_word_count_goes_on_where_it_was(self, example: Make) -> None:
         words = example("wordcount", "sentences", "words")

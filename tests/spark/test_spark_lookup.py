@@ -15,7 +15,7 @@ from klamm.testing import EmbeddedBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("key", [None, "service"], ids=["by the record's key", "by a column"])

@@ -12,7 +12,7 @@ from klamm_base.errors import ConfigError
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("apache_spark")
 def test_overwrite_is_refused_and_complete_mode_is_not(tmp_path: Path) -> None:
     require_spark()
     from pyspark.sql.types import StringType, StructType
@@ -37,7 +37,7 @@ def test_overwrite_is_refused_and_complete_mode_is_not(tmp_path: Path) -> None:
     assert KlammDataSource({**SERVERS, "topic": "t"}).streamWriter(values, overwrite=True)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("apache_spark")
 def test_a_stream_is_not_refreshed() -> None:
     require_spark()
     from pyspark.sql.types import BinaryType, StructType

@@ -269,8 +269,6 @@ def test_how_a_query_looks_is_kept_by_a_later_batch_where_it_cannot_be_at_first(
     assert [event["batch"] for event in said] == [7, 8]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 def test_complete_takes_the_place_of_files_and_is_added_to_topics(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -290,8 +288,7 @@ def test_complete_takes_the_place_of_files_and_is_added_to_topics(
     assert [r["value"] for r in spark.read.json(str(directory)).collect()] == ['{"n": 1}']
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(900)
 def test_tables_by_jdbc_and_files_of_another_checkpoint(broker: EmbeddedBroker, tmp_path: Path) -> None:
     require_spark()
@@ -346,7 +343,7 @@ def test_tables_by_jdbc_and_files_of_another_checkpoint(broker: EmbeddedBroker, 
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+def cluster(processes: None, tmp_path: Path) -> Iterator[str]:
     """A standalone cluster of Spark's on loopback: a master and a worker; its address."""
     require_spark()
     import pyspark
@@ -399,8 +396,6 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             process.wait(60)
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_job_on_a_standalone_cluster(
     broker: EmbeddedBroker, spark: SparkSession, cluster: str, tmp_path: Path

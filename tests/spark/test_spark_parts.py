@@ -40,6 +40,7 @@ def test_progress_of_spark_becomes_an_event() -> None:
     assert (bare["rows_per_s"], bare["offsets"], bare["lag"]) == (0.0, {}, {})
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
     stop, place = threading.Event(), tmp_path / "cp"
     with locked(place, stop) as held:
@@ -129,6 +130,7 @@ def fake_runtime(directory: Path) -> Path:
     return script.parents[1]
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_wrapper_leaves_one_argument_out(tmp_path: Path) -> None:
     home = java.wrap(fake_runtime(tmp_path), tmp_path / "home")
     assert home.version == 25
@@ -140,6 +142,7 @@ def test_the_wrapper_leaves_one_argument_out(tmp_path: Path) -> None:
     assert done.stdout == "-Dx=a b||--add-modules=x|it's $HOME|"
 
 
+@pytest.mark.usefixtures("processes")
 def test_java_is_looked_for_in_order(tmp_path: Path) -> None:
     java.wrap(fake_runtime(tmp_path), tmp_path / "own" / "home")
     env = {"KLAMM_JAVA_DIR": str(tmp_path / "own"), "PATH": ""}
@@ -162,8 +165,7 @@ def test_a_producer_that_failed_is_not_used_again() -> None:
     assert not writer._producers
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_spark")
 def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> None:
     from support.klamm import klamm
 
@@ -185,6 +187,7 @@ def test_java_options_of_a_job_come_after_ours() -> None:
     assert session.java_options({driver: "-Xss8m"}) == {driver: f"{OURS} -Xss8m", executor: OURS}
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("master", "given", "python"),
     [
@@ -221,6 +224,7 @@ def test_where_files_are_of_this_machine(checkpoint: str, path: str | None, mast
     assert on_this_machine(job) is local
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_a_worker_has_is_not_collected_again() -> None:
     """In a process of its own: what is frozen stays so."""
     asked = "import gc; from klamm_spark.datasource.worker import settle; settle(); settle(); print(gc.get_freeze_count())"

@@ -19,7 +19,7 @@ from klamm_spark.model import Job, Output, Poll, Query, Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 
 
 class Reports(list[dict[str, Any]]):

@@ -218,7 +218,7 @@ def test_a_range_of_holes_behind_another_one_ends(broker: EmbeddedBroker) -> Non
     assert found == expected
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_a_compacted_topic(tmp_path: Path) -> None:
     """Offsets have holes where the cleaner was, also at the end of a range."""
     quick = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01"}

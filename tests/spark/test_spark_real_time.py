@@ -17,7 +17,7 @@ from klamm_spark import kafka_jars
 from klamm_spark.model import Output, Query
 from klamm_spark.process import DriverProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("apache_spark"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture

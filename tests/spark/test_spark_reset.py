@@ -106,6 +106,7 @@ def test_a_reset_removes_what_belongs_to_the_position_and_leaves_the_rest(tmp_pa
         reset.begun(job)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_checkpoint_elsewhere_is_not_touched(tmp_path: Path) -> None:
     path = pipeline(tmp_path, "127.0.0.1:9", "t")
     path.write_text(path.read_text().replace(f"{tmp_path}/checkpoint", "s3a://bucket/cp"))
@@ -225,7 +226,7 @@ def test_partitions_that_came_since_a_reset_begin_with_their_first_record(tmp_pa
     assert json.loads(found.source.starting_offsets) == {"t": {"0": 7, "1": -2}, "u": {"0": -2}}
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(300)
 def test_the_command_begins_where_a_reset_has_put_it(broker: EmbeddedBroker, tmp_path: Path) -> None:
     require_spark()
@@ -252,8 +253,6 @@ def test_the_command_begins_where_a_reset_has_put_it(broker: EmbeddedBroker, tmp
     assert "stopped: 8 records read" in done.stderr
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_job_that_was_reset_reads_from_there_and_its_files_have_the_batch(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path

@@ -157,7 +157,7 @@ def test_metrics_of_a_job() -> None:
 
 
 @pytest.fixture
-def launch() -> Iterator[Callable[..., DriverProcess]]:
+def launch(processes: None) -> Iterator[Callable[..., DriverProcess]]:
     """Starts drivers; none of them outlives the test."""
     launched: list[DriverProcess] = []
 
@@ -170,8 +170,6 @@ def launch() -> Iterator[Callable[..., DriverProcess]]:
         driver.kill()
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_plans_are_told_in_words(spark: SparkSession) -> None:
     from klamm_spark import job as jobs
@@ -222,8 +220,7 @@ def test_plans_are_told_in_words(spark: SparkSession) -> None:
     assert told("SELECT n FROM input")["stateful"] == []
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(900)
 def test_a_schema_is_inferred_drift_is_told_and_a_changed_query_is_refused(
     broker: EmbeddedBroker, tmp_path: Path, launch: Callable[..., DriverProcess]
@@ -288,7 +285,7 @@ def test_a_schema_is_inferred_drift_is_told_and_a_changed_query_is_refused(
     assert "the key n (bigint) became n (string)" in done.stdout, "an adopted type is a change like any other"
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(400)
 def test_what_spark_does_not_understand_is_one_sentence_without_traces(tmp_path: Path) -> None:
     require_spark()

@@ -1,7 +1,7 @@
 """A real Apache Kafka broker for tests: one node, broker and controller, in a directory of its own.
 
 `with KafkaBroker(tmp_path) as kafka: …kafka.address…`. Needs the oracle (see `kafka_oracle`); tests that use it
-are marked `kafka` and `slow` (it starts in about four seconds).
+take the fixture `apache_kafka` (it starts in about four seconds).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Apache Kafka's own distributed Connect worker for tests, with the interface of our `WorkerProcess`.
 
-Needs the oracle (see `kafka_oracle`); it starts in about five seconds, so its tests are marked `kafka` and `slow`.
+Needs the oracle (see `kafka_oracle`); it starts in about five seconds, and its tests take the fixture `apache_kafka`.
 """
 
 from __future__ import annotations

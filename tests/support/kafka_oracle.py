@@ -1,7 +1,7 @@
 """Apache Kafka as an oracle: finds its jars and runs its classes.
 
-A runtime is a directory with `libs/*.jar`: `KAFKA_HOME`, or `~/.cache/kafka-oracle`. Tests that need it are
-marked `@pytest.mark.kafka` and start with `oracle = kafka_oracle.require()`, which skips with a reason.
+A runtime is a directory with `libs/*.jar`: `KAFKA_HOME`, or `~/.cache/kafka-oracle`. Tests that need it take
+the fixture `apache_kafka`; `kafka_oracle.require()` gives the oracle, or skips with a reason.
 """
 
 from __future__ import annotations

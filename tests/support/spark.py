@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from support.broker import wait_until
 
 from klamm_spark.java import find_java, missing_packages
@@ -19,6 +18,7 @@ from klamm_spark.model import Job, Output, Query, Source
 from klamm_spark.process import ENDED, DriverProcess
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
     from pyspark.sql import SparkSession
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -79,6 +79,8 @@ def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> N
 
     Few of them are there together, in one batch of a partition: none is sent before the last one was given.
     """
+    from confluent_kafka import Producer
+
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 60_000})
     for i, value in enumerate(values):
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
@@ -90,6 +92,8 @@ def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> N
 
 def read_to_end(bootstrap: str, topic: str, **client: str) -> list[Message]:
     """What a plain consumer finds in a topic now, to the end of every partition; by default committed records only."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "x",

@@ -13,9 +13,7 @@ from klamm.testing.elasticsearch import ElasticsearchFailed, ElasticsearchServer
 from klamm.testing.elasticsearch_setup import Credentials
 
 
-@pytest.mark.elasticsearch
-@pytest.mark.slow
-@pytest.mark.fault
+@pytest.mark.usefixtures("elasticsearch")
 @pytest.mark.timeout(700)
 def test_acknowledged_documents_survive_a_kill() -> None:
     with ElasticsearchServer(require()) as server:
@@ -29,8 +27,7 @@ def test_acknowledged_documents_survive_a_kill() -> None:
         assert documents(server, "kept") == {"1": {"a": 1}}
 
 
-@pytest.mark.elasticsearch
-@pytest.mark.slow
+@pytest.mark.usefixtures("elasticsearch")
 @pytest.mark.timeout(300)
 def test_credentials_are_asked_for() -> None:
     with ElasticsearchServer(require(), credentials=Credentials("ci", "one two")) as server:
@@ -41,8 +38,7 @@ def test_credentials_are_asked_for() -> None:
         assert call(server, "GET", "x/_doc/1")[0] == 401
 
 
-@pytest.mark.elasticsearch
-@pytest.mark.slow
+@pytest.mark.usefixtures("elasticsearch")
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing() -> None:
     server = ElasticsearchServer(require(), settings={"no.such.setting": "1"})
     with (
@@ -58,6 +54,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert str(tmp_path) in str(find(tmp_path))
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_tethered_command_ends_with_its_owner() -> None:
     owner = subprocess.Popen(
         [sys.executable, "-m", "klamm.testing.tether", sys.executable, "-c", "import time; time.sleep(60)"],
@@ -68,6 +65,7 @@ def test_a_tethered_command_ends_with_its_owner() -> None:
     assert owner.wait(60) == 128 + 15
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_tethered_command_gives_its_exit_code_while_its_owner_lives() -> None:
     command = [sys.executable, "-m", "klamm.testing.tether", sys.executable, "-c", "raise SystemExit(3)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as owner:

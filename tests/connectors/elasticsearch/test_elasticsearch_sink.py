@@ -29,7 +29,7 @@ from klamm_plugins.records import SinkRecord, TopicPartition
 from klamm_plugins.schema import INT32, SchemaBuilder, Struct
 from klamm_plugins.testing import MemorySinkContext
 
-pytestmark = pytest.mark.elasticsearch
+pytestmark = pytest.mark.usefixtures("elasticsearch")
 
 PARTITIONS = 2
 Model = dict[str, dict[str, object]]
@@ -131,7 +131,6 @@ def test_a_topic_becomes_an_index(worker: WorkerProcess, elasticsearch_server: E
     assert b"must be a JSON object" in letters[b"worse"][message]
 
 
-@pytest.mark.slow
 def test_a_configuration_that_is_wrong_is_refused_without_its_password(worker: WorkerProcess) -> None:
     config = {
         "connector.class": "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector",
@@ -221,7 +220,6 @@ def test_bad_documents_are_reported_one_by_one(run, elasticsearch_server) -> Non
     assert any("failed to parse field [n]" in str(e) for _, e in reporter.reported)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
 def test_bad_documents_by_policy(run, elasticsearch_server, policy, caplog) -> None:
     topic = unique_index("policy")
@@ -239,7 +237,6 @@ def test_bad_documents_by_policy(run, elasticsearch_server, policy, caplog) -> N
     assert documents(elasticsearch_server, topic) == {"a": {"n": 0}, "b": {"n": 1}, "d": {"n": 2}}
 
 
-@pytest.mark.slow
 def test_a_document_that_the_whole_request_is_refused_for_is_found(run, elasticsearch_server) -> None:
     topic = unique_index("upper")
     mapping = f"{topic}:{topic},{topic}-2:{topic}"
@@ -261,7 +258,6 @@ def test_a_document_that_the_whole_request_is_refused_for_is_found(run, elastics
     assert [r.offset for r, _ in reporter.reported] == [20]
 
 
-@pytest.mark.slow
 def test_upserts_change_fields_and_keep_their_order(run, elasticsearch_server) -> None:
     topic = unique_index("upsert")
     running = run(topic, write__method="upsert", behavior__on__null__values="delete", batch__size="20")
@@ -283,7 +279,6 @@ def test_upserts_change_fields_and_keep_their_order(run, elasticsearch_server) -
     assert documents(elasticsearch_server, topic) == model
 
 
-@pytest.mark.slow
 def test_records_that_come_again_change_nothing(run, elasticsearch_server) -> None:
     topic = unique_index("again")
     for _ in range(2):
@@ -293,7 +288,6 @@ def test_records_that_come_again_change_nothing(run, elasticsearch_server) -> No
     assert documents(elasticsearch_server, topic) == {"a": {"n": 3}, "b": {"n": 2}}
 
 
-@pytest.mark.slow
 def test_a_topic_that_was_made_anew_is_noticed(run, elasticsearch_server, caplog) -> None:
     """Its offsets begin below the versions of the index: the server keeps what it has, and that is said."""
     topic = unique_index("anew")
@@ -314,7 +308,6 @@ def test_a_topic_that_was_made_anew_is_noticed(run, elasticsearch_server, caplog
     assert "version there 1001" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_new_index_gets_its_mapping_from_the_schema(run, elasticsearch_server) -> None:
     topic = unique_index("mapped")
     schema = SchemaBuilder.struct().field("n", INT32).build()
@@ -325,7 +318,6 @@ def test_a_new_index_gets_its_mapping_from_the_schema(run, elasticsearch_server)
     assert answer[topic]["mappings"] == {"properties": {"n": {"type": "integer"}}}
 
 
-@pytest.mark.slow
 def test_documents_are_created_in_data_streams(run, elasticsearch_server, caplog) -> None:
     topic = unique_index("stream")
     template = {"index_patterns": [f"logs-app-{topic}*"], "data_stream": {}, "priority": 500}
@@ -348,7 +340,6 @@ def test_documents_are_created_in_data_streams(run, elasticsearch_server, caplog
     assert "set key.ignore=true" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_target_that_is_not_there_fails_with_its_name(run) -> None:
     running = run(
         "t", external__resource__usage="INDEX", topic__to__external__resource__mapping="t:no-such-index"
@@ -358,7 +349,6 @@ def test_a_target_that_is_not_there_fails_with_its_name(run) -> None:
         running.finish()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_https_and_credentials(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
@@ -403,7 +393,6 @@ def test_https_and_credentials(tmp_path: Path) -> None:
             running.task.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_server_that_has_no_room_is_waited_for() -> None:
     """429 of the genuine server: its memory for indexing is smaller than what is under way."""
@@ -436,8 +425,6 @@ def test_a_server_that_has_no_room_is_waited_for() -> None:
         assert node["indexing_pressure"]["memory"]["total"]["coordinating_rejections"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_when_server_and_task_are_killed(worker: WorkerProcess) -> None:
     with ElasticsearchServer(require()) as server:
@@ -464,8 +451,6 @@ def test_nothing_is_lost_when_server_and_task_are_killed(worker: WorkerProcess) 
         worker.wait_state(topic, "RUNNING", "RUNNING")
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.timeout(300)
 def test_updates_keep_their_order_while_partitions_move(
     worker: WorkerProcess, elasticsearch_server: ElasticsearchServer

@@ -12,7 +12,7 @@ from support.broker import broker, new_name  # noqa: F401
 from support.connect_worker import WorkerProcess, wait_for, worker_properties
 from support.mariadb import MariaDB, require
 
-pytestmark = pytest.mark.mariadb
+pytestmark = pytest.mark.usefixtures("mariadb_server")
 
 TABLE = """CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(12,4), at DATETIME(6),
     seen TIMESTAMP(6) NULL, took TIME(6), day DATE, raw VARBINARY(20), big BIGINT, note LONGTEXT)"""
@@ -113,8 +113,6 @@ def test_rows_come_back_from_topics_as_they_were(worker, mariadb, mariadb_databa
     wait_for(in_sqlite, lambda: f"{found[:3]} {expected[:3]}")
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right(worker, tmp_path):
     require()
     with MariaDB() as server:

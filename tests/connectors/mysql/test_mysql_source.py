@@ -14,7 +14,7 @@ from klamm_connectors.mysql.connector import MySqlSourceConnector
 from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
 from klamm_plugins.testing import MemorySourceContext, SourceConformance
 
-pytestmark = pytest.mark.mariadb
+pytestmark = pytest.mark.usefixtures("mariadb_server")
 
 SERVER_IDS = itertools.count(7000)
 
@@ -405,8 +405,6 @@ def purged(server):
     return len(server.sql("SHOW BINARY LOGS")) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_a_killed_server_a_purged_binlog_and_a_log_that_is_off():
     require()
     with MariaDB() as server:
@@ -441,7 +439,6 @@ def test_a_killed_server_a_purged_binlog_and_a_log_that_is_off():
         Source(server, "d").task.poll()
 
 
-@pytest.mark.slow
 def test_without_full_metadata_names_come_from_the_database_and_a_changed_table_is_refused():
     require()
     with MariaDB("--binlog-row-metadata=NO_LOG") as server:

@@ -3,7 +3,7 @@
 import pytest
 from support.mariadb import MariaDB, require
 
-pytestmark = [pytest.mark.mariadb, pytest.mark.slow, pytest.mark.fault]
+pytestmark = pytest.mark.usefixtures("mariadb_server")
 
 
 def test_killed_and_started_again_it_has_its_rows_and_its_position():

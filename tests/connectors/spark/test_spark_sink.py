@@ -158,8 +158,7 @@ def test_a_job_that_somebody_else_stopped_is_started_again(
     work(task("available_now"))
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(900)
 def test_a_worker_runs_a_spark_job(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
     """Data, progress, group offsets; pause and resume; a killed driver; deletion leaves no process."""

@@ -123,8 +123,7 @@ def test_a_place_is_committed_whether_rows_were_taken_or_not() -> None:
     assert stream.context.commits == [[({"spark": "x"}, {"batch": 1})]]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(900)
 def test_a_stream_of_files_is_written_exactly_once_over_kills(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
     """The job's process is killed twice while files come: readers of what is committed see every row once."""
@@ -190,8 +189,7 @@ def rows(directory: Path, name: str, numbers: range) -> None:
     part.rename(directory / name)
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("apache_spark")
 @pytest.mark.timeout(900)
 def test_a_worker_reads_again_and_again_what_is_new(broker: EmbeddedBroker, tmp_path: Path) -> None:  # noqa: F811
     """Rows once, offsets in Connect's topic, metrics; a place that REST changes; a stop in between."""

@@ -305,7 +305,7 @@ def maria(mariadb, mariadb_database):
         task.stop()
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_mariadb_upserts_deletes_and_keys_that_differ_in_case(maria):
     task = maria(**UPSERT, delete__enabled="true")
     batch = [
@@ -317,7 +317,7 @@ def test_mariadb_upserts_deletes_and_keys_that_differ_in_case(maria):
     assert task.sql("SELECT DISTINCT text FROM t") == [("ü🎉%s" * 10,)]
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_mariadb_refuses_what_does_not_fit_and_the_rest_is_there(maria):
     reporter = Reporter()
     task = maria(reporter, **UPSERT)
@@ -329,7 +329,6 @@ def test_mariadb_refuses_what_does_not_fit_and_the_rest_is_there(maria):
     assert task.sql("SELECT count(*) FROM t") == [(98,)]
 
 
-@pytest.mark.mariadb
 def test_mariadb_lock_timeouts_are_tried_again(maria, mariadb, mariadb_database):
     task = maria(
         **UPSERT,
@@ -347,7 +346,7 @@ def test_mariadb_lock_timeouts_are_tried_again(maria, mariadb, mariadb_database)
     assert task.sql("SELECT v FROM t") == [(2,)]
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_mariadb_wrong_password_is_a_sentence_without_it(maria):
     task = maria(connection__user="nobody", connection__password="hush-hush")
     with pytest.raises((ConfigError, ConnectError), match="Access denied") as found:
@@ -436,7 +435,7 @@ def test_passwords_with_any_sign_are_hidden(secret):
         assert shown == f"mysql://{user}:[hidden]@host/db"
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_mariadb_fractions_are_not_rounded_to_whole_numbers_in_silence(maria):
     reporter = Reporter()
     task = maria(reporter, **UPSERT)
@@ -447,7 +446,7 @@ def test_mariadb_fractions_are_not_rounded_to_whole_numbers_in_silence(maria):
     assert task.sql("SELECT id, n FROM t ORDER BY id") == [(1, 1), (3, 2)]
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_mariadb_tasks_that_make_the_same_table_and_columns_at_once(maria):
     tasks = [maria(**UPSERT) for _ in range(4)]
     for step in range(4):
@@ -471,7 +470,6 @@ def test_mariadb_tasks_that_make_the_same_table_and_columns_at_once(maria):
     assert tasks[0].sql("SELECT count(*), count(c30) FROM t") == [(16, 4)]
 
 
-@pytest.mark.mariadb
 def test_mariadb_a_moment_is_the_same_in_a_timestamp_column_whatever_the_servers_zone(
     maria, mariadb, mariadb_database
 ):
@@ -484,7 +482,7 @@ def test_mariadb_a_moment_is_the_same_in_a_timestamp_column_whatever_the_servers
     assert task.sql("SELECT UNIX_TIMESTAMP(at) FROM t") == [(Decimal("1709208000.005"),)]
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_columns_with_odd_names_are_made_added_and_written(maria, sink, tmp_path):
     for start in (maria, sink):
         task = start(auto__evolve="true", pk__mode="record_key", pk__fields="id")
@@ -495,7 +493,7 @@ def test_columns_with_odd_names_are_made_added_and_written(maria, sink, tmp_path
     assert found == (2, 3, 1)
 
 
-@pytest.mark.mariadb
+@pytest.mark.usefixtures("mariadb_server")
 def test_mariadb_writes_each_record_once_when_two_tasks_have_the_partition(maria):
     options = {"name": "c", "exactly__once": "true", "retry__backoff__ms": "10"}
     tasks = [maria(**options), maria(**options)]

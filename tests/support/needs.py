@@ -1,0 +1,94 @@
+"""Fixtures by which a test says which processes it starts in its body; each skips, with a reason, where the peer is absent."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """Says that a test starts processes of ours."""
+
+
+@pytest.fixture(scope="session")
+def soak() -> None:
+    """Says that a test takes minutes by itself, with chance in it: `./dev test --soak` runs it."""
+
+
+@pytest.fixture(scope="session")
+def suite() -> None:
+    """Says that a test runs the test suite of another client: `./dev test --suites` runs it."""
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> None:
+    """Says that a test starts Apache Kafka, or runs its classes."""
+    from support import kafka_oracle
+
+    kafka_oracle.require()
+
+
+@pytest.fixture(scope="session")
+def apache_spark() -> None:
+    """Says that a test starts Spark."""
+    from support.spark import require_spark
+
+    require_spark()
+
+
+@pytest.fixture(scope="session")
+def elasticsearch() -> None:
+    """Says that a test starts an Elasticsearch of its own."""
+    from support.elasticsearch import require
+
+    require()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> None:
+    """Says that a test starts a MariaDB of its own."""
+    from support.mariadb import require
+
+    require()
+
+
+@pytest.fixture(scope="session")
+def rsyslog() -> None:
+    """Says that a test starts rsyslog."""
+    if shutil.which("rsyslogd", path="/usr/sbin:/usr/bin:/sbin") is None and shutil.which("rsyslogd") is None:
+        pytest.skip("rsyslogd is not installed (Debian: apt-get install rsyslog rsyslog-kafka)")
+
+
+@pytest.fixture(scope="session")
+def java_runtime() -> None:
+    """Says that a test runs Java."""
+    if shutil.which("java") is None:
+        pytest.skip("Java is not installed (no java on PATH)")
+
+
+@pytest.fixture(scope="session")
+def prometheus_server() -> None:
+    """Says that a test starts Prometheus."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (Debian: apt-get install prometheus)")
+
+
+@pytest.fixture(scope="session")
+def franz_go() -> None:
+    """Says that a test builds a program with franz-go."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed (no go on PATH)")
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> None:
+    """Says that a test runs containers."""
+    try:
+        done = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        pytest.skip(f"no Docker here: {e}")
+    if done.returncode:
+        pytest.skip(f"no Docker engine: {done.stderr.strip().splitlines()[-1]}")

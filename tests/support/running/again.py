@@ -1,0 +1,113 @@
+"""A pytest plugin that runs a failed test again, alone, when it starts processes.
+
+A process, peer or suite test that failed is run again after all others have ended, in a pytest process of its own, up to twice.
+If it passes then, it does not fail the run: it is listed as `FLAKY name: first error`, and appended to the file that
+KLAMM_TEST_FLAKY names. A pure test is never run again: it has no race to lose.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+AGAIN: Final = frozenset({"process", "peer", "suite"})
+TIMES: Final = 2
+MOST: Final = 10
+"""More failures than these are a defect and no races: none is run again then."""
+FLAKY_FILE: Final = "KLAMM_TEST_FLAKY"
+FAILED: Final = ("failed", "error")
+
+
+class Again:
+    """Runs failed tests again at the end of a session, and takes those that pass then out of its failures."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._flaky: dict[str, str] = {}
+        self._said: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Runs after xdist has ended its processes, and before the summary is printed."""
+        if session.exitstatus != pytest.ExitCode.TESTS_FAILED:
+            return
+        stats = self._config.pluginmanager.getplugin("terminalreporter").stats
+        failures = _failures(stats)
+        candidates = {name: r for name, r in failures.items() if getattr(r, "kind", None) in AGAIN}
+        if len(candidates) > MOST:
+            self._said.append(
+                f"{len(candidates)} tests failed that start processes: none of them is run again"
+            )
+            return
+        for name, report in candidates.items():
+            if self._passes(name):
+                self._flaky[name] = _first_line(report)
+        for category in FAILED:
+            stats[category] = [r for r in stats.get(category, ()) if r.nodeid not in self._flaky]
+            if not stats[category]:
+                del stats[category]
+        if self._flaky:
+            stats["flaky"] = [failures[name] for name in self._flaky]
+            self._write()
+        if not _failures(stats):
+            session.exitstatus = pytest.ExitCode.OK
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Prints the tests that failed first and passed then."""
+        for line in self._said:
+            terminalreporter.write_line(line)
+        for name, error in self._flaky.items():
+            terminalreporter.write_line(f"FLAKY {name}: {error}", yellow=True)
+
+    def _passes(self, name: str) -> bool:
+        for turn in range(1, TIMES + 1):
+            command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", name]
+            environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+            done = subprocess.run(
+                command,
+                cwd=self._config.rootpath,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=environment,
+            )
+            passed = done.returncode == 0
+            print(f"\nrun again, alone ({turn}): {'passed' if passed else 'FAILED'} {name}", flush=True)
+            if passed:
+                return True
+            print(done.stdout[-8000:], done.stderr[-2000:], flush=True)
+        return False
+
+    def _write(self) -> None:
+        if not (path := os.environ.get(FLAKY_FILE)):
+            return
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps([name, error]) + "\n" for name, error in self._flaky.items())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Installs the reruns in the process that prints, not in those of xdist."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Again(config), "klamm-again")
+
+
+def _failures(stats: Mapping[str, Sequence[pytest.TestReport]]) -> dict[str, pytest.TestReport]:
+    """Returns the first failed report of each test."""
+    found: dict[str, pytest.TestReport] = {}
+    for category in FAILED:
+        for report in stats.get(category, ()):
+            found.setdefault(report.nodeid, report)
+    return found
+
+
+def _first_line(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else report.longreprtext
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no error text")[:300]
