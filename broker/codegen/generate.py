@@ -3,11 +3,11 @@
     python broker/codegen/generate.py [--output DIRECTORY] SOURCE...
 
 SOURCE is a jar (kafka-clients-*.jar, kafka-group-coordinator-*.jar, kafka-transaction-coordinator-*.jar) or a
-directory that holds the definitions as *.json. A development tool: the tables are checked in, and what they
-take over are facts (names, types, versions, tags, defaults), not Kafka's sentences.
+directory that holds the definitions as *.json. This is a development tool: the tables are checked in, and they take
+over facts only (names, types, versions, tags, defaults), not Kafka's sentences.
 
-Rules: names become snake_case; a struct whose name both messages of a module use gets its message's name in
-front; values that are secrets by their nature (see SECRETS and SECRETS_OF) are marked so that repr hides them.
+Rules: names become snake_case. If both messages of a module use a struct's name, the message's name goes in front.
+Secret values (see SECRETS and SECRETS_OF) are marked, so that repr hides them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Document = dict[str, Any]
 
 
 def read_definitions(source: Path) -> Iterator[Document]:
-    """Every definition in a jar or a directory; they are JSON with // comments."""
+    """Yields every definition in a jar or a directory; they are JSON with // comments."""
     if source.is_dir():
         texts = [path.read_text() for path in sorted(source.rglob("*.json"))]
     else:
@@ -85,7 +85,7 @@ def read_definitions(source: Path) -> Iterator[Document]:
 
 
 def snake_case(name: str) -> str:
-    """`IsrNodes` to `isr_nodes`, `throttleTimeMs` to `throttle_time_ms`."""
+    """Turns `IsrNodes` into `isr_nodes`, `throttleTimeMs` into `throttle_time_ms`."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return snake + "_" if keyword.iskeyword(snake) else snake
 
@@ -164,7 +164,7 @@ def quoted(value: object) -> str:
 
 
 def default_of(base: str, value: Any) -> object:
-    """The JSONs write defaults as strings or as themselves: `"-1"`, `-1`, `"0x7fffffff"`, `"null"`."""
+    """Returns a default as a value. The JSONs write it as a string or as itself: `"-1"`, `-1`, `"0x7fffffff"`, `"null"`."""
     if value in ("null", None):
         return None
     if base == "bool":
@@ -203,7 +203,7 @@ def module_source(brief: str, documents: list[Document]) -> str:
 
 
 def modules_of(documents: dict[str, Document]) -> dict[str, str]:
-    """Source by module name, for all client-facing APIs and the records in RECORDS."""
+    """Returns the source by module name, for all client-facing APIs and the records in RECORDS."""
     modules: dict[str, str] = {}
     for doc in documents.values():
         if doc["type"] == "request" and doc["apiKey"] in API_KEYS:

@@ -1,1 +1,1 @@
-"""Request handlers, one module per API key: listing this folder is reading the compatibility table."""
+"""Request handlers, one module per API key: the listing of this folder is the compatibility table."""

@@ -2,10 +2,10 @@
 
 Behaviour: acks 0, 1 and -1; one node is its own in-sync set, so -1 differs from 1 only in the check of
 `min.insync.replicas`. Batches are appended straight from the receive buffer; an error is per partition. With
-acks=0 there is no answer, so an error closes the connection, which is how the producer learns of it. From
-version 13 topics come as ids. Idempotent producers are checked by the log; for records within a transaction the
-transaction coordinator is asked first, before the first ones of each partition (KIP-890): below version 12 the client
-must have added the partition, from 12 on it is added here.
+acks=0 there is no answer, so an error closes the connection: that tells the producer. From version 13 topics come as
+ids. The log checks idempotent producers. For records within a transaction the handler asks the transaction coordinator
+before the first records of each partition (KIP-890): below version 12 the client must have added the partition, from 12
+on the broker adds it.
 Not supported: writes of clients to internal topics (as in Kafka).
 """
 
@@ -40,7 +40,7 @@ _EXPECTED: Final = frozenset({
     ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TXN_STATE,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
-"""What a healthy broker answers to a faulty producer: not worth a line of the broker's log each time."""
+"""Answers of a healthy broker to a faulty producer: they are not worth a line of the broker's log each time."""
 
 
 @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
@@ -73,10 +73,9 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
 
 
 def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
-    """Have large batches brought into their topics' codecs in a thread; then as `produce`, whether or not the
-    connection is still there.
+    """Recompress large batches in a thread; then handle the request as `produce` does, even if the connection is gone.
 
-    A transaction is verified after that: it might end meanwhile.
+    The transaction is verified after the recompression: it might end meanwhile.
     """
     slot = conn.park()
     conn.hold()
@@ -111,9 +110,9 @@ def _append_verified(
     *,
     held: Slot | None = None,
 ) -> None:
-    """The transaction coordinator has to write first, or to end the last transaction: as `produce`, once it has.
+    """Append once the transaction coordinator has written, or has ended the last transaction.
 
-    `held` is the request's place if it has one, and then its connection is held as well.
+    `held` is the request's place if it has one; then its connection is held already.
     """
     if held is None:
         conn.hold()
@@ -136,7 +135,7 @@ def _append_held(
     correlation_id: int,
     verification: Verification | None = None,
 ) -> None:
-    """The rest of `produce` for a request that was held up, whether or not the connection is still there."""
+    """Finish a request that was held up, even if the connection is gone."""
     broker = conn.broker
     try:
         data = get()
@@ -184,7 +183,7 @@ def append_all(broker: BrokerState, data: ProduceData, verification: Verificatio
 
 
 def _close_if_failed(conn: Connection, answer: Answer) -> None:
-    """With acks=0 there is no other way to tell."""
+    """Close the connection if a partition failed: with acks=0 nothing else tells the producer."""
     for _, results in answer:
         for failed in results:
             if failed.error_code:
@@ -197,7 +196,7 @@ def _close_if_failed(conn: Connection, answer: Answer) -> None:
 def _parked_until_committed(
     conn: Connection, version: int, correlation_id: int, answer: Answer, parked: Slot | None = None
 ) -> bool:
-    """With durability=fsync: keep the answer until everything in it is committed; False when that is so already.
+    """Keep the answer until everything in it is committed (durability=fsync). Returns False if it is committed already.
 
     `parked` is the request's place if it has one.
     """
@@ -235,7 +234,7 @@ def append(
     *,
     transaction_version: int | None = None,
 ) -> ProduceResult:
-    """Append what a client sent for one partition, with the transaction version if it belongs to a transaction."""
+    """Append a client's records to one partition, with the transaction version if they belong to a transaction."""
     if not 0 <= index < len(topic.partitions):
         return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not records:
@@ -266,7 +265,7 @@ def _refusal(code: ErrorCode, why: str | None = None) -> _Refusal:
 
 
 def _refused(data: ProduceData) -> _Refusal | None:
-    """Why the request as a whole cannot be served."""
+    """Returns the error of the request as a whole, if there is one."""
     if not -1 <= data.acks <= 1:
         return _refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={data.acks}, but -1, 0 or 1 are possible")
     return None

@@ -1,10 +1,10 @@
 """Fetch, key 1: versions 4 to 18.
 
-Behaviour: records leave the segment file by sendfile. A fetch with fewer than `min_bytes` is parked until they come
-or `max_wait_ms` is over (`server/fetching.py`). The first batch is sent whole even when it is larger than the limits,
-so that a reader always gets on. `read_committed` reads up to the last stable offset and lists aborted transactions.
-From version 7 there are sessions (KIP-227, `server/fetch_sessions.py`), from version 13 topics come as ids.
-Not supported: divergence by `last_fetched_epoch`, preferred read replicas and replica state: followers only.
+Behaviour: records leave the segment file by sendfile. A fetch that finds fewer than `min_bytes` is parked until they
+come or `max_wait_ms` is over (`server/fetching.py`). The first batch is sent whole even when it is larger than the
+limits, so that a reader always makes progress. `read_committed` reads up to the last stable offset and lists aborted
+transactions. From version 7 there are sessions (KIP-227, `server/fetch_sessions.py`), from version 13 topics come as ids.
+Not supported: divergence by `last_fetched_epoch`, preferred read replicas and replica state: only followers use them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListOffsets, key 2: versions 1 to 11.
 
-Behaviour: by timestamp (the first record at or after it), and the special timestamps -1 latest (the last stable
-offset for `read_committed`), -2 earliest, -3 the record with the largest timestamp, -4 earliest local, -5 latest
-tiered and -6 earliest pending upload. Without tiered storage -4 is the log start and -5 and -6 answer "none" (-1).
+Behaviour: finds an offset by timestamp (the first record at or after it), or by a special timestamp: -1 latest (the last
+stable offset for `read_committed`), -2 earliest, -3 the record with the largest timestamp, -4 earliest local, -5 latest
+tiered and -6 earliest pending upload. Without tiered storage -4 is the log start, and -5 and -6 answer "none" (-1).
 A special timestamp that the request's version does not have is refused with UNSUPPORTED_VERSION.
 """
 
@@ -37,7 +37,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 Found = tuple[int, int, int]
-"""Timestamp, offset, leader epoch; -1 each where there is none."""
+"""Timestamp, offset, leader epoch; each is -1 if there is none."""
 _NONE: Final[Found] = (-1, -1, -1)
 
 

@@ -1,10 +1,10 @@
 """Metadata, key 3: versions 0 to 13.
 
-Behaviour: one broker, which leads every partition and is the controller. A topic that does not exist is created when
-both `auto.create.topics.enable` and the request allow it; the first answer already has it. Of many the first are
-created (100 partitions, in slices), for the others clients ask again. Null topics (or none in
-version 0) mean all. From version 10 topics may be asked for by id.
-Authorized operations are all that there are: there is no authorizer yet.
+Behaviour: one broker leads every partition and is the controller. A topic that does not exist is created when both
+`auto.create.topics.enable` and the request allow it; the first answer already has it. Of many topics only the first
+are created (100 partitions, in slices); clients ask again for the others. Null topics (or none in version 0) mean all.
+From version 10 a request may name topics by id.
+Every operation is authorized, as there is no authorizer yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 NO_ID: Final = bytes(16)
 AUTO_CREATE_PARTITIONS: Final = 100
-"""Partitions that one request may bring into being, as each costs directories and files: about a millisecond."""
+"""Partitions that one request may create, as each costs directories and files: about a millisecond."""
 
 
 @handles(ApiKey.METADATA, versions=(0, 13))
@@ -64,7 +64,7 @@ def metadata(
 def _create(broker: BrokerState, names: list[str]) -> asyncio.Future[None] | None:
     """Create topics with the broker's defaults, the internal ones with their own. A failure is logged.
 
-    The future, if there is one, ends when they are there: many are made in slices.
+    Many topics are created in slices: then a future is returned, which ends when they exist.
     """
     wanted: dict[str, tuple[int, Mapping[str, str]]] = {}
     for name in names:
@@ -122,12 +122,12 @@ def _topic(
 
 
 def _missing(broker: BrokerState, names: list[str]) -> list[str]:
-    """Those of these topics that are not there and may be."""
+    """Returns the names that have no topic and are valid."""
     return [name for name in names if name not in broker.topics.by_name and why_invalid(name) is None]
 
 
 def _wanted(broker: BrokerState, missing: list[str]) -> list[str]:
-    """Those of the missing topics that are to be created now."""
+    """Returns the missing topics that this request creates."""
     topics = broker.topics
     first = {metric_name(name): name for name in reversed(missing) if topics.colliding(name) is None}
     wanted = [name for name in missing if first.get(metric_name(name)) == name]
@@ -135,7 +135,7 @@ def _wanted(broker: BrokerState, missing: list[str]) -> list[str]:
 
 
 def _refused(broker: BrokerState, missing: list[str]) -> dict[str, ErrorCode]:
-    """What to say of those missing topics that have not been created."""
+    """Returns the errors of the missing topics that have not been created."""
     topics = broker.topics
     return {
         name: ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again

@@ -1,7 +1,7 @@
 """OffsetCommit, key 8: versions 2 to 10.
 
-Behaviour: answered once the offsets are in `__consumer_offsets`, one batch per request. A partition that does not
-exist is refused by itself. Members commit with their generation; a commit without one is accepted while the group
+Behaviour: answers once the offsets are in `__consumer_offsets`, one batch per request. Each partition that does not
+exist gets its own error. Members commit with their generation; a commit without a generation is accepted while the group
 has no members.
 Versions: 2 to 4 may bring a retention time of their own; 9 knows GROUP_ID_NOT_FOUND and members of the consumer protocol
 with their epochs (STALE_MEMBER_EPOCH); 10 names topics by id.
@@ -57,7 +57,7 @@ def offset_commit(
 
 
 class _Partitions:
-    """The partitions of a request: those that exist, and what is wrong with the others."""
+    """The partitions of a request: those that exist, and the errors of the others."""
 
     def __init__(self, broker: BrokerState, *, by_id: bool) -> None:
         self.offsets: dict[TopicPartition, OffsetToCommit] = {}
@@ -87,7 +87,7 @@ class _Partitions:
         return topic.topic_id if self._by_id else topic.name
 
     def response(self, request: OffsetCommitRequest, result: CommitResult) -> OffsetCommitResponse:
-        """Every partition in the order of the request."""
+        """Returns the answer, with every partition in the order of the request."""
         return OffsetCommitResponse(
             topics=[
                 OffsetCommitResponseTopic(

@@ -1,9 +1,9 @@
 """OffsetFetch, key 9: versions 1 to 10.
 
-Behaviour: offset -1 where nothing is committed, also for groups that do not exist, and where the commit was to another
-topic of that name, which has been deleted since (its tombstone may not be written yet). Null topics mean all of the
-group's. With `require_stable` an offset that an open transaction may still change is UNSTABLE_OFFSET_COMMIT.
-Versions: 8 asks for several groups; 10 names topics by id (a topic that was deleted is left out of "all").
+Behaviour: answers offset -1 where nothing is committed, also for groups that do not exist. A commit to a deleted topic
+of the same name counts as nothing (its tombstone may not be written yet). Null topics mean all of the group's. With
+`require_stable` an offset that an open transaction may still change is UNSTABLE_OFFSET_COMMIT.
+Versions: 8 asks for several groups; 10 names topics by id (a deleted topic is left out of "all").
 From 9 on members of the consumer protocol say who they are (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH).
 """
 
@@ -87,7 +87,7 @@ def _group(
 
 
 def _topic_id(broker: BrokerState, name: str) -> bytes:
-    """The topic of that name today; zeros when there is none."""
+    """Returns the id of the topic that has this name now; zeros when there is none."""
     topic = broker.topics.by_name.get(name)
     return NO_TOPIC_ID if topic is None else topic.id
 
@@ -118,7 +118,7 @@ def _find(result: FetchResult, at: TopicPartition, topic_id: bytes) -> tuple[Com
 
 
 def _is_of_another(found: CommittedOffset, topic_id: bytes) -> bool:
-    """Whether it was committed for a topic that had the name before; not known when either is not."""
+    """Decides whether the offset was committed for an earlier topic of this name; False when either id is unknown."""
     return NO_TOPIC_ID != found.topic_id != topic_id != NO_TOPIC_ID
 
 
@@ -144,7 +144,7 @@ def _single(broker: BrokerState, version: int, request: OffsetFetchRequest) -> O
     else:
         asked = [(t.name, t.partition_indexes) for t in request.topics]
     ids = {name: _topic_id(broker, name) for name, _ in asked}
-    # Version 1 has no error of the whole: it goes to every partition, as Kafka does in all of these versions.
+    # Version 1 has no error for the whole answer: every partition gets it, as Kafka does in all of these versions.
     return OffsetFetchResponse(
         error_code=result.error if version > 1 else ErrorCode.NONE,
         topics=[
@@ -171,7 +171,7 @@ def _partition(index: int, found: CommittedOffset, error: ErrorCode) -> OffsetFe
 
 
 def _all(broker: BrokerState, result: FetchResult) -> list[tuple[str, list[int]]]:
-    """Every committed partition, by topic, but those of topics that others have replaced."""
+    """Returns every committed partition, by topic, except those of topics that others have replaced."""
     topics: dict[str, list[int]] = {}
     ids: dict[str, bytes] = {}
     for at, committed in result.offsets.items():

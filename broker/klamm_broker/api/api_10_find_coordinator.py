@@ -1,6 +1,6 @@
 """FindCoordinator, key 10: versions 0 to 6.
 
-Behaviour: this broker, for every group and every transactional id; the first question of each kind creates
+Behaviour: answers this broker, for every group and every transactional id. The first question of each kind creates
 `__consumer_offsets` or `__transaction_state`.
 Versions: 4 asks for several keys.
 Not supported: share groups (INVALID_REQUEST, as Kafka without them).

@@ -1,6 +1,6 @@
 """JoinGroup, key 11: versions 0 to 9.
 
-Behaviour: parked until the join phase ends.
+Behaviour: parks until the join phase ends.
 Versions: 0 has no rebalance timeout (the session timeout counts); from 4 on a new dynamic member gets its id first
 (MEMBER_ID_REQUIRED); 5 brings static membership; 9 can tell a static leader to keep its assignment.
 """

@@ -1,8 +1,8 @@
 """LeaveGroup, key 13: versions 0 to 5.
 
-Behaviour: the others are told to join again. In a consumer group members of either protocol can be removed; then it is
-answered once that is durable.
-Versions: up to 2 one member leaves and its error is that of the whole; from 3 on several, static ones by their
+Behaviour: tells the others to join again. In a consumer group members of either protocol can be removed; the answer then
+comes once the removal is durable.
+Versions: up to 2 one member leaves, and its error is that of the whole; from 3 on several, static ones by their
 instance id alone.
 """
 

@@ -1,7 +1,7 @@
 """SyncGroup, key 14: versions 0 to 5.
 
-Behaviour: parked until the leader's assignment is in `__consumer_offsets`.
-Versions: 3 brings static membership; from 5 on protocol type and name must be there and be the group's.
+Behaviour: parks until the leader's assignment is in `__consumer_offsets`.
+Versions: 3 brings static membership; from 5 on protocol type and name are required and must be the group's.
 """
 
 from __future__ import annotations

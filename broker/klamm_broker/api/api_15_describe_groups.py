@@ -1,8 +1,8 @@
 """DescribeGroups, key 15: versions 0 to 6.
 
-Behaviour: what members said and were assigned is shown while the group is Stable. A group that does not exist is
+Behaviour: shows subscriptions and assignments of members while the group is Stable. A group that does not exist is
 Dead; from version 6 on with GROUP_ID_NOT_FOUND.
-Authorized operations are all that there are: there is no authorizer yet.
+Every operation is authorized, as there is no authorizer yet.
 """
 
 from __future__ import annotations

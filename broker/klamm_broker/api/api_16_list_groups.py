@@ -1,7 +1,7 @@
 """ListGroups, key 16: versions 0 to 5.
 
-Behaviour: all groups, also those that only hold offsets; while some are still being loaded, those that are there
-and COORDINATOR_LOAD_IN_PROGRESS.
+Behaviour: lists all groups, also those that only hold offsets. While some are loading, it lists the loaded ones with
+COORDINATOR_LOAD_IN_PROGRESS.
 Versions: 4 filters by state, 5 by type (`classic` and `consumer`).
 """
 

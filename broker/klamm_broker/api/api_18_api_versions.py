@@ -2,10 +2,10 @@
 
 Behaviour: lists what the registry has. Produce is advertised from version 0, because librdkafka turns compression
 off when 0 is missing (KAFKA-18659); versions 0 to 2 are refused when sent. A version that we do not have is
-answered in version 0 with error 35 (`server.dispatch`), from which the client learns ours. From
-version 3 the client names its software; names that Kafka refuses get INVALID_REQUEST, and the answer has the features and
-their finalized levels (`server/features.py`). Features that begin at level 0 are shown from version 4 on: older
-clients cannot read a lowest level of 0.
+answered in version 0 with error 35 (`server.dispatch`), from which the client learns our versions. From version 3 the
+client names its software; a name that Kafka refuses gets INVALID_REQUEST. The answer then has the features and their
+finalized levels (`server/features.py`). Features that begin at level 0 are shown from version 4 on: older clients cannot
+read a lowest level of 0.
 """
 
 from __future__ import annotations

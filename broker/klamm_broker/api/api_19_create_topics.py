@@ -2,8 +2,8 @@
 
 Behaviour: checks name, counts, replica assignment and configuration of each topic; an error is per topic and says
 what would be right. `validate_only` checks without creating. From version 5 the answer has the topic's effective
-configuration, from 7 its id. A topic is on the disk when it is answered, so `timeout_ms` has nothing to wait for; many partitions are made in slices, so
-that nobody else waits for them.
+configuration, from 7 its id. A topic is on the disk when it is answered, so `timeout_ms` is not needed. Many partitions
+are made in slices, so that nobody else waits for them.
 Not supported: more than one replica; authorization; create policies.
 """
 
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions of one topic: each is a directory and open files, and a slip of the finger must not fill a disk.
-Several topics of one request may not have more together, as in Kafka."""
+"""Partitions of one topic: each takes a directory and open files, and a typing error must not fill a disk.
+All topics of one request may have as many together, as in Kafka.
+"""
 New = tuple[int, Mapping[str, str]]
 _TOO_MANY: Final = (
     f"Excessively large number of partitions per request: at most {PARTITIONS_MAX} in all are possible."
@@ -47,7 +48,7 @@ _TOO_MANY: Final = (
 
 
 class Refused(KlammError):
-    """Why a topic is not created, with the code for the answer."""
+    """A topic that cannot be created, with the reason and the code for the answer."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(why)
@@ -115,7 +116,7 @@ def _failed(name: str, error: Exception) -> CreatableTopicResult:
 
 
 def _checked(broker: BrokerState, asked: CreatableTopic, by_metric: dict[str, str]) -> New:
-    """Partitions and properties of a topic that can be created; it is noted in `by_metric`. Raises KlammError."""
+    """Returns partitions and properties of a topic that can be created, and notes it in `by_metric`. Raises KlammError."""
     _check_name(broker, asked.name, by_metric)
     partitions = _partitions(broker, asked)
     overrides = _overrides(asked)

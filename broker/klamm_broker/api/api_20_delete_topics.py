@@ -1,7 +1,7 @@
 """DeleteTopics, key 20: versions 1 to 6.
 
-Behaviour: by name, from version 6 also by id. Records and committed offsets of the topic go with it.
-`delete.topic.enable=false` refuses. The deletion is on the disk when it is answered; those that come together are
+Behaviour: deletes topics by name, from version 6 also by id, with their records and committed offsets.
+`delete.topic.enable=false` refuses. The deletion is on the disk when it is answered; deletions that come together are
 written together (`server/topic_changes.py`).
 Not supported: authorization.
 """
@@ -66,7 +66,7 @@ def _twice(asked: DeleteTopicState) -> DeletableTopicResult:
 
 
 def _without_both(found: Sequence[Topic | DeletableTopicResult]) -> list[Topic | DeletableTopicResult]:
-    """A topic that is named by its name and by its id is not deleted, and answered once."""
+    """Refuse topics that are named both by name and by id; each is answered once."""
     times = Counter(item.id for item in found if isinstance(item, Topic))
     result: dict[bytes | int, Topic | DeletableTopicResult] = {}
     for position, item in enumerate(found):
@@ -80,9 +80,9 @@ def _without_both(found: Sequence[Topic | DeletableTopicResult]) -> list[Topic |
 
 
 def _find(broker: BrokerState, ctx: RequestContext, asked: DeleteTopicState) -> Topic | DeletableTopicResult:
-    """The topic that is to be deleted, or why none is."""
+    """Returns the topic to delete, or the error."""
     if not broker.config["delete.topic.enable"]:
-        # Clients older than version 3 do not know the code that says it.
+        # Clients older than version 3 do not know TOPIC_DELETION_DISABLED.
         code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.api_version >= 3 else ErrorCode.INVALID_REQUEST
         return _result(asked, code, "delete.topic.enable is false")
     by_id = asked.topic_id != _NO_ID
@@ -105,7 +105,7 @@ def _find(broker: BrokerState, ctx: RequestContext, asked: DeleteTopicState) -> 
 def _answer(
     found: Topic | DeletableTopicResult, errors: Mapping[bytes, OSError | None]
 ) -> DeletableTopicResult:
-    """What became of one line of the request."""
+    """Returns the outcome of one line of the request."""
     if not isinstance(found, Topic):
         return found
     result = DeletableTopicResult(name=found.name, topic_id=found.id, error_code=ErrorCode.NONE)

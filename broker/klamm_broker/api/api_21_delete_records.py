@@ -1,6 +1,6 @@
 """DeleteRecords, key 21: versions 0 to 2.
 
-Behaviour: moves the log start offset up to the offset asked for; -1 means the high watermark. Readers see it at once,
+Behaviour: moves the log start offset up to the requested offset; -1 means the high watermark. Readers see it at once,
 retention removes the segments. An offset outside the log is OFFSET_OUT_OF_RANGE. Refused for a topic that is only
 compacted (POLICY_VIOLATION) and for internal topics, as in Kafka.
 """
@@ -53,7 +53,7 @@ def delete_records(
                 partition.error_code, partition.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
         return response
 
-    # The new starts must survive a crash once they are answered; one write, whatever was asked for.
+    # Once they are answered, the new starts must survive a crash; one write serves all partitions.
     return when_done(broker.loop, broker.topic_changes.run(_checkpoints(broker)), answer)
 
 

@@ -1,9 +1,9 @@
 """InitProducerId, key 22: versions 0 to 5.
 
-Behaviour: without a transactional id a new producer id with epoch 0, never handed out before, restarts included; a
-request that brings its producer id and epoch gets a new id as well. With one its producer id and the next epoch, which
-fences every producer with an earlier one; a transaction that is open is aborted first, and the client comes again
-(CONCURRENT_TRANSACTIONS).
+Behaviour: without a transactional id, answers a new producer id with epoch 0, which was never handed out before,
+restarts included; that also holds for a request that brings its producer id and epoch. With a transactional id, answers
+its producer id and the next epoch, which fences every producer with an earlier epoch. An open transaction is aborted
+first, and the client comes again (CONCURRENT_TRANSACTIONS).
 Versions: 3 brings the producer id and epoch that a producer believes to have (KIP-360); 4 knows PRODUCER_FENCED.
 Not supported: two-phase commit (version 6, which Kafka 4.3 does not serve either).
 """

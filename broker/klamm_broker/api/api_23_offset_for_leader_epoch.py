@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch, key 23: versions 2 to 4.
 
-Behaviour: the last epoch at or below the one asked for, and the offset at which it ended. A consumer that finds its
-position beyond that offset knows that the log was cut under it.
+Behaviour: answers the last epoch at or below the requested one, and the offset at which it ended. A consumer whose
+position lies beyond that offset learns that the log was cut.
 Not supported: replicas as callers get the same answer as consumers.
 """
 

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn, key 24: versions 0 to 5.
 
-Behaviour: the partitions become part of the producer's transaction, which begins with the first of them. If one of them
-does not exist none is added: it is UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
+Behaviour: adds partitions to the producer's transaction, which begins with the first of them. If one of them does not
+exist, none is added: it gets UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
 Versions: 2 knows PRODUCER_FENCED; 4 (of brokers among themselves) has several transactions, and may only verify that
 partitions are in them.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FENCED_FROM: Final = 2
 BATCHED_FROM: Final = 4
 _VERSION_BATCHED: Final = 2
-"""The transaction version that the batched versions speak for."""
+"""The transaction version of clients that use the batched versions."""
 
 _Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -73,7 +73,7 @@ async def _batched(broker: BrokerState, request: AddPartitionsToTxnRequest) -> A
 
 
 def _add(broker: BrokerState, asked: AddPartitionsToTxnTransaction, client_version: int, convert: Any) -> Any:
-    """`convert` of an error for each partition, or a Future of it."""
+    """Add partitions to a transaction. Returns `convert` of the error for each partition, or a Future of it."""
     partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
     missing = {at for at in partitions if broker.partition(*at) is None}
     if missing:

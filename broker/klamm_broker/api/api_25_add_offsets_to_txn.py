@@ -1,7 +1,7 @@
 """AddOffsetsToTxn, key 25: versions 0 to 4.
 
-Behaviour: the partition of `__consumer_offsets` that holds the group becomes part of the producer's transaction, as by
-AddPartitionsToTxn. Clients of transaction version 2 leave it out: TxnOffsetCommit adds the partition itself.
+Behaviour: adds the partition of `__consumer_offsets` that holds the group to the producer's transaction, as
+AddPartitionsToTxn does. Clients of transaction version 2 leave it out: TxnOffsetCommit adds the partition itself.
 Versions: 2 knows PRODUCER_FENCED.
 """
 

@@ -1,7 +1,7 @@
 """EndTxn, key 26: versions 0 to 5.
 
-Behaviour: answered once the decision is in `__transaction_state`; the markers follow without the client. What is
-repeated is answered as it was.
+Behaviour: answers once the decision is in `__transaction_state`; the markers follow without the client. A repeated
+request gets the same answer.
 Versions: 2 knows PRODUCER_FENCED; 5 (transaction version 2) bumps the epoch at each end and answers the producer id and
 epoch to go on with.
 """

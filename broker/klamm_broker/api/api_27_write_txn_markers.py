@@ -1,9 +1,9 @@
 """WriteTxnMarkers, key 27: versions 1 and 2.
 
 Behaviour: writes the end of a producer's transaction into partitions, whatever a coordinator knows of it. Brokers send
-it to each other; here it ends a hanging transaction (`kafka-transactions.sh abort`). A partition refuses the marker of an
-epoch or of a coordinator that it has seen a newer one of.
-Versions: 2 says the transaction version, by which late markers are told (KIP-1228).
+it to each other; here it ends a hanging transaction (`kafka-transactions.sh abort`). A partition refuses a marker whose
+epoch or coordinator epoch is older than one that it has seen.
+Versions: 2 brings the transaction version, by which late markers are recognized (KIP-1228).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """TxnOffsetCommit, key 28: versions 0 to 5.
 
-Behaviour: offsets within a producer's transaction: written at once, visible when it commits. The group's partition of
-`__consumer_offsets` must be part of the transaction. Partitions that do not exist are refused by themselves.
+Behaviour: stores offsets within a producer's transaction: they are written at once and visible when it commits. The
+group's partition of `__consumer_offsets` must be part of the transaction. Each partition that does not exist gets its
+own error.
 Versions: 3 brings the member's id and generation; 4 knows TRANSACTION_ABORTABLE; from 5 on (transaction version 2) the
-group's partition is added to the transaction here.
+broker adds the group's partition to the transaction.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def txn_offset_commit(
 
 
 class _Commit:
-    """One request: the offsets whose partitions exist, and its way through both coordinators."""
+    """One request: the offsets whose partitions exist, and their way through both coordinators."""
 
     def __init__(self, broker: BrokerState, request: TxnOffsetCommitRequest, version: int) -> None:
         self._broker = broker
@@ -109,7 +110,7 @@ class _Commit:
         return answer  # type: ignore[no-any-return]
 
     def response(self, result: CommitResult) -> TxnOffsetCommitResponse:
-        """Every partition in the order of the request."""
+        """Returns the answer, with every partition in the order of the request."""
         return TxnOffsetCommitResponse(
             topics=[
                 TxnOffsetCommitResponseTopic(

@@ -1,6 +1,6 @@
 """DeleteAcls, key 31: versions 1 to 3.
 
-Behaviour: there is no authorizer, and so it is answered (SECURITY_DISABLED), as by a broker of Kafka without one.
+Behaviour: answers SECURITY_DISABLED, as there is no authorizer; a broker of Kafka without one does the same.
 """
 
 from __future__ import annotations

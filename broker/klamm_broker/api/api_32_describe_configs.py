@@ -1,8 +1,8 @@
 """DescribeConfigs, key 32: versions 1 to 4.
 
-Behaviour: topics, this broker, what was changed for all brokers (the broker without a name), its loggers, groups and
-client metrics subscriptions, with source, synonyms (on request), type and documentation (on request). Secrets come
-without value. A key that is asked for and does not exist is left out, as in Kafka.
+Behaviour: tells the configurations of topics, of this broker, of all brokers (the broker without a name), of this
+broker's loggers, of groups and of client metrics subscriptions, with source, synonyms (on request), type and
+documentation (on request). Secrets come without value. A requested key that does not exist is left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _one(
 
 
 def _entries(broker: BrokerState, resource: DescribeConfigsResource) -> list[Entry]:
-    """Every key of a resource. Raises ConfigRefused when it is not there."""
+    """Returns every key of a resource. Raises ConfigRefused when the resource does not exist."""
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -121,7 +121,7 @@ def _check_broker_id(broker: BrokerState, name: str, more: str = "") -> None:
 
 
 def _loggers(broker: BrokerState, name: str) -> list[DescribeConfigsResourceResult]:
-    """The level of every logger. Raises ConfigRefused."""
+    """Returns the level of every logger. Raises ConfigRefused."""
     if not name:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     _check_broker_id(broker, name)

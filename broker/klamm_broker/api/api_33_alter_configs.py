@@ -1,8 +1,8 @@
 """AlterConfigs, key 33: versions 0 to 2.
 
-Behaviour: replaces all configurations of a topic, broker, group or client metrics subscription, as clients older than
-2.3 do (newer ones change single keys with IncrementalAlterConfigs); what is not named goes back to its default.
-A resource is changed as a whole or not at all, and on the disk when it is answered. `validate_only` checks.
+Behaviour: replaces all configurations of a topic, broker, group or client metrics subscription; a key that is not named
+goes back to its default. Clients older than 2.3 use it (newer ones change single keys with IncrementalAlterConfigs).
+A resource is changed as a whole or not at all; the change is on the disk when it is answered. `validate_only` checks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """AlterReplicaLogDirs, key 34: versions 1 to 2.
 
-Behaviour: a partition goes to another of this broker's log directories while it is written to and read; the answer comes
-when the move has begun, DescribeLogDirs shows how far it is. Asked for the directory that it is in, a move that is under
-way ends. LOG_DIR_NOT_FOUND for a path that is not one of `log.dirs`, KAFKA_STORAGE_ERROR for one, or a partition, that is
-offline, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist.
+Behaviour: moves a partition to another of this broker's log directories while clients write and read it. The answer
+comes when the move has begun; DescribeLogDirs shows its progress. A request for the directory that the partition is in
+ends its move. Errors: LOG_DIR_NOT_FOUND for a path that is not in `log.dirs`, KAFKA_STORAGE_ERROR for an offline
+directory or partition, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist.
 Not supported: throttling; remembering the directory for a partition that is created later.
 """
 

@@ -1,8 +1,8 @@
 """DescribeLogDirs, key 35: versions 1 to 5.
 
-Behaviour: every log directory with the sizes of its partitions, and its file system's total and usable bytes. A partition
-that is being moved is in the new directory as well, as a future replica with its lag. A directory that cannot be used
-is KAFKA_STORAGE_ERROR. Null topics mean all; partitions that do not exist are left out.
+Behaviour: lists every log directory with the sizes of its partitions, and its file system's total and usable bytes. A
+partition that is being moved also appears in the new directory, as a future replica with its lag. A directory that
+cannot be used is KAFKA_STORAGE_ERROR. Null topics mean all; partitions that do not exist are left out.
 Not supported: cordoned directories (always false).
 """
 

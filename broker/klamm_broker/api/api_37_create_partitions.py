@@ -1,6 +1,6 @@
 """CreatePartitions, key 37: versions 0 to 3.
 
-Behaviour: grows a topic to a number of partitions; fewer, or as many as there are, is INVALID_PARTITIONS.
+Behaviour: grows a topic to a number of partitions; a number that is not above the present one is INVALID_PARTITIONS.
 Many are added in slices, so that nobody else waits for them.
 Not supported: assignments to other brokers (INVALID_REPLICA_ASSIGNMENT).
 """

@@ -1,7 +1,7 @@
 """RenewDelegationToken, key 39: versions 1 to 2.
 
-Behaviour: refused with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as by a broker of Kafka on a listener without
-authentication: a token is for somebody, and nobody is known here.
+Behaviour: refuses with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as a broker of Kafka does on a listener without
+authentication: a token belongs to a user, and no user is known here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DeleteGroups, key 42: versions 0 to 2.
 
-Behaviour: a group without members goes with its offsets; answered once the tombstones are written. NON_EMPTY_GROUP
+Behaviour: deletes groups without members and their offsets; answers once the tombstones are written. NON_EMPTY_GROUP
 and GROUP_ID_NOT_FOUND are per group.
 """
 

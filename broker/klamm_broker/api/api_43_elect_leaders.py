@@ -1,7 +1,7 @@
 """ElectLeaders, key 43: versions 0 to 2.
 
-Behaviour: one node leads every partition, so no election is ever needed: ELECTION_NOT_NEEDED for each partition that
-is named, and nothing for each when all are asked for, as in Kafka.
+Behaviour: one node leads every partition, so no election is ever needed. Each named partition gets ELECTION_NOT_NEEDED;
+a request for all partitions gets no lines, as in Kafka.
 """
 
 from __future__ import annotations

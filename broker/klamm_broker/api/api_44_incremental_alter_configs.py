@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs, key 44: versions 0 to 1.
 
 Behaviour: SET, DELETE, APPEND and SUBTRACT of single keys of topics, brokers, groups, client metrics subscriptions
-and loggers; a resource is changed as a whole or not at all, and on the disk when it is answered (`config_changes.py`).
-`validate_only` checks without changing.
+and loggers. A resource is changed as a whole or not at all; the change is on the disk when it is answered
+(`config_changes.py`). `validate_only` checks without changing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ListPartitionReassignments, key 46: version 0.
 
-Behaviour: with one node nothing is ever being reassigned.
+Behaviour: answers none: with one node there is never a reassignment.
 """
 
 from __future__ import annotations

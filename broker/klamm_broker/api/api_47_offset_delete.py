@@ -1,8 +1,8 @@
 """OffsetDelete, key 47: version 0.
 
-Behaviour: deletes committed offsets of partitions that nobody in the group is subscribed to
+Behaviour: deletes committed offsets of partitions to which nobody in the group is subscribed
 (GROUP_SUBSCRIBED_TO_TOPIC otherwise); a group with members must be a consumer group (NON_EMPTY_GROUP otherwise).
-Answered once the tombstones are written.
+Answers once the tombstones are written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeClientQuotas, key 48: versions 0 to 1.
 
-Behaviour: checks the filter; there are no quotas (`server/client_quotas.py` says why).
+Behaviour: checks the filter and answers no quotas (`server/client_quotas.py` says why there are none).
 """
 
 from __future__ import annotations

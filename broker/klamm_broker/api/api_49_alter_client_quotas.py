@@ -1,7 +1,7 @@
 """AlterClientQuotas, key 49: versions 0 to 1.
 
-Behaviour: checks entity, key and value as Kafka does. Quotas are not enforced, so a change that sets one is refused
-(INVALID_REQUEST, with a sentence that says so); one that only removes has nothing to do.
+Behaviour: checks entity, key and value as Kafka does. Quotas are not enforced, so a change that sets a quota is refused
+(INVALID_REQUEST, with a sentence that says so); a change that only removes quotas has nothing to do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials, key 50: version 0.
 
-Behaviour: mechanisms and iterations of the users that are named, or of all. Salts and keys are not told.
+Behaviour: tells mechanisms and iterations of the named users, or of all, but not salts and keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials, key 51: version 0.
 
-Behaviour: sets and removes credentials of users, each user once in a request; a user's error does not keep the others
-from being changed. What is answered is on the disk (`server/scram_users.py`).
+Behaviour: sets and removes credentials of users, each user once in a request; an error of one user does not stop the
+changes of others. The changes are on the disk when they are answered (`server/scram_users.py`).
 """
 
 from __future__ import annotations

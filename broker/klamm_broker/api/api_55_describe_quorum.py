@@ -1,7 +1,7 @@
 """DescribeQuorum, key 55: versions 0 to 2.
 
-Behaviour: the quorum of a cluster of one: this node leads and is the only voter. The place of Kafka's metadata log is
-taken by files that are replaced as a whole; its offsets are the count of changes to the cluster's configuration.
+Behaviour: describes the quorum of a cluster of one: this node leads and is the only voter. Files that are replaced as a
+whole take the place of Kafka's metadata log; its offsets are the count of changes to the cluster's configuration.
 """
 
 from __future__ import annotations

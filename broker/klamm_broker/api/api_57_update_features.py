@@ -2,7 +2,7 @@
 
 Behaviour: sets finalized feature levels, all or none, with Kafka's rules (`server/features.py`); the levels are on
 the disk when it is answered, and ApiVersions tells them. `validate_only` (from version 1) checks without storing.
-What a level of `metadata.version` or `kraft.version` means to Kafka's controllers has no counterpart here.
+Levels of `metadata.version` and `kraft.version` matter to Kafka's controllers and have no effect here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def update_features(
 
 
 def _updates(request: UpdateFeaturesRequest, version: int) -> list[FeatureUpdate]:
-    """What is asked for. Version 0 says only whether a downgrade is allowed."""
+    """Returns the requested updates. Version 0 says only whether a downgrade is allowed."""
     result = []
     for asked in request.feature_updates:
         kind = asked.upgrade_type

@@ -1,7 +1,7 @@
 """DescribeCluster, key 60: versions 0 to 2.
 
-Behaviour: one broker, which is its own controller. Endpoint type 1 (brokers) is answered; 2 (controllers) is refused
-with MISMATCHED_ENDPOINT_TYPE, as by every broker's listener. Authorized operations are all that there are.
+Behaviour: answers one broker, which is its own controller. Endpoint type 1 (brokers) is answered; 2 (controllers) is
+refused with MISMATCHED_ENDPOINT_TYPE, as by every broker's listener. Every operation is authorized.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeProducers, key 61: version 0.
 
-Behaviour: the producers that partitions know: epoch, last sequence and timestamp, coordinator epoch and the first offset
-of an open transaction. How a hanging transaction is found.
+Behaviour: lists the producers that partitions know: epoch, last sequence and timestamp, coordinator epoch and the first
+offset of an open transaction. Tools find hanging transactions with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UnregisterBroker, key 64: version 0.
 
-Behaviour: there is no broker but this one, which is running and cannot be unregistered (INVALID_REQUEST); any other id
-is BROKER_ID_NOT_REGISTERED.
+Behaviour: refuses this broker, the only one, as it is running (INVALID_REQUEST); any other id is
+BROKER_ID_NOT_REGISTERED.
 """
 
 from __future__ import annotations

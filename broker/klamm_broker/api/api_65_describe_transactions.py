@@ -1,7 +1,7 @@
 """DescribeTransactions, key 65: version 0.
 
-Behaviour: state, producer, time-out, start and partitions of transactional ids; TRANSACTIONAL_ID_NOT_FOUND for those
-that nobody uses.
+Behaviour: tells state, producer, time-out, start and partitions of transactional ids; TRANSACTIONAL_ID_NOT_FOUND for
+ids that nobody uses.
 """
 
 from __future__ import annotations

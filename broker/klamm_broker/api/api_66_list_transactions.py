@@ -1,8 +1,8 @@
 """ListTransactions, key 66: versions 0 to 2.
 
-Behaviour: transactional ids with producer id and state, filtered by both. States that do not exist are named in the
-answer.
-Versions: 1 filters by how long a transaction is open; 2 by a regular expression for the whole transactional id.
+Behaviour: lists transactional ids with producer id and state, filtered by both. The answer names states that do not
+exist.
+Versions: 1 filters by the time that a transaction is open; 2 by a regular expression for the whole transactional id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat, key 68: versions 0 and 1 (KIP-848).
 
-Behaviour: a member joins with epoch 0, reports with the epoch it has, leaves with -1 (a static one for a while with
--2). Answered at once, or once what it changes is in `__consumer_offsets`. The assignment is in the answer when the
-member asked for everything or when it is a new one.
+Behaviour: a member joins with epoch 0, reports with its epoch, and leaves with -1 (a static member for a while with
+-2). Answers at once, or once its changes are in `__consumer_offsets`. The answer has the assignment if it is new or the
+member asked for everything.
 Versions: 1 brings regular expressions, and member ids that members make up themselves.
 """
 

@@ -1,9 +1,9 @@
 """ConsumerGroupDescribe, key 69: versions 0 and 1 (KIP-848).
 
-Behaviour: epochs, members with what they own and what they are meant to get. A group that does not exist or is of
-another kind is GROUP_ID_NOT_FOUND, which says which of both.
+Behaviour: tells epochs, and members with their present and their target assignment. A group that does not exist or is of
+another kind is GROUP_ID_NOT_FOUND; the message says which of both.
 Versions: 1 tells members of the classic protocol (0) from those of the consumer protocol (1).
-Authorized operations are all that there are: there is no authorizer yet.
+Every operation is authorized, as there is no authorizer yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListConfigResources, key 74: versions 0 to 1.
 
-Behaviour: the resources that have configurations of their own. Version 0 asks for client metrics subscriptions;
-version 1 for topics (all), brokers and loggers (this one), groups and client metrics (those that something was set
-for), no type meaning all of these. Another type is UNSUPPORTED_VERSION.
+Behaviour: lists the resources that have configurations of their own. Version 0 asks for client metrics subscriptions;
+version 1 for topics (all), brokers and loggers (this broker), groups and client metrics (those with a value set). No
+type means all of these; another type is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations

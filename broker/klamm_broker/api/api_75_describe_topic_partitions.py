@@ -1,8 +1,8 @@
 """DescribeTopicPartitions, key 75: version 0.
 
-Behaviour: topics in the order of their names, cut at the partition limit of the request (at most
-`max.request.partition.size.limit`); the cursor says where to go on. No topics named means all.
-Authorized operations are all that there are. Not supported: eligible leader replicas (always empty).
+Behaviour: describes topics in the order of their names, up to the partition limit of the request (at most
+`max.request.partition.size.limit`); the cursor says where to go on. Without names it describes all topics.
+Every operation is authorized. Not supported: eligible leader replicas (always empty).
 """
 
 from __future__ import annotations

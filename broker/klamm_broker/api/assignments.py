@@ -1,4 +1,4 @@
-"""Which replicas a partition can have where there is one node. Pure."""
+"""The check of a replica assignment on a single node. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def why_not_assignable(replicas: Sequence[int], node_id: int) -> str | None:
-    """What is wrong with a partition's replicas, in Kafka's words; None for this node alone."""
+    """Returns what is wrong with a partition's replicas, in Kafka's words; None for this node alone."""
     if not replicas:
         return "The manual partition assignment includes an empty replica list."
     for position, replica in enumerate(replicas):

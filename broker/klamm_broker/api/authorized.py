@@ -1,4 +1,4 @@
-"""What a client may do with a topic, a group or the cluster, as the bit fields that answers carry on request.
+"""The operations that a client may do with a topic, a group or the cluster, as the bit fields of answers.
 
 There is no authorizer, so everybody may do everything that applies to the kind of resource. Numbers: Kafka's
 AclOperation codes, one bit each.
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class AclOperation(IntEnum):
-    """Kafka's codes of the operations that are authorized."""
+    """Kafka's codes of the operations that can be authorized."""
 
     READ = 3
     WRITE = 4

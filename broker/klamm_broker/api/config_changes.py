@@ -1,7 +1,7 @@
-"""How AlterConfigs and IncrementalAlterConfigs change the configurations of each kind of resource.
+"""Changes of configurations by AlterConfigs and IncrementalAlterConfigs, for each kind of resource.
 
-`ConfigResource` knows a resource's own configurations, what they may be, and where they are kept; `incremental` and
-`replacement` make new ones from a request. An error is a `ConfigRefused` with Kafka's code and, where it has one,
+A `ConfigResource` has a resource's own configurations, checks new ones and stores them; `incremental` and
+`replacement` make new ones from a request. An error is a `ConfigRefused` with Kafka's code and, where Kafka has one,
 Kafka's sentence.
 """
 
@@ -35,7 +35,7 @@ VALUE_MAX = 32767
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs may do to a key."""
+    """The operations of IncrementalAlterConfigs on a key."""
 
     SET = 0
     DELETE = 1
@@ -44,24 +44,24 @@ class Operation(IntEnum):
 
 
 class ConfigResource(Protocol):
-    """One resource whose configurations are to be changed. Making one raises ConfigRefused when it is not there."""
+    """One resource whose configurations can be changed. To make one raises ConfigRefused when it does not exist."""
 
     keys: ConfigDef
-    """The keys that are known, for what is a list and its default."""
+    """The known keys. They tell which key is a list, and its default."""
     splittable: frozenset[str] | None
-    """The lists to which something can be appended; None: all that are lists."""
+    """The lists to which a change can append; None: all lists."""
 
     def own(self) -> Mapping[str, str]:
-        """The configurations that it has."""
+        """Returns the resource's own configurations."""
 
     def inherited(self, name: str) -> str | None:
-        """The value of a list before anything is appended to it."""
+        """Returns the value of a list before anything is appended to it."""
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Whether these may be its configurations. Raises ConfigRefused."""
+        """Raises ConfigRefused unless these may be its configurations."""
 
     def store(self, configs: Mapping[str, str]) -> None:
-        """Let these be its configurations. Raises OSError."""
+        """Replace its configurations. Raises OSError."""
 
 
 class TopicResource:
@@ -171,7 +171,7 @@ class ClientMetricsResource(_Stored):
 
 
 def resource(broker: BrokerState, kind: int, name: str) -> ConfigResource:
-    """A resource of a request (not a logger). Raises ConfigRefused."""
+    """Returns a resource of a request (not a logger). Raises ConfigRefused."""
     match kind:
         case ResourceType.TOPIC:
             return TopicResource(broker, name)
@@ -185,7 +185,7 @@ def resource(broker: BrokerState, kind: int, name: str) -> ConfigResource:
 
 
 def check_node_id(broker: BrokerState, name: str) -> None:
-    """Whether the name of a resource is this node's id. Raises ConfigRefused."""
+    """Raises ConfigRefused unless the name of a resource is this node's id."""
     try:
         node_id = int(name)
     except ValueError:
@@ -197,7 +197,7 @@ def check_node_id(broker: BrokerState, name: str) -> None:
 
 
 def check_plain(names: Sequence[str], without_value: Iterable[str]) -> None:
-    """That no key is named twice, and none lacks its value. Raises ConfigRefused."""
+    """Raises ConfigRefused if a key is named twice or lacks its value."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigRefused(INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
@@ -207,7 +207,7 @@ def check_plain(names: Sequence[str], without_value: Iterable[str]) -> None:
 
 
 def incremental(target: ConfigResource, changes: Sequence[AlterableConfig]) -> dict[str, str]:
-    """A resource's configurations after these changes. Raises ConfigRefused."""
+    """Returns a resource's configurations after these changes. Raises ConfigRefused."""
     check_plain(
         [change.name for change in changes],
         (c.name for c in changes if c.value is None and c.config_operation != Operation.DELETE),
@@ -245,7 +245,7 @@ def _spliced(target: ConfigResource, configs: Mapping[str, str], change: Alterab
 
 
 def alter(target: ConfigResource, configs: Mapping[str, str], *, validate_only: bool) -> None:
-    """Let these be a resource's configurations, if they may. Raises ConfigRefused, OSError."""
+    """Check a resource's new configurations and store them. Raises ConfigRefused, OSError."""
     for value in configs.values():
         if len(value) > VALUE_MAX:
             why = f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_MAX} bytes."
@@ -300,7 +300,7 @@ _Resource = TypeVar("_Resource", bound=_Named)
 def each_resource(
     resources: Sequence[_Resource], change: Callable[[_Resource], None]
 ) -> Steps[list[tuple[_Resource, ErrorCode, str | None]]]:
-    """Change one resource after the other, each in a step of its own, as each is a write to the disk; what came of it.
+    """Change one resource after the other; returns the outcomes. Each is a step of its own, as it writes to the disk.
 
     `change` raises ConfigRefused or OSError. A resource that is named twice is refused both times.
     """

@@ -1,8 +1,8 @@
 """The table of served APIs: key, versions, handler.
 
 `@handles` on a function in `api/api_NN_*.py` is the only place where an API's versions are written down:
-ApiVersions, request dispatch and the ledger test all read this table. Dispatch by key is `lookup`. Thread rule:
-filled once at start-up by `load`, read-only afterwards.
+ApiVersions, request dispatch and the ledger test all read this table. Thread rule: `load` fills the table once at
+start-up; it is read-only afterwards.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ Handler = Callable[["BrokerState", "RequestContext", Any], "Any | Future[Any] | 
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 REQUEST_MAX: Final = 512 * 1024
-"""Bytes of a request. Requests are handled one at a time, and one takes a microsecond or a few for each element of
-its arrays: 26 MB naming one partition a million times held everybody up for seconds. This is room for 10,000 topics
-with names of 50 characters, which take some 50 ms; with names of three it is 0.3 s at the worst."""
+"""Bytes of a request. Requests are handled one at a time, and each takes a microsecond or a few for every element of its
+arrays: a request of 26 MB that named one partition a million times held everybody up for seconds. The limit is room for
+10,000 topics with names of 50 characters, which take some 50 ms; with names of three characters it is 0.3 s at worst.
+"""
 LARGE_REQUEST_MAX: Final = 1024 * 1024
-"""For those whose elements are larger: a fetch or commit of 30,000 partitions, a subscription to as many."""
+"""For requests with larger elements: a fetch or commit of 30,000 partitions, a subscription to as many."""
 ASSIGNMENT_MAX: Final = 4 * 1024 * 1024
-"""For a SyncGroup, where the leader sends what every member is assigned: few elements, each of any size."""
+"""For a SyncGroup, in which the leader sends the assignment of every member: few elements, each of any size."""
 
 ELEMENTS_MAX: Final = 12_500
-"""Elements of the arrays of a request, and its tagged fields, all together: each takes some microseconds to read, look
-up and answer, and with names of three characters 512 KiB hold 130,000. It is room for 10,000 topics."""
+"""Elements of all arrays of a request, tagged fields included. Each takes some microseconds to read, look up and answer;
+with names of three characters 512 KiB hold 130,000. The limit is room for 10,000 topics.
+"""
 LARGE_ELEMENTS_MAX: Final = 25_000
-"""For those that name partitions, which take less each: 20,000 of them, or 10,000 that are assigned."""
+"""For requests that name partitions, which take less each: 20,000 of them, or 10,000 that are assigned."""
 _OF_PARTITIONS: Final = frozenset(
     {
         ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
@@ -48,7 +50,7 @@ _OF_PARTITIONS: Final = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
-    """Who asks, and how: what a handler may need beside the request itself."""
+    """The sender of a request and its header: all that a handler may need beside the request itself."""
 
     api_key: int
     api_version: int
@@ -60,13 +62,13 @@ class RequestContext:
 
 
 class Api:
-    """One served API. `advertised_min` differs from `min_version` only where a client's bug demands it.
+    """One served API. `advertised_min` differs from `min_version` only where a client's bug requires it.
 
-    `request_max` is how many bytes a request may have (None: `socket.request.max.bytes`), `elements_max` how many
-    elements its arrays may have together.
+    `request_max` limits the bytes of a request (None: `socket.request.max.bytes`), `elements_max` the elements of all its
+    arrays together.
 
-    A `raw` handler reads the receive buffer itself: `(connection, body, version, correlation_id)`
-    with a view of the body; it returns the framed answer, or None after parking it.
+    A `raw` handler reads the receive buffer itself: `(connection, body, version, correlation_id)` with a view of the body.
+    It returns the framed answer, or None after parking it.
     """
 
     __slots__ = (
@@ -110,8 +112,8 @@ def handles(
 ) -> Callable[[_H], _H]:
     """Register a function `(broker, ctx, request)` as the handler of an API, for these versions (inclusive).
 
-    The handler returns the response message, or an `asyncio.Future` of it (a parked request), or None where
-    the protocol wants no answer (Produce with acks=0).
+    The handler returns the response message, or an `asyncio.Future` of it (a parked request), or None if the protocol wants
+    no answer (Produce with acks=0).
     """
 
     def register(handler: _H) -> _H:
@@ -142,5 +144,5 @@ def load() -> dict[int, Api]:
 
 
 def table() -> dict[int, Api]:
-    """The registered APIs by key, as `load` left them."""
+    """Returns the registered APIs by key, as `load` left them."""
     return _apis

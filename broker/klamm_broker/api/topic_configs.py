@@ -1,4 +1,4 @@
-"""What DescribeConfigs and CreateTopics share: configuration entries as Kafka answers them.
+"""Configuration entries as Kafka answers them, for DescribeConfigs and CreateTopics.
 
 Pure: values in, entries out, each with every place that gives it a value.
 """
@@ -33,7 +33,7 @@ class ResourceType(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from: Kafka's ConfigSource."""
+    """The origin of a value: Kafka's ConfigSource."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -69,9 +69,9 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key with its effective value, where that comes from, and every place that gives it one as Kafka lists them.
+    """One key with its effective value, the value's origin, and all places that give it a value, as Kafka lists them.
 
-    Kafka does not list a default that the key has by itself, without a property of the broker behind it.
+    Kafka does not list a key's own default if no property of the broker is behind it.
     """
 
     key: ConfigKey
@@ -86,12 +86,12 @@ class Entry:
 
     @property
     def value(self) -> str | None:
-        """A secret is never told."""
+        """The value as it is told; a secret is never told."""
         return None if self.sensitive else self.text
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Entry]:
-    """Every key of a topic with these own properties."""
+    """Returns every key of a topic with these own properties."""
     return [_topic_entry(key, config, overrides) for key in TOPIC_CONFIGS]
 
 
@@ -111,7 +111,7 @@ def _topic_entry(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, s
 
 
 def broker_entries(config: BrokerConfig) -> list[Entry]:
-    """Every key of the broker. Those that are read-only change with `server.properties` and a restart."""
+    """Returns every key of the broker. Read-only keys change with `server.properties` and a restart."""
     entries = []
     for key in BROKER_CONFIG:
         if key.internal:
@@ -128,7 +128,7 @@ def broker_entries(config: BrokerConfig) -> list[Entry]:
 
 
 def default_broker_entries(config: BrokerConfig) -> list[Entry]:
-    """What was changed for all brokers."""
+    """Returns the changes that hold for all brokers."""
     source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         Entry(_key(name), value, source, [Synonym(name, value, source)], False)
@@ -137,7 +137,7 @@ def default_broker_entries(config: BrokerConfig) -> list[Entry]:
 
 
 def group_entries(config: BrokerConfig, own: Mapping[str, str]) -> list[Entry]:
-    """Every key of a group with these own configurations."""
+    """Returns every key of a group with these own configurations."""
     entries = []
     for key in GROUP_CONFIGS:
         synonym, text = broker_synonym(key.name), str(group_default(config, key.name))
@@ -152,7 +152,7 @@ def group_entries(config: BrokerConfig, own: Mapping[str, str]) -> list[Entry]:
 
 
 def client_metrics_entries(own: Mapping[str, str]) -> list[Entry]:
-    """Every key of a client metrics subscription with these own configurations."""
+    """Returns every key of a client metrics subscription with these own configurations."""
     entries = []
     for key in METRICS_CONFIGS:
         text = own.get(key.name, to_string(key.default, key.type))
@@ -162,11 +162,11 @@ def client_metrics_entries(own: Mapping[str, str]) -> list[Entry]:
 
 
 _OTHER_UNITS: Final = {names[0][0]: [name for name, _ in names] for names in SYNONYMS.values()}
-"""Broker keys with others that say the same: in another unit, and after them."""
+"""Broker keys, each with the keys that set the same property in another unit; the key itself comes first."""
 
 
 def _broker_synonyms(names: Sequence[str], config: BrokerConfig) -> list[Synonym]:
-    """What gives the first of these broker keys a value, and the others after it, from the strongest to the default."""
+    """Returns the places that give these broker keys a value, strongest first, from the first place of `names[0]` on."""
     found = _dynamic_synonyms(names, config)
     static = Source.STATIC_BROKER_CONFIG
     found += [_synonym(name, config.originals[name], static) for name in names if name in config.originals]
@@ -192,7 +192,7 @@ def _key(name: str) -> ConfigKey:
 
 
 def _synonym(name: str, text: str | None, source: Source) -> Synonym:
-    """As a typed value is written, whatever the file says it with."""
+    """Returns a synonym whose text is the typed value's, however the file writes it."""
     key = _key(name)
     if key.type is Type.PASSWORD:
         text = None

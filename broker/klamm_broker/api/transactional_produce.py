@@ -1,8 +1,8 @@
-"""Produce within a transaction: what is asked of the transaction coordinator before anything is written (KIP-890).
+"""Produce within a transaction: asks the transaction coordinator before anything is written (KIP-890).
 
-Nothing of a request is written before every partition of it is verified, so a request that has to wait can be handled
-anew from its bytes. While the last transaction of a client is being ended, one that leaves adding partitions to us is
-tried again here for a moment: its records have come already.
+Every partition of a request is verified before any of it is written, so a request that has to wait can be handled
+anew from its bytes. While the last transaction of a client is being ended, a client that leaves adding partitions to us
+gets further attempts here for a moment: its records have come already.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NOT_VERIFIED: Final = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
     ErrorCode.NETWORK_EXCEPTION,
 })  # fmt: skip
-"""What a client does not expect of a partition's leader: it is told NOT_ENOUGH_REPLICAS, and tries again."""
+"""Errors that a client does not expect of a partition's leader: it gets NOT_ENOUGH_REPLICAS instead, and tries again."""
 
 
 class Verification:
-    """Of one request. `transaction_version` goes to the log with the records."""
+    """The verification of one request. `transaction_version` goes to the log with the records."""
 
     def __init__(self, broker: BrokerState, data: ProduceData, version: int) -> None:
         self._broker = broker
@@ -74,7 +74,7 @@ class Verification:
                     self._partitions.append(topic.partitions[index])
 
     def attempt(self) -> bool:
-        """Ask; whether the answer is there. Otherwise `when_done` must follow."""
+        """Ask the coordinator. Returns whether the answer is there; otherwise call `when_done`."""
         if len(self._producers) != 1:
             return True
         ((producer_id, epoch),) = self._producers
@@ -129,7 +129,7 @@ class Verification:
             self.when_done(then)
 
     def error(self, topic: str, index: int) -> tuple[ErrorCode, str | None] | None:
-        """Why nothing may be written to this partition, with a sentence where Kafka has one; None if it may."""
+        """Returns why nothing may be written to this partition, with a sentence if Kafka has one; None if writing is permitted."""
         if len(self._producers) > 1:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
         error = self._errors.get(TopicPartition(topic, index))

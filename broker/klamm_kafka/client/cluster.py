@@ -1,8 +1,8 @@
 """The brokers of a cluster as a client sees them: metadata, leaders, coordinators, a connection to each.
 
-Connections are opened when needed and reopened after they were lost. What is cached (metadata, coordinators) is
-asked again after `refresh` or `forget_coordinator`; who gets NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR calls those.
-Does not retry by itself, except for metadata and for finding a first broker and a coordinator.
+Connections are opened when needed, and reopened after they were lost. Metadata and coordinators are cached. After
+NOT_LEADER_OR_FOLLOWER the caller calls `refresh`, after NOT_COORDINATOR `forget_coordinator`; then they are asked for
+again. The cluster retries nothing itself, except for metadata and the search for a first broker and a coordinator.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Address:
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """`host:port,host:port`. Raises ConfigError."""
+    """Parses `host:port,host:port`. Raises ConfigError."""
     return [Address(host, port) for host, port in parse_addresses(text)]
 
 
 class Cluster:
-    """Use as `async with Cluster("127.0.0.1:9092") as cluster`. One event loop.
+    """A cluster. Use it as `async with Cluster("127.0.0.1:9092") as cluster`, in one event loop.
 
-    `patience_s`: how long a first broker is looked for, over and over; as `timeout_s` unless it is given.
+    `patience_s` limits the repeated search for a first broker; its default is `timeout_s`.
     `security`: TLS and SASL, `ClientSecurity.from_properties(props)`; None is PLAINTEXT. Raises ConfigError for
     certificates that OpenSSL refuses.
     """
@@ -101,7 +101,7 @@ class Cluster:
         return answer
 
     async def any_broker(self) -> Connection:
-        """A connection to some broker; tries known ones, then the bootstrap list, until patience ends."""
+        """Returns a connection to some broker. Tries the known brokers, then the bootstrap list, until patience ends."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_s
         while True:
@@ -119,7 +119,7 @@ class Cluster:
             await asyncio.sleep(RETRY_S)
 
     async def broker(self, node_id: int) -> Connection:
-        """A connection to one broker of the metadata. Raises ConnectionLost when it is not known."""
+        """Returns a connection to one broker of the metadata. Raises ConnectionLost when the broker is not known."""
         if node_id not in self.brokers:
             await self.refresh([])
         address = self.brokers.get(node_id)
@@ -128,7 +128,7 @@ class Cluster:
         return await self._connect(address)
 
     async def leader(self, topic: str, partition: int) -> Connection:
-        """A connection to a partition's leader. Raises BrokerError for a topic or partition that is not there."""
+        """Returns a connection to a partition's leader. Raises BrokerError for a topic or partition that does not exist."""
         node_id = self._leader_id(topic, partition)
         if node_id is None:
             await self.refresh([topic])
@@ -138,7 +138,7 @@ class Cluster:
         return await self.broker(node_id)
 
     async def coordinator(self, group: str) -> Connection:
-        """A connection to a group's coordinator; waits, until the timeout, while there is none."""
+        """Returns a connection to a group's coordinator. Waits for a coordinator until the timeout."""
         address = self._coordinators.get(group)
         if address is None:
             address = self._coordinators[group] = await self._find_coordinator(group)
@@ -149,7 +149,7 @@ class Cluster:
             raise
 
     def forget_coordinator(self, group: str) -> None:
-        """Ask again next time: the broker said NOT_COORDINATOR, or is gone."""
+        """Ask for the coordinator again next time: the broker said NOT_COORDINATOR, or is gone."""
         self._coordinators.pop(group, None)
 
     async def request(self, message: Message, *, timeout_s: float | None = None) -> Any:
@@ -206,7 +206,7 @@ class Cluster:
 
 
 def broker_error(code: int, what: str) -> BrokerError:
-    """An error code of an answer as an exception that says what it was about."""
+    """Returns an error code of an answer as an exception that says what it was about."""
     try:
         known = ErrorCode(code)
     except ValueError:

@@ -1,9 +1,9 @@
 """One connection to one broker: requests out, answers in the order of the requests.
 
-Knows which versions the broker speaks (ApiVersions is asked when it opens). Several requests may be under way at a
-time. Cancelling a request leaves the connection usable: its answer is dropped when it comes. TLS and SASL are set up
-when it opens, and SASL again before a session that the broker has limited ends: requests wait meanwhile. Does not
-reconnect (`Cluster` does).
+When it opens, it sets up TLS and SASL and learns the broker's versions (ApiVersions). Several requests may be under way
+at a time. Cancelling a request leaves the connection usable: its answer is dropped when it comes. If the broker limits
+the session, the connection authenticates again before its end, and requests wait meanwhile. It does not reconnect
+(`Cluster` does).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from klamm_kafka.client.secure import Secure
 
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A larger size field is not an answer of a broker but of something else that listens there."""
+"""A larger size field does not come from a broker: something else listens there."""
 API_VERSIONS_VERSION: Final = 3  # brokers that do not have it answer in version 0, which says so
 
 TLS_SHUTDOWN_S: Final = 1.0
-"""How long the end of a TLS connection waits for the broker's: nothing is under way any more by then."""
+"""The time to wait for the broker's end of a TLS connection: nothing is under way any more by then."""
 SESSION_USE: Final = 0.85
-"""Kafka's clients authenticate again after 85 to 95 percent of a session."""
+"""The share of a session after which we authenticate again; Kafka's clients do so after 85 to 95 percent."""
 
 _SIZE: Final = struct.Struct(">i")
 _REFUSED_VERSION: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
@@ -45,7 +45,7 @@ _Pending = tuple[
 
 
 class Connection:
-    """Made with `open`. `api_versions` maps an API key to the broker's lowest and highest version."""
+    """One connection, made with `open`. `api_versions` maps an API key to the broker's lowest and highest version."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Connection:
         timeout_s: float = 10,
         secure: Secure | None = None,
     ) -> Self:
-        """Connect, ask what the broker speaks, and authenticate.
+        """Connect, ask for the broker's versions, and authenticate.
 
         Raises ConnectionLost, RequestTimedOut, AuthenticationFailed.
         """
@@ -115,7 +115,7 @@ class Connection:
         return self._lost is not None
 
     def version_for(self, request: type[Message]) -> int:
-        """The highest version of a request that both sides speak. Raises UnsupportedApi."""
+        """Returns the highest version of a request that both sides speak. Raises UnsupportedApi."""
         name = ApiKey(request.API_KEY).name
         served = self.api_versions.get(request.API_KEY)
         if served is None:
@@ -175,7 +175,7 @@ class Connection:
         self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
 
     async def _keep_session(self) -> None:
-        """Authenticate again if it is time; who comes meanwhile waits (KIP-368)."""
+        """Authenticate again if it is time; other requests wait meanwhile (KIP-368)."""
         if self._authenticate_at is None:
             return
         async with self._authenticating:
@@ -234,7 +234,7 @@ class Connection:
 
     @property
     def _why_closed(self) -> str:
-        """With TLS 1.3 a broker that misses a client's certificate may just close, after the handshake."""
+        """A hint at a missing certificate: with TLS 1.3 a broker may just close after the handshake if it lacks the client's."""
         new = self._secure is not None and self._secure.wants_hint and not self.api_versions
         return "; does it want a certificate (ssl.keystore.location)?" if new else ""
 

@@ -1,4 +1,4 @@
-"""What can go wrong between this client and a broker, apart from error codes inside answers."""
+"""The errors between this client and a broker, apart from error codes inside answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from klamm_base.errors import KlammError
 
 
 class ClientError(KlammError):
-    """The root. `retriable`: doing the same again, perhaps on a new connection, may succeed."""
+    """The root of the client's errors. `retriable`: the same attempt, perhaps on a new connection, may succeed."""
 
     retriable = False
 
@@ -18,13 +18,13 @@ class ConnectionLost(ClientError):
 
 
 class RequestTimedOut(ClientError):
-    """No answer in time. The connection is closed: what it still brings would belong to nobody."""
+    """No answer came in time. The connection is closed: a later answer would belong to nobody."""
 
     retriable = True
 
 
 class AuthenticationFailed(ClientError):
-    """The broker does not believe who we are, or we do not believe who it is (TLS). Trying again does not help."""
+    """The broker refuses our identity, or we refuse the broker's (TLS). Trying again does not help."""
 
 
 class UnsupportedApi(ClientError):
@@ -32,7 +32,7 @@ class UnsupportedApi(ClientError):
 
 
 class BrokerError(ClientError):
-    """An error code in an answer, where the caller wanted a result."""
+    """An error code in an answer of which the caller wanted a result."""
 
     def __init__(self, code: int, name: str, what: str, *, retriable: bool) -> None:
         super().__init__(f"{what}: {name} ({code})")

@@ -1,8 +1,8 @@
-"""Sends record batches to the leaders of their partitions: several requests under way per broker, order kept per
-partition, nothing written twice as long as the producer lives.
+"""Sends record batches to the leaders of their partitions.
 
-A broker that is away or no longer leads is waited for as long as it takes; `Outbox.writing` says why. What a broker
-refuses for good is the subclass's to judge (`refused`). One event loop.
+Several requests are under way per broker, each partition keeps its order, and nothing is written twice as long as the
+producer lives. The sender waits without limit for a broker that is away or no longer leads; `Outbox.writing` says why.
+The subclass decides about batches that a broker refuses for good (`refused`). One event loop.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ B = TypeVar("B", bound=Outbox)  # type: ignore[type-arg]
 
 
 class IdempotentSender(Generic[B, P]):
-    """`cluster` is used by nobody else. `wake` says that there may be something to send.
+    """A sender with its own `cluster`, which nobody else uses. Set `wake` when there may be something to send.
 
-    `outboxes` in the order in which they are asked; who was served goes behind the others.
+    `outboxes` are in the order in which they are served; a served outbox goes behind the others.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class IdempotentSender(Generic[B, P]):
         self.wake = asyncio.Event()
         self.producers = 0
         self.why: str | None = None
-        """What keeps the cluster as a whole from being written to."""
+        """The reason that nothing can be written to the cluster as a whole."""
         self.producer = (-1, -1)
         self.outboxes: dict[B, None] = dict.fromkeys(outboxes)
         self.stale = True
-        """Leaders are to be asked for."""
+        """True while the leaders must be asked for."""
         self._cluster = cluster
         self._in_flight, self._timeout_ms = in_flight, timeout_ms
         self._leaders: dict[tuple[str, int], int] = {}
@@ -79,55 +79,58 @@ class IdempotentSender(Generic[B, P]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
-    # ---- what a subclass says
+    # ---- hooks of a subclass
 
     CREATE = False
-    """Whether topics that are missing are created, where the cluster does that."""
+    """Create missing topics, if the cluster permits that."""
 
     def delivered(self, outbox: B, parcel: P, offset: int) -> None:
-        """A broker has it. `offset` is that of its first record, -1: not told."""
+        """Called when a broker has stored the parcel. `offset` is that of its first record, -1: not told."""
         raise NotImplementedError
 
     async def refused(self, outbox: B, parcel: P, error: BrokerError, said: str | None) -> None:
-        """No repetition helps. Raises what ends `run`, or mends the outbox (which waits for an answer until then)."""
+        """Called when repetition does not help. Raises the exception that ends `run`, or mends the outbox.
+
+        Until it returns, the outbox waits for an answer.
+        """
         raise NotImplementedError
 
     def unusable(self, error: ClientError) -> Exception | None:
-        """The cluster does not let us in, or is too old: what ends `run`; None to try again."""
+        """Returns the exception that ends `run` if the cluster refuses us or is too old; None to try again."""
         return error
 
     def away(self, error: ClientError) -> None:
-        """No broker can be asked (`why` says since when); for the log."""
+        """Logs that no broker can be asked. `why` is None the first time."""
         if self.why is None:
             log.warning("the cluster is waited for: %s", error)
 
     def failed(self, outbox: B, error: ClientError) -> None:
-        """It is tried again; for the log."""
+        """Logs that a batch failed and is sent again."""
         if outbox.writing.why is None:
             log.warning("%s waits for its leader: %s", outbox, error)
 
     def topics(self) -> list[str]:
-        """Topics whose leaders are needed."""
+        """Returns the topics whose leaders are needed."""
         return sorted({o.remote for o in self.outboxes})
 
     def learned(self, answer: MetadataResponse) -> str | None:
-        """There is news of topics and leaders. What is missing in it, so that it is asked for again."""
+        """Called with news of topics and leaders. Returns what is missing in it, so that it is asked for again."""
         return None
 
     def answered(self) -> None:
-        """A request has ended, well or not."""
+        """Called when a request has ended, with or without success."""
 
     def may_send(self, now: float) -> bool:
-        """Whether the limit on what is sent allows a request."""
+        """Decides whether the rate limit allows a request."""
         return True
 
     def sent(self, size: int, now: float) -> None:
-        """Bytes of batches went out."""
+        """Called when `size` bytes of batches went out."""
 
     # ---- running
 
     async def run(self) -> None:
-        """Until cancelled. Raises what `unusable` and `refused` raise."""
+        """Send until cancelled. Raises what `unusable` and `refused` raise."""
         self.producer = await self.new_producer()
         for outbox in self.outboxes:
             outbox.producer = self.producer
@@ -150,11 +153,11 @@ class IdempotentSender(Generic[B, P]):
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Node id; -1: none is known."""
+        """Returns the leader's node id; -1 if none is known."""
         return self._leaders.get((topic, partition), -1)
 
     def _send_ready(self) -> bool:
-        """Send one request to each broker that has room and something waiting; whether any was sent."""
+        """Send one request to each broker that has room and something waiting. Returns whether any was sent."""
         now = time.monotonic()
         if not self.may_send(now):
             return False
@@ -180,7 +183,7 @@ class IdempotentSender(Generic[B, P]):
         return any_sent
 
     def _take(self, outboxes: list[B], now: float) -> list[tuple[B, P]]:
-        """A batch of each partition that has one, up to a request's size."""
+        """Take a batch of each partition that has one, up to the size of a request."""
         items: list[tuple[B, P]] = []
         size = 0
         for outbox in outboxes:
@@ -278,7 +281,7 @@ class IdempotentSender(Generic[B, P]):
         self.why = str(error)
 
     async def new_producer(self) -> tuple[int, int]:
-        """Producer id and epoch, once there is a broker that gives some. Raises what `unusable` gives."""
+        """Returns producer id and epoch, once a broker gives them. Raises what `unusable` returns."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         backoff = Backoff()
         while True:

@@ -1,10 +1,10 @@
-"""What waits for one partition of a producer of ours: what is to be sent, sent, acknowledged. Pure: time is passed in.
+"""The batches of one partition of a producer of ours: waiting, sent, acknowledged. Pure: time is passed in.
 
-Batches are sent in order, at most `IN_FLIGHT_MAX` before the first is acknowledged (a broker remembers as many per
-producer, so that what is sent again is not written again). After a failure nothing more is sent until all answers
-are there; then what is not acknowledged goes again, in its order and with its sequence numbers. The first batch
+Batches are sent in order, at most `IN_FLIGHT_MAX` before the first is acknowledged. A broker remembers that many per
+producer, so that a batch that is sent again is not written again. After a failure nothing is sent until all answers are
+there; then all batches without acknowledgement go again, in order and with their sequence numbers. The first batch
 after a start or a failure goes alone: a broker that knows nothing of our producer takes any sequence number from it,
-so that a second batch could overtake a first that failed.
+so a second batch could overtake a first one that failed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SEQUENCES: Final = 0x80000000
 
 
 class Parcel(Protocol):
-    """A record batch, whole but for what `stamp` writes, and the number of its records."""
+    """A record batch, complete except for the part that `stamp` writes, and the number of its records."""
 
     data: bytearray
     count: int
     sequence: int
-    """Of its first record; -1: not given yet."""
+    """The sequence number of its first record; -1: not given yet."""
     acked: bool
 
 
@@ -37,7 +37,7 @@ P = TypeVar("P", bound=Parcel)
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Outbox(Generic[P]):
-    """`remote` is the topic that is written to. `producer` is producer id and epoch."""
+    """The batches for one partition of the topic `remote`. `producer` is producer id and epoch."""
 
     remote: str
     partition: int
@@ -49,7 +49,7 @@ class Outbox(Generic[P]):
     _under_way: int = 0
     _failed: bool = False
     _alone: bool = True
-    """Only one batch at a time, until one is acknowledged."""
+    """True while only one batch may be sent at a time: until a batch is acknowledged."""
     _sequence: int = 0
 
     def __str__(self) -> str:
@@ -57,17 +57,17 @@ class Outbox(Generic[P]):
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for an answer."""
+        """True while no batch waits for an answer."""
         return not self._under_way
 
     @property
     def empty(self) -> bool:
-        """Everything is acknowledged."""
+        """True once everything is acknowledged."""
         return not self._unsent and not self._unacked
 
     @property
     def waiting(self) -> int:
-        """Batches that are not acknowledged."""
+        """The number of batches that are not acknowledged."""
         return len(self._unsent) + len(self._unacked)
 
     @property
@@ -79,7 +79,7 @@ class Outbox(Generic[P]):
         self._unsent.extend(parcels)
 
     def take(self, now: float) -> P | None:
-        """The next batch to send, stamped; None when there is none or when it is not its time."""
+        """Returns the next batch to send, stamped; None when there is none or its time has not come."""
         if self._failed or now < self.writing.until or (self._alone and self._under_way):
             return None
         if self._again:
@@ -99,11 +99,11 @@ class Outbox(Generic[P]):
         return parcel
 
     def is_only(self, parcel: P) -> bool:
-        """Whether all batches before this one are acknowledged, and no other waits for an answer."""
+        """Decides whether all batches before this one are acknowledged and no other waits for an answer."""
         return self._under_way == 1 and self._unacked[0] is parcel
 
     def delivered(self, parcel: P) -> list[P]:
-        """A broker has it. Gives out those that are acknowledged now with all before them, in order."""
+        """Note that a broker has the batch. Returns the batches that are now acknowledged with all before them, in order."""
         self._under_way -= 1
         parcel.acked = True
         if not self._failed:
@@ -116,7 +116,7 @@ class Outbox(Generic[P]):
         return done
 
     def failed(self, now: float, why: str) -> None:
-        """No acknowledgement: it goes again, with all that is not acknowledged."""
+        """Note a missing acknowledgement: the batch goes again, with all that are not acknowledged."""
         self._under_way -= 1
         if not self._failed:
             self.writing.failed(now, why)
@@ -124,10 +124,10 @@ class Outbox(Generic[P]):
         self._settle()
 
     def replaced(self, parcel: P, parts: Sequence[P]) -> None:
-        """A broker refused it: `parts`, with the same records together, go in its place.
+        """Replace a batch that a broker refused by `parts`, which hold the same records.
 
-        Without parts its records are given up: a broker takes nothing behind the hole in the sequence, so that the
-        caller has to give a `new_producer` next.
+        Without parts the records are given up. The broker then accepts nothing behind the hole in the sequence, so the caller
+        must call `new_producer` next.
         """
         self._under_way -= 1
         self._failed = self._alone = True
@@ -141,7 +141,7 @@ class Outbox(Generic[P]):
         self._settle()
 
     def give_back(self) -> list[P]:
-        """Everything that is not acknowledged, in order, for another partition. Nothing may be under way."""
+        """Take out all batches that are not acknowledged, in order, for another partition. Nothing may be under way."""
         assert not self._under_way, "answers are due"
         parcels = self.pending
         for parcel in parcels:
@@ -152,7 +152,7 @@ class Outbox(Generic[P]):
         return parcels
 
     def new_producer(self, producer: tuple[int, int]) -> None:
-        """The cluster has forgotten the producer: sequences begin anew."""
+        """Begin the sequences anew, as the cluster has forgotten the producer."""
         self.producer, self._sequence, self._alone = producer, 0, True
         for parcel in (*self._unacked, *self._unsent):
             parcel.sequence = -1

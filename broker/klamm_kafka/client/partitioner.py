@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Java's producers have it: murmur2 of the key. Pure."""
+"""Maps a key to its partition as Java's producers do: by murmur2 of the key. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's `Utils.murmur2`, unsigned."""
+    """Returns the 32-bit hash of Kafka's `Utils.murmur2`, unsigned."""
     size = len(data)
     h = _SEED ^ size
     for (word,) in struct.iter_unpack("<I", data[: size & ~3]):
@@ -25,5 +25,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of `key` in a topic of so many."""
+    """Returns the partition of `key` in a topic with that number of partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,4 @@
-"""A connection proves who we are: SaslHandshake, then SaslAuthenticate as often as the mechanism needs.
+"""Authenticates a connection: SaslHandshake, then SaslAuthenticate as often as the mechanism needs.
 
 PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. `Authenticator.run` may be called again on the same connection
 before the session that the broker granted ends (KIP-368).
@@ -23,7 +23,7 @@ Ask = Callable[[Message], Awaitable[Any]]
 
 
 class Authenticator:
-    """The SASL side of a cluster's connections. Tokens are shared by them."""
+    """The SASL side of a cluster's connections, which share tokens."""
 
     def __init__(self, settings: SaslSettings) -> None:
         self._settings = settings

@@ -1,6 +1,6 @@
 """The client's side of SCRAM (RFC 5802, RFC 7677) as Kafka's clients speak it. Pure.
 
-No channel binding and no SASLprep: Kafka takes names and passwords as UTF-8 as they are.
+There is no channel binding and no SASLprep: Kafka takes names and passwords as UTF-8, unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _GS2: Final = "n,,"
 
 
 class ScramError(ValueError):
-    """The server's message cannot be right, or it does not know our password."""
+    """The server's message is wrong, or the server does not know our password."""
 
 
 class ScramClient:
-    """`first`, then `final` with the server's answer, then `verify` with its last word."""
+    """One authentication: call `first`, then `final` with the server's answer, then `verify` with its last message."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ScramClient:
         return (_GS2 + self._bare).encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The proof that we know the password. Raises ScramError."""
+        """Returns the proof that we know the password. Raises ScramError."""
         said = _attributes(server_first)
         nonce, salt, count = said.get("r", ""), said.get("s", ""), said.get("i", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:

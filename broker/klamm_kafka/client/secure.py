@@ -1,4 +1,4 @@
-"""What connections of one cluster share of TLS and SASL: the context, and who authenticates."""
+"""TLS and SASL of one cluster's connections: the shared context and authenticator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACK
 
 
 class Secure:
-    """Made once per `Cluster`. Raises ConfigError for certificates that OpenSSL refuses."""
+    """The security of one `Cluster`. Raises ConfigError for certificates that OpenSSL refuses."""
 
     def __init__(self, security: ClientSecurity) -> None:
         self._context = security.tls.client_context() if security.tls is not None else None
@@ -23,10 +23,10 @@ class Secure:
         self.authenticator = Authenticator(security.sasl) if security.sasl is not None else None
 
     def tls_arguments(self, host: str) -> dict[str, Any]:
-        """Of `asyncio.open_connection`; none for plain TCP."""
+        """Returns the arguments for `asyncio.open_connection`; none for plain TCP."""
         if self._context is None:
             return {}
-        # An address is compared with the certificate's addresses; only names are sent to the server.
+        # OpenSSL compares an address with the certificate's addresses, and sends only names to the server.
         return {"ssl": self._context, "server_hostname": _bare(host)}
 
 
@@ -38,7 +38,7 @@ def _bare(host: str) -> str:
 
 
 def tls_failure(error: ssl.SSLError, where: str) -> ClientError:
-    """A failed handshake as a sentence: who was not believed, or that the other side speaks no TLS."""
+    """Returns a failed handshake as a sentence: which side was not trusted, or that the other side speaks no TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(
             f"{where}: the broker's certificate is not believed ({reason(error)}); look at ssl.truststore.location "

@@ -1,7 +1,7 @@
-"""The API keys, and the message classes that belong to one.
+"""The API keys, and the message classes that belong to each.
 
-The list is Kafka 4.3's client-facing surface (keys that brokers and controllers use among themselves are
-absent). Which of them a broker serves, and at which versions, is the registry's business, not this module's.
+The list is Kafka 4.3's client-facing surface; keys that brokers and controllers use among themselves are absent. The
+registry of a broker, not this module, decides which keys and versions it serves.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _types: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
 def message_types(api_key: int) -> tuple[type[Message], type[Message]]:
-    """The request and response class of an API; the module is imported on first use.
+    """Returns the request and response class of an API. Their module is imported on first use.
 
     Raises ValueError for a number that is not an `ApiKey`.
     """

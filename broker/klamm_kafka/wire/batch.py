@@ -2,7 +2,7 @@
 
 A batch is 61 bytes of header and its records, compressed as a whole. Its CRC covers everything from the
 attributes on, so base offset and leader epoch can be patched without touching the rest. Most callers
-need no more than `iter_headers`, `check_crc` and `patch`; records are decoded only where somebody must look at
+need only `iter_headers`, `check_crc` and `patch`; records are decoded only where a caller must look at
 them. Buffers are read in place: nothing here keeps a view after it returns, and nothing does I/O.
 """
 
@@ -46,7 +46,7 @@ DELETE_HORIZON_FLAG: Final = 0x40
 
 
 class BatchHeader(NamedTuple):
-    """The header, in the order of the wire. `length` counts what follows it, `size` the whole batch."""
+    """The header, in the order of the wire. `length` counts the bytes behind it, `size` the whole batch."""
 
     base_offset: int
     length: int
@@ -95,12 +95,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0: the producer's CreateTime. 1: LogAppendTime, the header's `max_timestamp` holds for all records."""
+        """0: the producer's CreateTime. 1: LogAppendTime; the header's `max_timestamp` holds for all records."""
         return 1 if self.attributes & LOG_APPEND_TIME_FLAG else 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the cleaner put the time of tombstones' removal in the place of the base timestamp."""
+        """True if the cleaner replaced the base timestamp by the time at which tombstones are removed."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
@@ -109,7 +109,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, wrapping from 2**31-1 to 0; -1 without one."""
+        """The sequence number of the last record, wrapping from 2**31-1 to 0; -1 without a sequence."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -129,8 +129,10 @@ class Record(NamedTuple):
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`. Checks that it is one (enough bytes, magic 2, a possible length), not the CRC, nor
-    that the batch is all there: `size` may reach past the end of `buf`.
+    """Returns the header at `pos`. Raises CorruptRecord or InvalidRecord unless it is one.
+
+    Checks that there are enough bytes, magic 2 and a possible length. Does not check the CRC, nor that the batch is
+    complete: `size` may reach past the end of `buf`.
     """
     try:
         header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
@@ -150,7 +152,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Raises CorruptRecord unless the batch is all there and its checksum holds."""
+    """Raises CorruptRecord unless the batch is complete and its checksum is right."""
     end = pos + header.length + LENGTH_PREFIX_BYTES
     if end > len(buf):
         raise CorruptRecord(f"batch at {pos} is cut: {len(buf) - pos} of {header.size} bytes")
@@ -162,7 +164,7 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch, back to back. Raises CorruptRecord where the last one is cut."""
+    """Yields (position, header) of each batch, back to back. Raises CorruptRecord where the last one is cut."""
     pos, end = 0, len(buf)
     while pos < end:
         header = read_header(buf, pos)
@@ -173,7 +175,7 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def patch(buf: bytearray | memoryview, pos: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Sets both in place. The CRC covers neither."""
+    """Sets base offset and leader epoch in place. The CRC covers neither."""
     _OFFSET.pack_into(buf, pos, base_offset)
     _EPOCH.pack_into(buf, pos + _EPOCH_AT, leader_epoch)
 
@@ -186,7 +188,7 @@ def patch_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHe
 
 
 def stamp(batch: bytearray, producer_id: int, epoch: int, sequence: int) -> None:
-    """Makes a whole batch a producer's: id, epoch, sequence of its first record, checksum. May be done again."""
+    """Writes producer id, epoch, first sequence and checksum into a whole batch. May be done again."""
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, sequence)
     _set_crc(batch, 0, len(batch))
 
@@ -198,7 +200,7 @@ def _set_crc(buf: bytearray | memoryview, pos: int, end: int) -> None:
 def recompressed(
     buf: Buffer, pos: int, header: BatchHeader, compression: Compression, level: int | None = None
 ) -> bytearray:
-    """The batch at `pos` with its records in another codec; nothing else changes, and no record is looked at.
+    """Returns the batch at `pos` with its records in another codec. Nothing else changes, and no record is looked at.
 
     Raises CorruptRecord where they cannot be decompressed.
     """
@@ -214,10 +216,10 @@ def recompressed(
 
 
 def decode_records(buf: Buffer, pos: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """The records of the batch at `pos`; control batches too. The CRC is not checked here.
+    """Returns the records of the batch at `pos`, control batches included. Does not check the CRC.
 
-    `limit` bounds what decompression may produce. Raises InvalidRecord where the content is not what the
-    header announces, CorruptRecord where it cannot be decompressed.
+    `limit` bounds the decompressed size. Raises InvalidRecord where the content is not what the header announces,
+    CorruptRecord where it cannot be decompressed.
     """
     header = read_header(buf, pos)
     end = pos + header.size
@@ -252,10 +254,10 @@ def encode_batch(
     last_offset: int | None = None,
     log_append_time: int | None = None,
 ) -> bytearray:
-    """One batch of at least one record.
+    """Returns one batch of at least one record.
 
-    Records are numbered from `base_offset` in their order; with `keep_offsets` each keeps its own (rising,
-    with holes), as a compacted log has them, and `last_offset` may lie behind the last of them.
+    Records are numbered from `base_offset` in their order. With `keep_offsets` each keeps its own offset (rising, with
+    holes), as in a compacted log, and `last_offset` may lie behind the last of them.
     """
     rows = list(records)
     if not rows:
@@ -310,7 +312,7 @@ def encode_end_txn_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that a partition gets when a transaction commits or aborts."""
+    """Returns the control batch that a partition gets when a transaction commits or aborts."""
     key = _CONTROL_KEY.pack(0, int(committed))
     value = _CONTROL_VALUE.pack(0, coordinator_epoch)
     return encode_batch(
@@ -325,7 +327,7 @@ def encode_end_txn_marker(
 
 
 def read_end_txn_marker(record: Record) -> EndTxnMarker | None:
-    """The marker in a record of a control batch; None for control records of other types.
+    """Returns the marker in a record of a control batch; None for control records of other types.
 
     Raises InvalidRecord for a key or value that cannot be read; newer versions may have more bytes.
     """

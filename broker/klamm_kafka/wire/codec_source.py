@@ -1,4 +1,4 @@
-"""The source of an encoder or decoder while it is written: its lines, and how the fields of a struct travel.
+"""The source of an encoder or decoder while it is written: its lines, and the encoding of a struct's fields.
 
 `compile_encoder` and `compile_decoder` write it; `compiler` compiles it.
 """
@@ -34,7 +34,7 @@ Run = list[tuple[FieldSpec, str]]  # neighbouring fields of fixed size, with the
 
 
 class _NumberArrays(dict[int, Any]):
-    """One `struct` method for arrays of n numbers, by n; the long ones are not kept."""
+    """One `struct` method for arrays of n numbers, by n; those of long arrays are not kept."""
 
     def __init__(self, code: str, method: str) -> None:
         self._code = code
@@ -48,12 +48,12 @@ class _NumberArrays(dict[int, Any]):
 
 
 def number_arrays(method: str) -> dict[str, dict[int, Any]]:
-    """`pack` or `unpack_from` of arrays of numbers, by `struct` code and then by count."""
+    """Returns `pack` or `unpack_from` of arrays of numbers, by `struct` code and then by count."""
     return {code: _NumberArrays(code, method) for code in ("b", "h", "H", "i", "q", "d", "?")}
 
 
 class Source:
-    """Lines of a function being written, each with the field that it serves."""
+    """The lines of a function that is being written, each with the fields that it serves."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -67,7 +67,7 @@ class Source:
         self.fields.append(fields)
 
     def name(self, stem: str) -> str:
-        """A local name that is used nowhere else."""
+        """Returns a local name that is used nowhere else."""
         self._count += 1
         return f"{stem}{self._count}"
 
@@ -81,14 +81,14 @@ class Source:
         return self.namespace[function]
 
     def at(self, traceback: TracebackType | None) -> tuple[tuple[tuple[str, int], ...], dict[str, Any]]:
-        """Fields of the line that raised, and the function's locals."""
+        """Returns the fields of the line that raised, and the function's locals."""
         if traceback is None:
             return (), {}
         return self.fields[traceback.tb_lineno - 1], traceback.tb_frame.f_locals
 
 
 class Plan:
-    """The fields of one struct in one version, sorted by how they travel."""
+    """The fields of one struct in one version, sorted by their encoding: regular, tagged, absent."""
 
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self.regular: list[FieldSpec] = []
@@ -115,7 +115,7 @@ def has_records(cls: StructType) -> bool:
 
 
 def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
-    """The fewest bytes that one element of the field takes: what bounds an array's length."""
+    """Returns the fewest bytes that one element of the field takes, which bounds an array's length."""
     if isinstance(spec.type, str):
         if spec.type in FIXED:
             return struct.calcsize(">" + FIXED[spec.type])

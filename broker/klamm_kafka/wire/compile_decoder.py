@@ -1,8 +1,8 @@
 """Writes the source of decoders. The generated function is `decode(buf, p, limit) -> (message, p)`.
 
-Locals of the generated code: `b` the buffer, `p` the position, `n` the end, `k` a length, `g` how many elements of
-arrays, and unknown tagged fields, may still come. A length that points past the end raises EOFError before anything
-is allocated, and one that is over the limit ValueError; the caller turns that into an error with field and offset.
+Locals of the generated code: `b` the buffer, `p` the position, `n` the end, `k` a length, `g` the number of elements of
+arrays and unknown tagged fields that may still come. A length that points past the end raises EOFError before anything
+is allocated, and a count over the limit ValueError; the caller turns both into an error with field and offset.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _DecoderWriter:
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self.version = version
         self.flexible = flexible
-        # Messages that carry records read from a view, so that the records are one; the others from bytes.
+        # Messages that carry records are decoded from a view, so that the records are views; others from bytes.
         self.view = has_records(cls)
         self.out = Source()
         self.out.namespace |= {
@@ -124,7 +124,7 @@ class _DecoderWriter:
             self.out.add(f"p += {struct.calcsize('>' + code)}")
 
     def _null(self, spec: FieldSpec, target: str, path: str, low: str = "k < 0") -> None:
-        """The branch for null; the caller goes on in the else branch, one level deeper."""
+        """Writes the branch for null; the caller continues in the else branch, one level deeper."""
         add = self.out.add
         add(f"if {low}:")
         if spec.nullable_in(self.version):

@@ -1,7 +1,7 @@
 """Writes the source of encoders. The generated function is `encode(m) -> list of bytes-like parts`.
 
-Locals of the generated code: `a` appends a part, `s` is a value, `k` a length. Values are checked where they
-would otherwise be written wrongly in silence (short uuids, null, too long strings); all else fails in
+Locals of the generated code: `a` appends a part, `s` is a value, `k` a length. The code checks values that would
+otherwise be written wrongly without an error (short uuids, null, too long strings). All other bad values fail in
 `struct` or in a method that the value does not have, and the caller says which field it was.
 """
 
@@ -33,7 +33,7 @@ _ARRAYS = number_arrays("pack")
 
 
 def pack_tags(known: list[tuple[int, bytes]], unknown: Any) -> bytes:
-    """The tagged-field section: count, then tag, size and bytes of each, by rising tag."""
+    """Returns the tagged-field section: count, then tag, size and bytes of each, by rising tag."""
     tags = dict(known)
     for tag, content in unknown.items():
         if tag in tags:
@@ -100,7 +100,7 @@ class _EncoderWriter:
             self.out.add(f"if s is not NO_TAGS and s: raise UnsupportedVersion({text})", (path, 0))
 
     def _differs(self, spec: FieldSpec, value: str) -> str:
-        """The expression that is true when the value is not the default."""
+        """Returns the expression that is true when the value is not the default."""
         if spec.default is None or spec.type == "records":
             return f"{value} is not None"
         if spec.array or (spec.type == "bytes" and spec.default is MISSING):
@@ -133,7 +133,7 @@ class _EncoderWriter:
             self.out.add(f"{self.append}({pack}({count}))", (path, 0))
 
     def _null(self, spec: FieldSpec, value: str, path: str, null: bytes) -> None:
-        """The branch for null; the caller goes on in the else branch, one level deeper."""
+        """Writes the branch for null; the caller continues in the else branch, one level deeper."""
         self.out.add(f"if {value} is None:")
         if spec.nullable_in(self.version):
             self.out.add(f"    {self.append}({null!r})")
@@ -167,7 +167,7 @@ class _EncoderWriter:
         self.out.depth -= 1
 
     def _check_bytes(self, path: str) -> None:
-        """The parts are joined when the encoder is done: whatever is no bytes must be noticed before."""
+        """Writes a check that the last part is bytes: the parts are joined when the encoder is done, too late for an exact error."""
         self.out.add("if type(s) is not bytes and not isinstance(s, BYTES):", (path, 0))
         self.out.add("    raise TypeError(f'{type(s).__name__} instead of bytes')", (path, 0))
 
@@ -224,7 +224,7 @@ class _EncoderWriter:
         outer = self.append
         for spec in plan.tagged:
             value, path = f"{var}.{spec.name}", prefix + spec.name
-            # Kafka takes a nullable struct that is missing for one with default values, so null has to be said.
+            # Kafka reads a missing nullable struct as one with default values, so null must be written.
             says_null = spec.struct is not None and not spec.array and spec.nullable_in(self.version)
             add(f"if {'True' if says_null else self._differs(spec, value)}:", (path, 0))
             self.out.depth += 1

@@ -1,9 +1,9 @@
 """Compiles field tables to Python source: one encoder and one decoder per (message, version).
 
 Nested structs are inlined, so a message is one function without calls per field; runs of fixed-size fields
-are one `struct` call. The generated code checks as little as possible on the good path. When something
-raises in it, the line that raised says which field it was (each line of the source is recorded with its
-field) and the local `p` says the offset: errors are exact and cost nothing until they happen.
+are one `struct` call. The generated code checks as little as possible on the good path. When it raises, the
+number of the line tells the field (each line of the source is recorded with its field), and the local `p` tells the
+offset: errors are exact and cost nothing until they happen.
 
 To read the source of a function, print `write_encoder(message, version, flexible).lines`, or `write_decoder`'s.
 """
@@ -31,7 +31,7 @@ Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
 
 
 def compile_init(cls: StructType) -> Callable[..., None]:
-    """The keyword-only `__init__` of a struct. Mutable defaults are made anew for each instance."""
+    """Returns the keyword-only `__init__` of a struct. Each instance gets mutable defaults of its own."""
     out = Source()
     out.namespace |= {"MISSING": MISSING, "NO_TAGS": NO_TAGS}
     params, body = [], []
@@ -52,7 +52,7 @@ def compile_init(cls: StructType) -> Callable[..., None]:
 
 
 def compile_encoder(cls: StructType, version: int, *, flexible: bool) -> Encoder:
-    """The encoder of a message in one version."""
+    """Returns the encoder of a message in one version."""
     out = write_encoder(cls, version, flexible)
     out.namespace["FAILED"] = lambda error: _encode_failed(out, cls.__name__, version, error)
     encoder: Encoder = out.compile(f"{cls.__name__} v{version} encode", "encode")
@@ -60,7 +60,7 @@ def compile_encoder(cls: StructType, version: int, *, flexible: bool) -> Encoder
 
 
 def compile_decoder(cls: StructType, version: int, *, flexible: bool) -> Decoder:
-    """The decoder of a message in one version."""
+    """Returns the decoder of a message in one version."""
     out = write_decoder(cls, version, flexible)
     out.namespace["FAILED"] = lambda error: _decode_failed(out, f"{cls.__name__} v{version}", error)
     decoder: Decoder = out.compile(f"{cls.__name__} v{version} decode", "decode")

@@ -1,6 +1,6 @@
-"""Kafka's four codecs over cramjam and zlib, with a limit on what decompression may produce.
+"""Kafka's four codecs over cramjam and zlib, with a limit on the decompressed size.
 
-Snappy travels in xerial framing (blocks of 32 KiB behind a magic) but bare blocks are read as well; LZ4 frames
+Snappy travels in xerial framing (blocks of 32 KiB behind a magic), but bare blocks are read as well. LZ4 frames
 have independent blocks, because Java refuses linked ones. cramjam is imported when it is first needed.
 """
 
@@ -27,7 +27,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class Compression(IntEnum):
-    """The number in a batch's attributes; the lower-case name is what `compression.type` says."""
+    """The codecs by their number in a batch's attributes; the lower-case names are those of `compression.type`."""
 
     NONE = 0
     GZIP = 1
@@ -37,13 +37,15 @@ class Compression(IntEnum):
 
 
 def compress(kind: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """The data as this codec's bytes in a batch. `level` is its effort; None and what it has no levels for: its own."""
+    """Returns the data compressed, as in a batch. `level` is the effort; None, or a codec without levels: the codec's own."""
     return _COMPRESS[kind](data, level)
 
 
 def decompress(kind: Compression, data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The data unpacked. Raises CorruptRecord for bytes that the codec cannot read, or that are more than
-    `limit` when unpacked: no more than about that is ever allocated.
+    """Returns the data decompressed.
+
+    Raises CorruptRecord for bytes that the codec cannot read, or that are more than `limit` when decompressed. Never
+    allocates much more than `limit`.
     """
     if kind is Compression.NONE:
         return data
@@ -148,8 +150,9 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
 
 
 def _unpack_growing(name: str, unpack_into: Callable[[Any, Any], int], data: Buffer, limit: int) -> bytes:
-    """Unpacks into a buffer that grows until the data fits. The frame may say its size, but need not, and a
-    hostile one may lie: the room is bounded by us.
+    """Unpacks into a buffer that grows until the data fits.
+
+    The frame may say its size, but need not, and a hostile one may lie: so we bound the buffer ourselves.
     """
     from cramjam import DecompressionError
 

@@ -1,6 +1,6 @@
 """CRC32C of any buffer, by google_crc32c.
 
-That package takes read-only `bytes` only, and receive buffers are bytearrays. So slices are copied, in pieces
+That package takes only read-only `bytes`, but receive buffers are bytearrays. So slices are copied, in pieces
 small enough to stay in the CPU's cache: about a quarter on top of the checksum itself.
 """
 
@@ -18,7 +18,7 @@ PIECE_BYTES: Final = (
 
 
 def crc32c(view: Buffer) -> int:
-    """The checksum of a contiguous buffer of bytes."""
+    """Returns the checksum of a contiguous buffer of bytes."""
     size = len(view)
     if type(view) is bytes or size <= PIECE_BYTES:
         return int(value(bytes(view)))

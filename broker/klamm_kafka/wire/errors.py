@@ -1,8 +1,8 @@
 """Kafka's error codes, and the errors of the wire layer.
 
-Every error of this package is a `ProtocolError` and carries the `ErrorCode` that a server answers.
-`MalformedMessage` and its kin are the peer's doing (bytes that cannot be read); `UnencodableValue` is ours
-(a value that has no place in the message). Nothing here logs or answers.
+Every error of this package is a `ProtocolError` and carries the `ErrorCode` that a server answers. The peer causes a
+`MalformedMessage` and its kin (bytes that cannot be read); we cause an `UnencodableValue` (a value that has no place in
+the message). Nothing here logs or answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm_base.errors import KlammError
 
 
 class ErrorCode(IntEnum):
-    """The codes that responses carry. `retriable`: clients repeat the request without asking anybody."""
+    """The codes that responses carry. `retriable`: clients repeat the request by themselves."""
 
     retriable: bool
     message: str
@@ -174,7 +174,7 @@ class ProtocolError(KlammError):
 
 
 class MalformedMessage(ProtocolError):
-    """Bytes that are not the message they should be; says which message, field and offset."""
+    """Bytes that are not the expected message; says which message, field and offset."""
 
     def __init__(self, message: str, field: str, offset: int, reason: str) -> None:
         super().__init__(f"{message}: field {field} at offset {offset}: {reason}")
@@ -189,13 +189,13 @@ class TruncatedMessage(MalformedMessage):
 
 
 class UnsupportedVersion(ProtocolError):
-    """A message has no such version, or a value cannot be said in the version asked for."""
+    """A message has no such version, or the version cannot express a value."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class UnencodableValue(ProtocolError):
-    """A value of ours that the field cannot carry (wrong type, out of range, null where none may be)."""
+    """A value of ours that the field cannot carry (wrong type, out of range, a forbidden null)."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -207,13 +207,13 @@ class UnencodableValue(ProtocolError):
 
 
 class CorruptRecord(ProtocolError):
-    """A batch whose checksum, lengths or magic do not hold."""
+    """A batch whose checksum, lengths or magic are wrong."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
 class InvalidRecord(ProtocolError):
-    """A batch that is whole, but whose content breaks a rule."""
+    """A complete batch whose content breaks a rule."""
 
     code = ErrorCode.INVALID_RECORD
 

@@ -32,7 +32,7 @@ _ZERO: Final[dict[str, object]] = {
 
 
 def parse_versions(text: str) -> tuple[int, int]:
-    """First and last version of a range; an empty range (last < first) for "none"."""
+    """Returns first and last version of a range; an empty range (last < first) for "none"."""
     if text == "none":
         return 0, -1
     if text.endswith("+"):
@@ -42,7 +42,7 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 
 class FieldSpec:
-    """One row of a table. `type` is a wire type's name or a Struct class; `array` says that there are many."""
+    """One row of a table. `type` is a wire type's name or a Struct class; `array` means an array of that type."""
 
     __slots__ = (
         "array",
@@ -81,7 +81,7 @@ class FieldSpec:
         self.secret = secret
 
     def element(self) -> FieldSpec:
-        """One element of an array field, as a field of its own: never null."""
+        """Returns one element of an array field, as a field of its own that is never null."""
         return FieldSpec(self.type, versions=self.versions, compact=self.compact)
 
     @property
@@ -98,7 +98,7 @@ class FieldSpec:
         return first <= version <= last
 
     def make_default(self) -> Any:
-        """A fresh default value: what an instance holds when nothing was said."""
+        """Returns a fresh default value, for an instance that was given none."""
         if self.default is not MISSING:
             return self.default
         if self.array:

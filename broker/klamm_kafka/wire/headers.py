@@ -1,9 +1,9 @@
 """Request and response headers, and the frame around a message.
 
-A frame is a length, a header and a body. Which header version a request has follows from its API key and
-version, so reading a header needs both first. Two exceptions are Kafka's: the client id keeps its old
-length prefix in every version, and the answer to ApiVersions always has the oldest header, because the
-client may not know yet what the server speaks.
+A frame is a length, a header and a body. The header version of a request follows from its API key and version, so
+reading a header needs both first. Kafka makes two exceptions: the client id keeps its old length prefix in every
+version, and the answer to ApiVersions always has the oldest header, because the client may not know the server's
+versions yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RequestHeader(NamedTuple):
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """1, or 2 for flexible versions. An API that we do not know is read as 1."""
+    """Returns 1, or 2 for flexible versions. For an unknown API it returns 1."""
     try:
         request, _ = message_types(api_key)
     except ValueError:
@@ -38,7 +38,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """0, or 1 for flexible versions; always 0 for ApiVersions."""
+    """Returns 0, or 1 for flexible versions; always 0 for ApiVersions."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
     _, response = message_types(api_key)
@@ -46,9 +46,9 @@ def response_header_version(api_key: int, api_version: int) -> int:
 
 
 def decode_request_header(buf: Buffer, pos: int = 0, end: int | None = None) -> tuple[RequestHeader, int]:
-    """(header, position of the body). Raises MalformedMessage; API and version may be ones that nobody serves.
+    """Returns (header, position of the body). Raises MalformedMessage, but not for an API or version that nobody serves.
 
-    For a version above those that its API has, the tagged fields are read like in the last one.
+    In a version above the highest of its API, the tagged fields are read as in the highest.
     """
     end = len(buf) if end is None else end
     if end - pos < _FIXED.size:
@@ -72,7 +72,7 @@ def decode_request_header(buf: Buffer, pos: int = 0, end: int | None = None) -> 
 
 
 def _skip_tags(buf: Buffer, pos: int, end: int) -> int:
-    """Headers have no tagged fields yet; those of a newer client are passed over."""
+    """Returns the position behind the tagged fields. Headers have none yet; those of a newer client are skipped."""
     try:
         count, pos = decode_uvarint(buf, pos)
         if count > TAGS_MAX:
@@ -103,7 +103,7 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 
 def decode_response_header(buf: Buffer, api_key: int, api_version: int, pos: int = 0) -> tuple[int, int]:
-    """(correlation id, position of the body)."""
+    """Returns (correlation id, position of the body)."""
     if len(buf) - pos < 4:
         raise TruncatedMessage("ResponseHeader", "correlation_id", pos, "needs 4 bytes")
     (correlation_id,) = _SIZE.unpack_from(buf, pos)
@@ -118,14 +118,14 @@ def encode_response_header(correlation_id: int, api_key: int, api_version: int) 
 
 
 def frame_request(header: RequestHeader, body: Any) -> bytes:
-    """Length, header and body (a request message) as they go on the wire."""
+    """Returns length, header and body (a request message) as they go on the wire."""
     head = encode_request_header(header)
     parts = body.encode_parts(header.api_version)
     return b"".join((_SIZE.pack(len(head) + sum(map(len, parts))), head, *parts))
 
 
 def frame_response(correlation_id: int, api_key: int, api_version: int, body: Any) -> bytes:
-    """Length, header and body (a response message) as they go on the wire."""
+    """Returns length, header and body (a response message) as they go on the wire."""
     parts = body.encode_parts(api_version)
     size = sum(map(len, parts)) + 4
     if response_header_version(api_key, api_version) == 0:

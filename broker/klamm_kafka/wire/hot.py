@@ -1,9 +1,9 @@
-"""Produce and Fetch by hand: what a broker does for every batch, without an object per field.
+"""Produce and Fetch by hand: the work of a broker for every batch, without an object per field.
 
-Same bytes as the generated codecs (tests compare them), less work: record data stays a view of the receive
-buffer, and a fetch response is a list of pieces in which file slices stand for themselves, so that a server
-can send headers from memory and records with sendfile. Fields that a single broker never sets (leader hints,
-diverging epochs, errors of single records) are left out; who needs them uses the generated messages.
+The bytes are the same as the generated codecs' (tests compare them), with less work: record data stays a view of the
+receive buffer, and a fetch response is a list of pieces that contains file ranges as they are, so that a server can send
+headers from memory and records with sendfile. Fields that a single broker never sets (leader hints, diverging epochs)
+are left out; use the generated messages for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FETCH_VERSIONS: Final = (4, 18)
 
 
 class ProduceData(NamedTuple):
-    """A produce request. Records are views of the buffer it was read from, null as None."""
+    """A produce request. Records are views of the buffer from which it was read; null is None."""
 
     transactional_id: str | None
     acks: int
@@ -47,7 +47,7 @@ PRODUCE_ELEMENTS_MAX: Final = 20_000
 
 
 def parse_produce(buf: bytes | bytearray | memoryview, pos: int, version: int) -> ProduceData:
-    """The produce request whose body begins at `pos` and ends where `buf` ends; nothing is copied but names.
+    """Returns the produce request whose body begins at `pos` and ends where `buf` ends. Copies nothing but names.
 
     Raises MalformedMessage with field and offset, as the generated decoder does.
     """
@@ -61,7 +61,7 @@ def parse_produce(buf: bytes | bytearray | memoryview, pos: int, version: int) -
 
 
 def _explain(view: memoryview, pos: int, version: int) -> ProtocolError:
-    """The generated decoder's error for the same bytes: it knows the field."""
+    """Returns the generated decoder's error for the same bytes, as that names the field."""
     from klamm_kafka.wire.messages.produce import ProduceRequest
 
     try:
@@ -151,7 +151,7 @@ def _parse_partitions(
 
 
 def _count(count: int, room: int, smallest: int) -> int:
-    """An array's length, unless it is null or cannot fit into what is left."""
+    """Returns an array's length. Raises IndexError if it is null or cannot fit into the rest."""
     if count < 0 or count * smallest > room:
         raise IndexError
     return count
@@ -193,7 +193,7 @@ def _skip_tags(view: memoryview, pos: int, end: int) -> int:
 
 
 class ProduceResult(NamedTuple):
-    """What became of one partition's batch."""
+    """The outcome for one partition's batch."""
 
     partition: int
     error_code: int
@@ -217,7 +217,7 @@ def encode_produce_response(
     *,
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """A whole response frame: length, header and body."""
+    """Returns a whole response frame: length, header and body."""
     _check_version("ProduceResponse", version, PRODUCE_VERSIONS)
     flexible = version >= PRODUCE_FLEXIBLE
     body: list[bytes] = []
@@ -256,7 +256,7 @@ def _produce_result_with_records(result: ProduceResult, flexible: bool) -> bytes
 
 
 class FileRange(Protocol):
-    """Anything that stands for bytes of a file; the encoder asks for its size only."""
+    """A range of a file; the encoder asks for its size only."""
 
     @property
     def size(self) -> int: ...
@@ -265,7 +265,7 @@ class FileRange(Protocol):
 class FetchResult(NamedTuple):
     """One partition of a fetch response. `records` is bytes-like, a file range, or None for nothing.
 
-    `aborted_transactions` are (producer id, first offset); None where the reader did not ask (null).
+    `aborted_transactions` are (producer id, first offset); None (null) where the reader did not ask for them.
     """
 
     partition: int
@@ -294,10 +294,10 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
 ) -> list[Any]:
-    """A whole response frame in pieces: `bytes`, and between them each partition's `records` as given.
+    """Returns a whole response frame in pieces: `bytes`, and between them each partition's `records` as given.
 
     Records without bytes (None, or of size 0) do not appear among the pieces. None is sent as empty records, not
-    as null: clients differ in what they make of null.
+    as null, as clients interpret null differently.
     """
     _check_version("FetchResponse", version, FETCH_VERSIONS)
     flexible = version >= FETCH_FLEXIBLE

@@ -1,8 +1,7 @@
 """Records inside a batch: zigzag varints, one loop each way.
 
-A record is its length, then attributes (unused), timestamp and offset as differences to the batch's first,
-key, value and headers. The loops inline the one-byte varint, which is nearly all of them. `batch` is the
-module to call.
+A record is its length, then attributes (unused), timestamp and offset as differences to the batch's first, key, value
+and headers. The loops inline the one-byte varint, which is nearly all of them. Call `batch`, not this module.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NULL: Final = encode_varint(-1)
 
 
 def write_records(records: Sequence[Row], base_offset: int | None) -> bytes:
-    """The body of a batch. Offsets are counted from 0, or taken relative to `base_offset` if that is given."""
+    """Returns the body of a batch. Offsets count from 0, or are relative to `base_offset` if that is given."""
     varint = _VARINT
     out: list[bytes] = []
     base_timestamp = records[0][1]
@@ -54,7 +53,7 @@ def write_records(records: Sequence[Row], base_offset: int | None) -> bytes:
 
 
 def read_records(body: Buffer, *, count: int, base_offset: int, base_timestamp: int) -> list[Row]:
-    """All records of a decompressed body. Raises InvalidRecord unless they are exactly what the header says."""
+    """Returns all records of a decompressed body. Raises InvalidRecord unless they are exactly what the header announces."""
     data = bytes(body)
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
         raise _invalid(base_offset, f"announces {count} records in {len(data)} bytes")
@@ -69,7 +68,7 @@ def read_records(body: Buffer, *, count: int, base_offset: int, base_timestamp: 
 
 
 def _read_rows(data: bytes, count: int, base_offset: int, base_timestamp: int, rows: list[Row]) -> int:
-    """Appends the records to `rows`; the position behind the last.
+    """Appends the records to `rows`. Returns the position behind the last.
 
     A length inside a record that reaches past its end is noticed when the record is over, or by IndexError.
     """

@@ -1,4 +1,4 @@
-"""Field tables: how a message of the protocol is written down, and what its instances can do.
+"""Field tables: the definition of a protocol message, and the methods of its instances.
 
 A class body of `field(...)` rows is the whole definition. Creating a class only collects its rows, so that
 importing a table is cheap; `__init__`, encoders and decoders are compiled from them on first use (see
@@ -37,12 +37,12 @@ def field(
     compact: bool = True,
     secret: bool = False,
 ) -> Any:
-    """A row of a field table.
+    """Returns a row of a field table.
 
-    `versions` that have the field, and in which of them it is `nullable`; `tag` makes it a tagged field;
+    `versions` are those that have the field, `nullable` those in which it may be null; `tag` makes it a tagged field;
     an `ignorable` value is dropped in a version without the field, any other raises UnsupportedVersion unless
-    it is the default; `compact=False` keeps the old length prefix in flexible versions; a `secret` value is
-    not shown by repr.
+    it is the default; `compact=False` keeps the old length prefix in flexible versions; repr does not show a `secret`
+    value.
     """
     return FieldSpec(
         type_,
@@ -57,7 +57,7 @@ def field(
 
 
 class Struct(metaclass=StructType):
-    """A value with the fields of its table. Keyword arguments only; what is left out has its default."""
+    """A value with the fields of its table. It takes keyword arguments only; a field that is left out has its default."""
 
     FIELDS: ClassVar[tuple[FieldSpec, ...]]
 
@@ -128,11 +128,11 @@ class Message(Struct):
     def decode(
         cls, buf: Buffer, version: int, pos: int = 0, elements_max: int = UNLIMITED
     ) -> tuple[Self, int]:
-        """(message, end) read from `buf` at `pos`; `buf` ends where the frame ends.
+        """Returns (message, end), read from `buf` at `pos`; `buf` ends where the frame ends.
 
-        At most `elements_max` elements of arrays and tagged fields are read, all together: each costs its reader
-        some microseconds, and a buffer may hold one for every byte. `records` come back as views of `buf`, everything else is copied out. Raises MalformedMessage for
-        bytes that are not this message, UnsupportedVersion for a version that it does not have.
+        Reads at most `elements_max` elements of arrays and tagged fields, all together: each costs some microseconds, and a
+        buffer may hold one for every byte. `records` come back as views of `buf`, everything else is copied. Raises
+        MalformedMessage for bytes that are not this message, UnsupportedVersion for a version that it does not have.
         """
         decoder = cls._decoders.get(version)
         if decoder is None:
@@ -145,15 +145,14 @@ class Message(Struct):
         return decoder(buf, pos, elements_max)
 
     def encode(self, version: int) -> bytes:
-        """The body in this version, without a header.
+        """Returns the body in this version, without a header.
 
-        Raises UnsupportedVersion where a value cannot be said in it, UnencodableValue for one that fits no
-        version.
+        Raises UnsupportedVersion for a value that this version cannot express, UnencodableValue for one that no version can.
         """
         return b"".join(self.encode_parts(version))
 
     def encode_parts(self, version: int) -> list[bytes | bytearray | memoryview]:
-        """As `encode`, in pieces: `records` are among them as they were given, uncopied."""
+        """Returns the body as `encode` does, but in pieces: `records` are among them as they were given, uncopied."""
         encoder = self._encoders.get(version)
         if encoder is None:
             from klamm_kafka.wire.compiler import compile_encoder

@@ -1,7 +1,7 @@
-"""Variable-length integers: seven bits a byte, low bits first, the top bit says that more follow.
+"""Variable-length integers: seven bits a byte, low bits first; the top bit says that more follow.
 
-Unsigned ones carry lengths and tags (five bytes at most), zigzag ones the fields of records (five bytes for
-an int, ten for a long). The loops of the hot paths inline the one-byte case and call these for the rest.
+Unsigned varints carry lengths and tags (five bytes at most), zigzag varints the fields of records (five bytes for
+an int, ten for a long). The loops of the hot paths inline the one-byte case and call these functions for the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 UVARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 TAGS_MAX: Final = 16
-"""Tagged fields that are taken in one place: no message of Kafka's has half as many."""
+"""The most tagged fields in one place: no message of Kafka's has half as many."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -24,7 +24,7 @@ class VarintTooLong(ValueError):
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Unsigned varint of 0 <= value < 2**64."""
+    """Returns the unsigned varint of 0 <= value < 2**64."""
     if 0 <= value < 128:
         return UVARINT_SMALL[value]
     if value < 0:
@@ -38,7 +38,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buf: Buffer, pos: int, bytes_max: int = UVARINT_BYTES_MAX) -> tuple[int, int]:
-    """(value, end). Raises IndexError where the bytes end, VarintTooLong after `bytes_max` bytes."""
+    """Returns (value, end). Raises IndexError where the bytes end, VarintTooLong after `bytes_max` bytes."""
     byte = buf[pos]
     if byte < 128:
         return byte, pos + 1
@@ -53,21 +53,21 @@ def decode_uvarint(buf: Buffer, pos: int, bytes_max: int = UVARINT_BYTES_MAX) ->
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag varint of a signed integer (int or long: the bytes are the same)."""
+    """Returns the zigzag varint of a signed integer (int or long: the bytes are the same)."""
     return encode_uvarint((value << 1) ^ (value >> 63))
 
 
 def decode_varint(buf: Buffer, pos: int, bytes_max: int = VARLONG_BYTES_MAX) -> tuple[int, int]:
-    """(value, end) of a zigzag varint; errors as `decode_uvarint`."""
+    """Returns (value, end) of a zigzag varint; errors as `decode_uvarint`."""
     value, end = decode_uvarint(buf, pos, bytes_max)
     return (value >> 1) ^ -(value & 1), end
 
 
 def size_of_uvarint(value: int) -> int:
-    """How many bytes `encode_uvarint` writes."""
+    """Returns the number of bytes that `encode_uvarint` writes."""
     return max(1, (value.bit_length() + 6) // 7)
 
 
 def size_of_varint(value: int) -> int:
-    """How many bytes `encode_varint` writes."""
+    """Returns the number of bytes that `encode_varint` writes."""
     return size_of_uvarint((value << 1) ^ (value >> 63))
