@@ -1,8 +1,9 @@
-"""Follows the groups of a source cluster and says at the target where they are: one pass at a time.
+"""Follows the groups of a source cluster and writes their positions to the target, one pass at a time.
 
-`Checkpointer` has the I/O and the state between passes; it decides when to do what by the time that is passed in. A
-pass reads the offset syncs to their end first, so that it translates with what is known now. Raises ClientError:
-the caller tries again, and nothing is remembered that was not written.
+`Checkpointer` does the I/O and keeps the state between passes; the time that is passed in decides what is
+due. A pass first reads the offset syncs to their end, so that it translates with the latest knowledge.
+Raises ClientError: then the caller tries again, and the checkpointer remembers nothing that was not
+written.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ REFUSALS: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """What to follow and where to say so; durations in seconds, None: never."""
+    """The groups and topics to follow, and where to write. Durations are in seconds; None means never."""
 
     syncs_topic: str
     back_syncs_topic: str
-    """Of the opposite flow: it says where a reader of a mirrored topic goes on with the original."""
+    """The offset syncs of the opposite flow. They say where a reader of a mirrored topic continues in the original."""
     checkpoints_topic: str
     replication_factor: int
     wants_group: Callable[[str], bool]
     wants_topic: Callable[[str], bool]
     rename: Callable[[str], str]
-    """The downstream name of an upstream topic."""
+    """Returns the downstream name of an upstream topic."""
     original: Callable[[str], str | None]
-    """What a topic that came from the target is called there; None for any other."""
+    """Returns the name that a topic from the target has there; None for any other topic."""
     emit_every_s: float | None = 60
     sync_every_s: float | None = None
     refresh_every_s: float | None = 600
@@ -56,13 +57,13 @@ class CheckpointSettings:
     tasks: int = 1
 
     def is_ours(self, group: str) -> bool:
-        """Whether this task looks after the group: tasks share them by a hash of their names."""
+        """Returns True when this task follows the group: tasks share the groups by a hash of their names."""
         return crc32(group.encode()) % self.tasks == self.task
 
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start: checkpoints written, group offsets set, offsets that no sync can translate at the moment."""
+    """Checkpoints written and group offsets set since the start, and offsets that no sync can translate at the moment."""
 
     checkpoints: int = 0
     synced: int = 0
@@ -70,10 +71,11 @@ class Counts:
 
 
 class OffsetSyncReader:
-    """Reads the topic of offset syncs, again and again up to its end, into a store.
+    """Reads the topic of offset syncs into a store, each time up to its end.
 
-    `backwards` exchanges upstream and downstream: where the nearest sync lies before a reader of the mirrored topic,
-    all records up to it have been read in the original's order, so that going on behind it skips none either.
+    `backwards` exchanges upstream and downstream: at the nearest sync before a reader's position in the
+    mirrored topic, the reader has seen all records up to it in the original's order. So continuing after that
+    sync skips none either.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, backwards: bool = False) -> None:
@@ -84,7 +86,7 @@ class OffsetSyncReader:
         self._position = -1
 
     async def catch_up(self) -> bool:
-        """Read to the end. False while there is no such topic yet."""
+        """Reads to the end. Returns False while the topic does not exist."""
         try:
             end = await internal_topics.offset_of(self._cluster, self._topic, internal_topics.LATEST)
             if self._position < 0 or end < self._position:
@@ -123,7 +125,7 @@ class OffsetSyncReader:
 
 @dataclass(slots=True)
 class _Due:
-    """When something is done next, by a monotonic clock in seconds."""
+    """The time of the next action, by a monotonic clock in seconds."""
 
     every_s: float | None
     at: float = field(default=0.0)
@@ -136,8 +138,10 @@ class _Due:
 
 
 class Checkpointer:
-    """See the module. `syncs_at_source`: offset syncs are kept at the source of a flow, else at its target. `on_written`
-    gets the checkpoints that the target has acknowledged, and when the pass began that read them (ms).
+    """Does the passes, see the module.
+
+    `syncs_at_source`: a flow's offset syncs are at its source, else at its target. `on_written` gets the
+    checkpoints that the target has acknowledged, and the time (ms) when the pass that read them began.
     """
 
     def __init__(
@@ -165,7 +169,7 @@ class Checkpointer:
         self.counts = Counts()
 
     async def step(self, time_s: float, now_ms: int) -> list[Checkpoint]:
-        """Do what is due by a monotonic clock; returns the checkpoints that were written, stamped with `now_ms`."""
+        """Does what is due by a monotonic clock. Returns the written checkpoints, stamped with `now_ms`."""
         if not self._prepared:
             await self._prepare()
             self._prepared = True
@@ -187,7 +191,7 @@ class Checkpointer:
         return written
 
     async def _prepare(self) -> None:
-        """Make the topic, or learn from it what was said before."""
+        """Creates the checkpoints topic, or reads from it what was written before."""
         topic = self._settings.checkpoints_topic
         if await internal_topics.create(self._target, topic, self._settings.replication_factor):
             log.info("made %s", topic)
@@ -220,7 +224,7 @@ class Checkpointer:
         self.groups = found
 
     def _forget_lost(self) -> None:
-        """Where the target lost records, what was said of them is not said, set or compared with any more."""
+        """Forgets checkpoints beyond the target's records when the target lost some."""
         ends = {(self._settings.rename(t), p): end for (t, p), end in self._reader.store.ends().items()}
         for lost in self._checkpoints.forget_beyond(ends):
             log.warning(
@@ -229,7 +233,7 @@ class Checkpointer:
             )  # fmt: skip
 
     async def _follow(self, now_ms: int, *, write: bool) -> list[Checkpoint]:
-        """Translate what the groups have committed; write what is news and remember it."""
+        """Translates the groups' committed offsets; writes the news and remembers them."""
         news: list[Checkpoint] = []
         self.counts.untranslated = 0
         for group in self.groups or ():
@@ -258,7 +262,7 @@ class Checkpointer:
         return news
 
     def _translate(self, topic: str, partition: int, offset: int) -> tuple[str, int | None] | None:
-        """The topic's name and the offset (None: unknown) downstream; None for a topic that is not mirrored."""
+        """Returns the topic's name and the offset (None: unknown) downstream; None for a topic that is not mirrored."""
         settings = self._settings
         original = settings.original(topic)
         if original is not None:
@@ -283,7 +287,7 @@ class Checkpointer:
             self._on_written(checkpoints, now_ms)
 
     async def _sync_groups(self) -> None:
-        """Set the offsets of groups that nobody reads with at the target, never backwards."""
+        """Sets the offsets of groups that nobody reads with at the target. Never moves a group backwards."""
         for group in self.groups or ():
             checkpoints = self._checkpoints.of_group(group)
             if checkpoints:
@@ -307,7 +311,7 @@ class Checkpointer:
 
 @contextlib.contextmanager
 def _group_by_itself(group: str, where: str) -> Iterator[None]:
-    """A group that cannot be looked at (no permission) is said and keeps no other from being looked at."""
+    """Logs a group that may not be read and continues with the others."""
     try:
         yield
     except BrokerError as e:

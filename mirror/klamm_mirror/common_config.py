@@ -1,7 +1,8 @@
 """The configuration that the mirror's connectors share: MirrorMaker 2's keys.
 
-A cluster's clients are configured as in MirrorMaker: `source.cluster.X` and `target.cluster.X` for all clients of a
-cluster, `consumer.X` for all consumers, `source.consumer.X` for consumers at the source; the more special one wins.
+The keys of a cluster's clients are MirrorMaker's: `source.cluster.X` and `target.cluster.X` for all clients
+of a cluster, `consumer.X` for all consumers, `source.consumer.X` for consumers at the source. The more
+specific key wins.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _OTHERS: Final = frozenset(
         "use.defaults.from",
     }
 )  # fmt: skip
-"""Keys of the other connectors: a file for all three gives them to each."""
+"""Keys of the other connectors: a file for all three gives its keys to each."""
 
 
 def _policy(name: str, value: Any) -> None:
@@ -65,7 +66,7 @@ def _servers(name: str, value: Any) -> None:
 
 
 def common_config() -> ConfigDef:
-    """The keys that all three connectors have."""
+    """Returns the keys that all three connectors have."""
     keys = ConfigDef()
     define = keys.define
     define(
@@ -109,7 +110,7 @@ def common_config() -> ConfigDef:
 
 
 def topics_config() -> ConfigDef:
-    """Which topics are mirrored."""
+    """Returns the keys that select topics."""
     keys = ConfigDef()
     define = keys.define
     define(
@@ -129,7 +130,7 @@ def topics_config() -> ConfigDef:
 
 
 def syncs_config() -> ConfigDef:
-    """The topic of offset syncs."""
+    """Returns the keys of the topic of offset syncs."""
     keys = ConfigDef()
     define = keys.define
     define(
@@ -148,7 +149,7 @@ def syncs_config() -> ConfigDef:
 
 
 def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> dict[str, str]:
-    """What a client of a cluster is configured with, in Java's names, `bootstrap.servers` among it."""
+    """Returns the settings of a cluster's client, under Java's names and with `bootstrap.servers`."""
     found = {
         k: v for k, v in _below(props, f"{side}.cluster.").items()
         if not k.startswith(("consumer.", "producer.", "admin.")) and k != "alias"
@@ -163,7 +164,7 @@ def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> d
 
 
 def client_security(props: Mapping[str, str], side: Side, kind: ClientKind) -> ClientSecurity:
-    """TLS and SASL of such a client; reads key stores. Raises ConfigError that names the side."""
+    """Returns TLS and SASL of a cluster's client; reads key stores. Raises ConfigError, which names the side."""
     from klamm_base.security import ClientSecurity
 
     try:
@@ -176,7 +177,7 @@ def client_security(props: Mapping[str, str], side: Side, kind: ClientKind) -> C
 
 
 def unknown_keys(props: Mapping[str, str], keys: ConfigDef) -> list[str]:
-    """Keys that have no effect here: neither ours, nor the runtime's, nor those of the other mirror connectors."""
+    """Returns keys without effect: neither ours, nor the runtime's, nor those of the other mirror connectors."""
     return [
         name for name in keys.unknown(props)
         if name not in _RUNTIME and name not in _OTHERS and not _PREFIXES.fullmatch(name)

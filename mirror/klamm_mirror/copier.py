@@ -1,7 +1,7 @@
 """Copies partitions from one cluster to the other: fetcher, sender, offset syncs and commits of one task.
 
-What `commit` gets is, per partition, the source offset of the last record behind which nothing is missing at the
-target, as MirrorMaker stores it; the next run begins behind it.
+`commit` gets, for each partition, the source offset of the last record up to which the target has
+everything. MirrorMaker stores the same offset; the next run begins after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Committed = list[tuple[MirrorPartition, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopierSettings:
-    """`syncs_topic` None: no offset syncs are written; `syncs_at_target` says where otherwise."""
+    """The copier's settings. `syncs_topic` None: write no offset syncs; otherwise `syncs_at_target` says where."""
 
     source: str
     target: str
@@ -50,7 +50,7 @@ class CopierSettings:
 
 
 class Copier:
-    """`run` until `stop` is set. `commit` stores offsets; what it raises ends `run`."""
+    """Copies while `run` runs. `commit` stores offsets; an error of it ends `run`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Copier:
         self._syncs: SyncWriter | None = None
 
     async def run(self, tick: Callable[[], bool]) -> None:
-        """`tick` is called ten times a second, in this thread; it says whether to go on."""
+        """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread."""
         async with AsyncExitStack() as stack:
             parts = await self._open(stack)
             running = [asyncio.create_task(part) for part in parts]
@@ -116,7 +116,7 @@ class Copier:
             self._committed |= {str(p): last + 1 for p, last in news}
 
     async def _finish(self) -> None:
-        """What was sent is waited for, a moment; what is acknowledged is remembered."""
+        """Waits a moment for the answers to what was sent, and stores what is acknowledged."""
         if self._sender is not None:
             await self._sender.drain(DRAIN_S)
         try:
@@ -135,13 +135,13 @@ class Copier:
 
     @property
     def lag(self) -> int | None:
-        """None while it is not known of any partition."""
+        """Records behind the source; None while no partition's lag is known."""
         lags = [p.lag for p in self.partitions]
         return None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
 
     @property
     def waiting_for(self) -> str | None:
-        """`target` or `source` for a cluster that does not answer as it should, `input` where all is copied."""
+        """`target` or `source` for a cluster that does not answer properly, `input` when everything is copied."""
         if self._sender is not None and (self._sender.why or any(p.writing.why for p in self.partitions)):
             return "target"
         if self._fetcher is not None and (
@@ -151,7 +151,7 @@ class Copier:
         return None if self.lag else "input"
 
     def details(self) -> Mapping[str, Any]:
-        """For the task's status: sums, and the partitions that are furthest behind."""
+        """Returns sums for the task's status, and the partitions that are furthest behind."""
         by_lag = sorted(self.partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS]
         counts = self._fetcher.counts if self._fetcher is not None else None
         reasons = [self._sender and self._sender.why, self._fetcher and self._fetcher.why]

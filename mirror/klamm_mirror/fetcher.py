@@ -1,7 +1,8 @@
-"""Fetches from the leaders of the source, one long poll per broker, and hands batches to the partitions.
+"""Fetches from the source's leaders, one long poll per broker, and hands batches to the partitions.
 
-A broker that is away is waited for. What the source has deleted before it was read is counted and logged; a topic
-that was made anew, or shortened, stops its partitions: to go on would mix two topics into one.
+The fetcher waits for a broker that is away. It counts and logs records that the source deleted before they
+were read. A topic that was recreated or shortened stops its partitions, because going on would mix two
+topics into one.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ FETCH_BYTES: Final = 16 << 20
 PARTITION_BYTES: Final = 4 << 20
 WAIT_MS: Final = 500
 BUSY_WAIT_MS: Final = 20
-"""The wait of a fetch that leaves partitions out because they are full: they may have room soon."""
+"""The wait of a fetch that leaves out full partitions: they may have room soon."""
 BUFFER_BYTES: Final = 64 << 20
-"""What a task may hold, fetched and not acknowledged, before it stops fetching."""
+"""Bytes that a task may hold, fetched and not acknowledged, before it stops fetching."""
 ANSWER_S: Final = 30.0
-"""For an answer of up to `max_bytes` over a slow line."""
+"""Seconds for an answer of up to `max_bytes` over a slow line."""
 LOOK_S: Final = 0.1
 METADATA_S: Final = 30.0
 _IDS_VERSION: Final = 13
@@ -56,7 +57,7 @@ _MOVED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Sizes in bytes, waits in ms."""
+    """Limits of fetches: sizes in bytes, waits in ms."""
 
     max_bytes: int = FETCH_BYTES
     partition_bytes: int = PARTITION_BYTES
@@ -67,7 +68,7 @@ class FetchSettings:
 
     @classmethod
     def of(cls, consumer: Mapping[str, str], poll_timeout_ms: int) -> FetchSettings:
-        """From a consumer's settings, Java's names. Raises ConfigError."""
+        """Reads a consumer's settings, under Java's names. Raises ConfigError."""
         isolation = consumer.get("isolation.level", "read_uncommitted")
         if isolation not in {"read_uncommitted", "read_committed"}:
             raise ConfigError(
@@ -103,8 +104,10 @@ def _number(consumer: Mapping[str, str], key: str, default: int) -> int:
 
 
 class Fetcher:
-    """`data` is a client of the source used for fetches only (they wait at the broker), `meta` one for questions.
-    `ids` says which topics are meant: those that have another id by now are not copied.
+    """Fetches for a task's partitions.
+
+    `data` is a client of the source that is used for fetches only, because they wait at the broker; `meta` is
+    another for questions. `ids` holds the expected topic ids: a topic with another id is not copied.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class Fetcher:
         self._loops: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled. Raises ConnectError, DataError for what no repetition helps."""
+        """Fetches until cancelled. Raises ConnectError or DataError for an error that a repetition cannot cure."""
         try:
             while True:
                 now = time.monotonic()
@@ -148,7 +151,7 @@ class Fetcher:
     # ---- one broker
 
     async def _follow(self, node: int) -> None:
-        """Fetch from a broker while it leads anything."""
+        """Fetches from a broker while it leads any partition."""
         away = Backoff()
         while any(leader == node for leader in self._leaders.values()):
             try:
@@ -169,7 +172,7 @@ class Fetcher:
                 await asyncio.sleep(away.failed(time.monotonic(), str(e)))
 
     async def _fetch(self, node: int) -> bool:
-        """Ask once, for all partitions that want something. False when none does."""
+        """Asks once for all partitions that want records. Returns False when none does."""
         now = time.monotonic()
         ours = [
             p for key, p in self._partitions.items() if self._leaders.get(key) == node and p.stopped is None
@@ -243,7 +246,8 @@ class Fetcher:
         partition.reading.succeeded()
         if not data.records:
             return
-        # an answer's bytes go to the partitions that are asked for first: who got some goes behind the others
+        # An answer's bytes go first to the partitions that are asked for first. A partition that got some moves to
+        # the end.
         key = partition.topic, partition.partition
         self._partitions[key] = self._partitions.pop(key)
         aborted = None
@@ -252,7 +256,7 @@ class Fetcher:
         try:
             batches, position = convert(data.records, partition.position, self.counts, aborted)
         except CorruptRecord as e:
-            # a checksum that fails on the way may hold the next time
+            # A checksum that was damaged on the way may hold the next time.
             log.warning("%s at offset %d: %s; fetched again", partition, partition.position, e)
             partition.reading.failed(time.monotonic(), str(e))
             return

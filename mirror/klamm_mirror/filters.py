@@ -1,8 +1,8 @@
-"""What is mirrored: names and regular expressions that include and exclude topics, groups and topic configs. Pure.
+"""Selects topics, groups and topic settings by names and regular expressions. Pure.
 
-A list's items are regular expressions that must match the whole name, as in MirrorMaker 2; a plain name is one
-too. Excludes win. Defaults: those of MirrorMaker 2 4.3 (`DefaultTopicFilter`, `DefaultGroupFilter`,
-`DefaultConfigPropertyFilter`).
+An item of a list is a regular expression that must match the whole name, as in MirrorMaker 2; a plain name
+is also an expression. Excludes win. The defaults are those of MirrorMaker 2 4.3 (`DefaultTopicFilter`,
+`DefaultGroupFilter`, `DefaultConfigPropertyFilter`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONFIG_PROPERTIES_EXCLUDE: Final = [
 
 
 def patterns(key: str, items: Sequence[str]) -> re.Pattern[str]:
-    """One expression for a list. Raises ConfigError that names the item that is none."""
+    """Joins a list into one expression. Raises ConfigError, which names an invalid item."""
     for item in items:
         try:
             re.compile(item)
@@ -42,13 +42,13 @@ def patterns(key: str, items: Sequence[str]) -> re.Pattern[str]:
 
 
 def check_patterns(key: str, value: Any) -> None:
-    """Validator of a ConfigDef."""
+    """Validates a list of expressions, as a ConfigDef validator."""
     patterns(key, value or [])
 
 
 @dataclass(frozen=True, slots=True)
 class NameFilter:
-    """What matches `include` and does not match `exclude`."""
+    """Accepts names that match `include` and do not match `exclude`."""
 
     include: re.Pattern[str]
     exclude: re.Pattern[str]
@@ -58,7 +58,7 @@ class NameFilter:
 
     @classmethod
     def of(cls, parsed: Mapping[str, Any], include: str, exclude: str) -> NameFilter:
-        """From two keys of a parsed configuration. Raises ConfigError."""
+        """Reads two keys of a parsed configuration. Raises ConfigError."""
         return cls(patterns(include, parsed[include]), patterns(exclude, parsed[exclude]))
 
 
@@ -71,6 +71,6 @@ def group_filter(parsed: Mapping[str, Any]) -> NameFilter:
 
 
 def config_filter(parsed: Mapping[str, Any]) -> NameFilter:
-    """Which of a topic's settings are taken over."""
+    """Returns the filter for the topic settings to copy."""
     key = "config.properties.exclude"
     return NameFilter(re.compile(".*"), patterns(key, parsed[key]))

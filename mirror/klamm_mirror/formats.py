@@ -1,4 +1,4 @@
-"""The three records that MirrorMaker 2 keeps about its work, byte for byte as it writes and reads them.
+"""The three records that MirrorMaker 2 keeps about its work, in exactly its bytes.
 
 | record | topic | key | value |
 |---|---|---|---|
@@ -6,9 +6,9 @@
 | `Checkpoint` | `<source>.checkpoints.internal` | group, topic, partition | version 0, upstream, downstream, metadata |
 | `Heartbeat` | `heartbeats` | source alias, target alias | version 0, timestamp |
 
-Strings are UTF-8 behind an int16 length, partitions int32, offsets and timestamps (ms) int64, versions int16, all
-big-endian. Fields of a later version may follow a value: MirrorMaker does not look behind what it knows, and neither
-do we. Names and meanings: `org.apache.kafka.connect.mirror.{OffsetSync,Checkpoint,Heartbeat}`.
+Strings are UTF-8 behind an int16 length, partitions int32, offsets and timestamps (ms) int64, versions
+int16, all big-endian. A later version may append fields to a value; MirrorMaker ignores them, and so do we.
+Names and meanings: `org.apache.kafka.connect.mirror.{OffsetSync,Checkpoint,Heartbeat}`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from klamm_plugins.errors import DataError
 
 VERSION: Final = 0
 STRING_MAX: Final = 0x7FFF
-"""Bytes of a string, at most: its length is an int16."""
+"""The maximum of a string's bytes: its length is an int16."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -29,16 +29,16 @@ _INT64: Final = struct.Struct(">q")
 
 
 class MalformedRecord(DataError):
-    """Bytes that are not such a record. Says which record, which field, and at which byte."""
+    """Bytes that are not such a record. The message names the record, the field and the byte."""
 
 
 class UnsupportedVersion(MalformedRecord):
-    """A record of a version that is not known here."""
+    """A record of an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSync:
-    """A record's offset upstream and where it is downstream. `topic` is the upstream cluster's name of it."""
+    """A record's offset upstream and downstream. `topic` is the topic's upstream name."""
 
     topic: str
     partition: int
@@ -46,14 +46,14 @@ class OffsetSync:
     downstream_offset: int
 
     def encode(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Returns key and value."""
         key = _string("topic", self.topic) + _int32("partition", self.partition)
         upstream, downstream = self.upstream_offset, self.downstream_offset
         return key, _int64("upstreamOffset", upstream) + _int64("offset", downstream)
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Self:
-        """Raises MalformedRecord."""
+        """Decodes key and value. Raises MalformedRecord."""
         keys, values = _Reader("offset sync key", key), _Reader("offset sync value", value)
         topic, partition = keys.string("topic"), keys.int32("partition")
         return cls(topic, partition, values.int64("upstreamOffset"), values.int64("offset"))
@@ -61,9 +61,9 @@ class OffsetSync:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A group's committed offset upstream and what it means downstream.
+    """A group's committed offset upstream, and its translation downstream.
 
-    `topic` is the downstream cluster's name of the topic. Offsets are those of the next record to read.
+    `topic` is the topic's downstream name. Offsets are those of the next record to read.
     """
 
     group: str
@@ -74,7 +74,7 @@ class Checkpoint:
     metadata: str = ""
 
     def encode(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Returns key and value."""
         key = b"".join(
             (_string("group", self.group), _string("topic", self.topic), _int32("partition", self.partition))
         )
@@ -90,7 +90,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Self:
-        """Raises MalformedRecord, UnsupportedVersion."""
+        """Decodes key and value. Raises MalformedRecord, UnsupportedVersion."""
         keys, values = _Reader("checkpoint key", key), _Reader("checkpoint value", value)
         group, topic, partition = keys.string("group"), keys.string("topic"), keys.int32("partition")
         values.version()
@@ -100,20 +100,20 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sign of life of the flow from one cluster to another, `timestamp` in ms since 1970."""
+    """A sign of life of the flow from one cluster to another. `timestamp` is in ms since 1970."""
 
     source: str
     target: str
     timestamp: int
 
     def encode(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Returns key and value."""
         key = _string("sourceClusterAlias", self.source) + _string("targetClusterAlias", self.target)
         return key, _INT16.pack(VERSION) + _int64("timestamp", self.timestamp)
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Self:
-        """Raises MalformedRecord, UnsupportedVersion."""
+        """Decodes key and value. Raises MalformedRecord, UnsupportedVersion."""
         keys, values = _Reader("heartbeat key", key), _Reader("heartbeat value", value)
         source, target = keys.string("sourceClusterAlias"), keys.string("targetClusterAlias")
         values.version()
@@ -143,7 +143,7 @@ def _number(layout: struct.Struct, field: str, number: int) -> bytes:
 
 
 class _Reader:
-    """Reads fields one behind the other; what it raises names the record, the field and its first byte."""
+    """Reads fields one after the other. Its errors name the record, the field and the field's first byte."""
 
     def __init__(self, what: str, data: bytes | None) -> None:
         if data is None:

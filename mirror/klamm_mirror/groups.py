@@ -1,6 +1,6 @@
-"""Consumer groups of a cluster as the mirror needs them: which there are, their states, their committed offsets.
+"""A cluster's consumer groups: their names, states and committed offsets.
 
-Raises ClientError; a coordinator that moved is asked for again by the next call.
+Raises ClientError. After a coordinator has moved, the next call looks for it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klamm_mirror.translation import Partition
 
 CONSUMER: Final = "consumer"
 IDLE: Final = frozenset({"Empty", "Dead"})
-"""States of a group that nobody reads with: offsets may be set from outside."""
+"""States of a group that nobody reads with: its offsets may be set from outside."""
 
 # Later versions know topics by id only, or ask for several groups at a time.
 _OFFSET_FETCH_VERSION: Final = 7
@@ -45,26 +45,26 @@ _REFUSALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed offset (of the next record to read) and what the consumer noted beside it."""
+    """A committed offset (of the next record to read) and the consumer's metadata for it."""
 
     offset: int
     metadata: str = ""
 
 
 async def list_consumer_groups(cluster: Cluster) -> list[str]:
-    """All groups of consumers: members with the consumer protocol, or only offsets. Every broker is asked."""
+    """Returns all consumer groups: with members of the consumer protocol, or with offsets only. Asks every broker."""
     await cluster.refresh([])
     found: set[str] = set()
     for node_id in sorted(cluster.brokers):
         answer: ListGroupsResponse = await (await cluster.broker(node_id)).request(ListGroupsRequest())
         _check(cluster, None, answer.error_code, f"the groups of broker {node_id}")
-        # A group that only ever had its offsets set has no protocol type
+        # A group whose offsets were only ever set from outside has no protocol type.
         found |= {g.group_id for g in answer.groups if g.protocol_type in {CONSUMER, ""}}
     return sorted(found)
 
 
 async def committed_offsets(cluster: Cluster, group: str) -> dict[Partition, Committed]:
-    """All committed offsets of a group; empty for one that is not there."""
+    """Returns all committed offsets of a group; an empty dict when the group does not exist."""
     request = OffsetFetchRequest(group_id=group, topics=None)
     answer: OffsetFetchResponse = await _ask(cluster, group, request, _OFFSET_FETCH_VERSION)
     _check(cluster, group, answer.error_code, f"offsets of group {group}")
@@ -81,7 +81,7 @@ async def committed_offsets(cluster: Cluster, group: str) -> dict[Partition, Com
 
 
 async def group_state(cluster: Cluster, group: str) -> str:
-    """`Empty`, `Stable`, …; `Dead` for a group that is not there."""
+    """Returns `Empty`, `Stable`, …; `Dead` for a group that does not exist."""
     answer: DescribeGroupsResponse = await _ask(
         cluster, group, DescribeGroupsRequest(groups=[group]), _DESCRIBE_VERSION
     )
@@ -93,8 +93,10 @@ async def group_state(cluster: Cluster, group: str) -> str:
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[Partition, Committed]
 ) -> dict[Partition, int]:
-    """Set a group's offsets from outside. Returns the error code of each that was refused for good reason:
-    the group has members by now, which keep their own, or the partition is not there.
+    """Sets a group's offsets from outside. Returns the error codes of justified refusals.
+
+    The coordinator refuses when the group has members by now, which keep their own offsets, or when the
+    partition does not exist.
     """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), committed in offsets.items():

@@ -1,7 +1,7 @@
-"""The mirror's own topics: one partition, compacted, small records. Made, read to their end, written to.
+"""The mirror's own topics, with one partition, compaction and small records: creates, reads and writes them.
 
-For offset syncs, checkpoints and heartbeats, not for mirrored data. Everything waits for the broker's answer, and
-nothing here tries again: whoever has a loop does that. Raises ClientError.
+They hold offset syncs, checkpoints and heartbeats, not mirrored data. Every function waits for the broker's
+answer and leaves retries to its caller's loop. Raises ClientError.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ LATEST: Final = -1
 FETCH_BYTES: Final = 1024 * 1024
 WAIT_MS: Final = 250
 PRODUCE_TIMEOUT_MS: Final = 30_000
-# The last versions in which topics have names; later ones know them by id only.
+# The last versions in which topics have names; later versions know them by id only.
 _FETCH_VERSION: Final = 12
 _PRODUCE_VERSION: Final = 12
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 async def create(cluster: Cluster, topic: str, replication_factor: int) -> bool:
-    """Make the topic, compacted with one partition and as many replicas as there are brokers at most. False when it
-    is there already.
+    """Creates the topic, compacted, with one partition and at most as many replicas as there are brokers.
+
+    Returns False when it exists already.
     """
     brokers = len((await cluster.refresh([])).brokers)
     wanted = CreatableTopic(
@@ -79,7 +80,7 @@ async def create(cluster: Cluster, topic: str, replication_factor: int) -> bool:
 
 
 async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, partition: int = 0) -> int:
-    """Append records, acknowledged by all replicas in sync. Returns the first one's offset."""
+    """Appends records, acknowledged by all in-sync replicas. Returns the first record's offset."""
     data = TopicProduceData(
         name=topic,
         partition_data=[PartitionProduceData(index=partition, records=encode_batch(records))],
@@ -92,7 +93,7 @@ async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, pa
 
 
 async def offset_of(cluster: Cluster, topic: str, which: int, *, partition: int = 0) -> int:
-    """The partition's first offset (EARLIEST) or the one behind its last record (LATEST)."""
+    """Returns the partition's first offset (EARLIEST) or the offset after its last record (LATEST)."""
     asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
     answer = await _ask_leader(cluster, topic, partition, request)
@@ -104,7 +105,7 @@ async def offset_of(cluster: Cluster, topic: str, which: int, *, partition: int 
 async def read(
     cluster: Cluster, topic: str, start: int, end: int, *, partition: int = 0
 ) -> AsyncIterator[Record]:
-    """Records from `start` up to, not including, `end`. Control records are left out."""
+    """Yields records from `start` up to, not including, `end`. Leaves out control records."""
     offset = start
     while offset < end:
         data = await fetch(cluster, topic, offset, partition=partition)
@@ -116,7 +117,7 @@ async def read(
 
 
 async def fetch(cluster: Cluster, topic: str, offset: int, *, partition: int = 0) -> PartitionData:
-    """One answer to a Fetch at `offset`; empty when nothing came within a moment."""
+    """Returns one answer to a Fetch at `offset`; it is empty when nothing arrived within a moment."""
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(
         max_wait_ms=WAIT_MS,
@@ -131,7 +132,7 @@ async def fetch(cluster: Cluster, topic: str, offset: int, *, partition: int = 0
 
 
 def records_of(data: PartitionData, start: int) -> list[Record]:
-    """The records of a Fetch answer from `start` on (batches are sent whole)."""
+    """Returns the records of a Fetch answer from `start` on (brokers send whole batches)."""
     found: list[Record] = []
     buffer = data.records or b""
     for pos, header in whole_batches(buffer):
@@ -142,7 +143,7 @@ def records_of(data: PartitionData, start: int) -> list[Record]:
 
 
 def next_offset(data: PartitionData) -> int:
-    """Where to go on after this answer; -1 when there was nothing in it."""
+    """Returns the offset to continue from after this answer; -1 when the answer is empty."""
     return max((h.last_offset + 1 for _, h in whole_batches(data.records or b"")), default=-1)
 
 

@@ -1,7 +1,8 @@
-"""What checkpoints and heartbeats share: a driver task that does a small step now and then, and outlives its brokers.
+"""The base of the checkpoint and heartbeat tasks: a driver task that does small steps and survives broker
+outages.
 
-A step that fails because a broker is away or moved is tried again, with a pause that doubles up to 10 s; the task
-stays RUNNING and says what it waits for. Anything else fails the task.
+A step that fails because a broker is away or moved is tried again, with a pause that doubles up to 10 s.
+Meanwhile the task stays RUNNING and says what it waits for. Any other error fails the task.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Offsets = Sequence[tuple[SourcePartition, SourceOffset | None]]
 
 
 def open_cluster(props: Mapping[str, str], side: Side) -> Cluster:
-    """A client of one of the two clusters. Raises ConfigError for what it cannot speak."""
+    """Returns a client of one of the two clusters. Raises ConfigError for security settings that it does not support."""
     return Cluster(
         client_settings(props, side, "admin")["bootstrap.servers"],
         client_id="klamm-mirror",
@@ -40,28 +41,30 @@ def open_cluster(props: Mapping[str, str], side: Side) -> Cluster:
 
 
 class LoopTask(DriverTask):
-    """Subclasses open what they need in `open` and do what is due in `step`, a few times a second."""
+    """A task in steps. Subclasses open clients in `open` and do what is due in `step`, a few times a second."""
 
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None:
-        """Make what `step` uses; the stack closes it at the end."""
+        """Makes what `step` uses. The stack closes it at the end."""
 
     @abstractmethod
     async def step(self) -> None:
-        """Do what is due. ClientError that is retriable: called again after a pause."""
+        """Does what is due. After a retriable ClientError, it is called again after a pause."""
 
     @abstractmethod
     def figures(self) -> tuple[int, Mapping[str, Any]]:
-        """Records written since the start, and details for the task's status."""
+        """Returns the number of records written since the start, and details for the task's status."""
 
     def measure(self, *, idle: bool = False) -> None:
-        """Say figures for /metrics, where there are any; called a few times a minute. `idle`: for the last time before a pause."""
+        """Reports figures for /metrics, if there are any; called a few times a minute. `idle`: the last call before a
+        pause.
+        """
 
     def run(self) -> None:
         asyncio.run(self._run())
 
     async def commit(self, offsets: Offsets) -> None:
-        """Store source offsets without holding the loop up."""
+        """Stores source offsets without blocking the loop."""
         await asyncio.to_thread(self.context.commit, offsets)
 
     async def _run(self) -> None:
@@ -99,7 +102,7 @@ class LoopTask(DriverTask):
 
 
 def _judge(step: asyncio.Task[None], backoff: Backoff) -> None:
-    """Decides when the next step may begin, after one that has ended. Raises what is not worth another try."""
+    """Decides when the next step may begin after a finished one. Raises errors that a retry cannot cure."""
     try:
         step.result()
     except ClientError as e:
@@ -116,7 +119,7 @@ FINISH_S: Final = 3.0
 
 
 async def _finish(step: asyncio.Task[None]) -> None:
-    """Let a step under way come to its end, for a while: what it has written should be remembered."""
+    """Gives a running step some time to finish, so that its writes are remembered."""
     try:
         await asyncio.wait_for(step, FINISH_S)
     except TimeoutError:

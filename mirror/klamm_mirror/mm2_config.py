@@ -72,7 +72,7 @@ METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsPlace:
-    """Where GET /metrics is served. `port` -1: nowhere, 0: any free one."""
+    """The address of GET /metrics. `port` -1: none, 0: any free port."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class MetricsPlace:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """From one cluster to another: what its worker and its connectors are configured with."""
+    """One flow from a cluster to another: the configuration of its worker and its connectors."""
 
     source: str
     target: str
@@ -94,8 +94,9 @@ class Flow:
 
 
 def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
-    """What runs: all three connectors, of a flow that is not enabled the heartbeats alone; nothing for checkpoints
-    where the file switches off all that they are for.
+    """Returns the connectors to run: all three, or only heartbeats for a flow that is not enabled.
+
+    Leaves out checkpoints when the file switches off all of their work.
     """
     if not flow.enabled:
         return {HEARTBEAT: flow.connectors[HEARTBEAT]}
@@ -111,7 +112,7 @@ def connectors_of(flow: Flow) -> Mapping[str, Mapping[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """`flows` in the order of `clusters`; `warnings` are sentences about what has no effect."""
+    """The parsed file. `flows` have the order of `clusters`; `warnings` are sentences about settings without effect."""
 
     clusters: tuple[str, ...]
     flows: tuple[Flow, ...]
@@ -123,7 +124,7 @@ class MirrorConfig:
         return [f for f in self.flows if f.enabled]
 
     def flow(self, name: str) -> Flow:
-        """The flow `A->B`. Raises ConfigError."""
+        """Returns the flow `A->B`. Raises ConfigError."""
         for flow in self.flows:
             if flow.name == name:
                 return flow
@@ -131,7 +132,7 @@ class MirrorConfig:
         raise ConfigError(f"there is no flow {name}; flows that run: {there}")
 
     def towards(self, targets: Collection[str]) -> MirrorConfig:
-        """Only flows into these clusters. Raises ConfigError for an alias that is not there."""
+        """Keeps only flows into these clusters. Raises ConfigError for an unknown alias."""
         for alias in targets:
             _check_alias(alias, self.clusters, "--clusters", None)
         flows = tuple(f for f in self.flows if f.target in targets)
@@ -141,9 +142,9 @@ class MirrorConfig:
 
 
 def parse(props: Mapping[str, str], connector_keys: Iterable[str]) -> MirrorConfig:
-    """Take a file's properties apart. `connector_keys` are what the three connectors define, for all flows.
+    """Parses a file's properties. `connector_keys` are all keys that the three connectors define.
 
-    Raises ConfigError (naming the line where it is known).
+    Raises ConfigError, which names the line where it is known.
     """
     given = props if isinstance(props, Properties) else Properties(props)
     return _Parser(given, frozenset(connector_keys)).parse()
@@ -171,7 +172,7 @@ class _Parser:
         self._check_one_cluster_twice(flows)
         return MirrorConfig(self._clusters, tuple(flows), tuple(self._warnings), self._metrics())
 
-    # What is there
+    # Clusters and flows
 
     def _parse_clusters(self) -> tuple[str, ...]:
         if "clusters" not in self._props:
@@ -247,7 +248,7 @@ class _Parser:
             raise ConfigError(f"{key} is missing: the brokers of {alias}, such as {key}=host:9092", key=key)
         return servers
 
-    # What follows
+    # Configurations of connectors and workers
 
     def _runs(self, source: str, target: str) -> bool:
         heartbeats = self._flow_or_all(source, target, "emit.heartbeats.enabled", _TRUE)
@@ -261,7 +262,7 @@ class _Parser:
         return value == _TRUE
 
     def _flow_or_all(self, source: str, target: str, name: str, default: str) -> str:
-        # `enabled` alone means no flow: MirrorMaker reads it for pairs only
+        # `enabled` alone means no flow: MirrorMaker reads it for pairs only.
         everywhere = default if name == "enabled" else self._props.get(name, default)
         return self._props.get(f"{source}->{target}.{name}", everywhere)
 
@@ -275,7 +276,7 @@ class _Parser:
         )
 
     def _cluster(self, alias: str) -> dict[str, str]:
-        """A cluster's settings without its alias; what reaches the brokers is repeated for each kind of client."""
+        """Returns a cluster's settings without its alias. Connection settings are repeated for each kind of client."""
         found = {"bootstrap.servers": self._servers(alias), **self._below(f"{alias}.")}
         top = {k: v for k, v in self._props.items() if _CLIENT_KEYS.fullmatch(k)}
         for settings in ({k: v for k, v in found.items() if _CLIENT_KEYS.fullmatch(k)}, top):

@@ -1,4 +1,4 @@
-"""One partition on its way from source to target: what is fetched, sent, acknowledged. Pure: time is passed in."""
+"""One partition on its way from source to target: what is fetched, sent and acknowledged. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from klamm_mirror.raw import Batch
 from klamm_mirror.sensors import PartitionSensors
 
 BUFFER_BYTES: Final = 8 << 20
-"""A partition with more than this on its way is not fetched further."""
+"""A partition with more bytes than this on its way is not fetched further."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MirrorPartition(Outbox[Batch]):
-    """`position` is the next source offset to fetch (-1: to be asked for), `done` the one behind all that is
-    acknowledged (-1: none yet). `stopped` says why it is not fetched any more.
+    """A partition's progress.
+
+    `position` is the next source offset to fetch (-1: ask for it). `done` is the offset after the last
+    acknowledged record without a gap before it (-1: none yet). `stopped` says why the partition is no longer
+    fetched.
     """
 
     topic: str
@@ -28,7 +31,7 @@ class MirrorPartition(Outbox[Batch]):
     records: int = 0
     bytes: int = 0
     purged: int = 0
-    """Offsets that the source had deleted before they were read."""
+    """The number of offsets that the source had deleted before they were read."""
     latency_ms: int | None = None
     stopped: str | None = None
     reading: Backoff = field(default_factory=Backoff)
@@ -40,7 +43,7 @@ class MirrorPartition(Outbox[Batch]):
 
     @property
     def lag(self) -> int | None:
-        """Records of the source that are not acknowledged at the target; None: not known yet."""
+        """Records of the source that the target has not acknowledged; None: not known yet."""
         if self.high_watermark < 0 or self.done < 0:
             return None
         return max(self.high_watermark - self.done, 0)
@@ -50,11 +53,11 @@ class MirrorPartition(Outbox[Batch]):
         return self.buffered >= BUFFER_BYTES
 
     def begin(self, offset: int) -> None:
-        """Where to fetch from."""
+        """Sets the offset to fetch from."""
         self.position = self.done = offset
 
     def add(self, batches: Sequence[Batch], next_offset: int) -> None:
-        """Take what was fetched; `next_offset` may lie behind the last batch (control records have no batch)."""
+        """Takes fetched batches. `next_offset` may lie after the last batch, because control records have no batch here."""
         self.put(batches)
         self.buffered += sum(len(b.data) for b in batches)
         self.position = next_offset
@@ -65,7 +68,7 @@ class MirrorPartition(Outbox[Batch]):
             last.next_offset = next_offset
 
     def acked(self, batch: Batch, now_ms: int) -> None:
-        """The target has it."""
+        """Notes that the target has the batch."""
         self.records += batch.count
         self.bytes += len(batch.data)
         self.buffered -= len(batch.data)

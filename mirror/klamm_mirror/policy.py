@@ -1,8 +1,9 @@
-"""How topics are called at the other cluster: MirrorMaker 2's replication policies. Pure.
+"""Names of topics at the other cluster: MirrorMaker 2's replication policies. Pure.
 
-`DefaultReplicationPolicy` puts the source's alias before the name (`A.orders`), so that a topic shows where it comes
-from and never goes in circles. `IdentityReplicationPolicy` keeps names as they are, except those of heartbeats.
-Sources: `org.apache.kafka.connect.mirror.{ReplicationPolicy,DefaultReplicationPolicy,IdentityReplicationPolicy}`,
+`DefaultReplicationPolicy` puts the source's alias before the name (`A.orders`), so that the name shows a
+topic's origin and no topic goes in circles. `IdentityReplicationPolicy` keeps all names except those of
+heartbeats. Sources:
+`org.apache.kafka.connect.mirror.{ReplicationPolicy,DefaultReplicationPolicy,IdentityReplicationPolicy}`,
 KIP-382, KIP-690 (names of internal topics), KIP-787.
 """
 
@@ -21,7 +22,7 @@ _PACKAGE: Final = "org.apache.kafka.connect.mirror."
 
 
 class DefaultReplicationPolicy:
-    """Remote topics are `<source alias><separator><topic>`. `internal_separator` is that of the mirror's own topics."""
+    """Remote topics are `<source alias><separator><topic>`. `internal_separator` is for the mirror's own topics."""
 
     def __init__(
         self, *, separator: str = SEPARATOR, internal_separator: str | None = None, source_alias: str = ""
@@ -31,27 +32,27 @@ class DefaultReplicationPolicy:
         self._internal_separator = separator if internal_separator is None else internal_separator
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
-        """The target's name of a topic of the source."""
+        """Returns the target's name for a topic of the source."""
         return f"{source_alias}{self.separator}{topic}"
 
     def topic_source(self, topic: str) -> str | None:
-        """The alias of the cluster that a topic was mirrored from; None for a topic that was made here."""
+        """Returns the alias of the cluster that a topic was mirrored from; None for a local topic."""
         alias, separator, rest = topic.partition(self.separator)
         return alias if separator and rest.strip(self.separator) else None
 
     def upstream_topic(self, topic: str) -> str | None:
-        """What the topic is called at the cluster that it was mirrored from; None for one that was made here."""
+        """Returns the topic's name at the cluster that it was mirrored from; None for a local topic."""
         source = self.topic_source(topic)
         return None if source is None else topic[len(source) + len(self.separator) :]
 
     def original_topic(self, topic: str) -> str:
-        """What the topic is called where it was first made, over any number of mirrors."""
+        """Returns the topic's name where it was first created, across any number of mirrors."""
         while (upstream := self.upstream_topic(topic)) is not None and upstream != topic:
             topic = upstream
         return topic
 
     def topic_sources(self, topic: str) -> list[str]:
-        """The aliases of all clusters that a topic came through, the last one first."""
+        """Returns the aliases of all clusters that a topic came through, the last one first."""
         found = []
         while (source := self.topic_source(topic)) is not None:
             found.append(source)
@@ -62,36 +63,36 @@ class DefaultReplicationPolicy:
         return found
 
     def heartbeats_topic(self) -> str:
-        """The topic at the target that heartbeats go to."""
+        """Returns the target's topic of heartbeats."""
         return HEARTBEATS
 
     def offset_syncs_topic(self, alias: str) -> str:
-        """The topic of offset syncs, named after the other cluster (usually the target)."""
+        """Returns the topic of offset syncs, named after the other cluster (usually the target)."""
         return f"mm2-offset-syncs{self._internal_separator}{alias}{self._internal_separator}{_INTERNAL}"
 
     def checkpoints_topic(self, alias: str) -> str:
-        """The topic, at the target, of checkpoints of groups of the source with this alias."""
+        """Returns the target's topic of checkpoints for the groups of the source with this alias."""
         return f"{alias}{self._internal_separator}{_CHECKPOINTS}{self._internal_separator}{_INTERNAL}"
 
     def is_heartbeats_topic(self, topic: str) -> bool:
-        """Whether it holds heartbeats, made here or mirrored."""
+        """Returns True for a topic of heartbeats, local or mirrored."""
         return self.original_topic(topic) == HEARTBEATS
 
     def is_checkpoints_topic(self, topic: str) -> bool:
         return topic.endswith(self.checkpoints_topic(""))
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
-        """Whether a mirror keeps its own data there (offset syncs, checkpoints, its workers' topics)."""
+        """Returns True for a topic of a mirror's own data (offset syncs, checkpoints, its workers' topics)."""
         ours = topic.startswith("mm2") and topic.endswith(f"{self._internal_separator}{_INTERNAL}")
         return ours or self.is_checkpoints_topic(topic)
 
     def is_internal_topic(self, topic: str) -> bool:
-        """Whether it is never mirrored: a mirror's own, Kafka's own (`__`), or hidden (`.`)."""
+        """Returns True for a topic that is never mirrored: a mirror's own, Kafka's own (`__`), or hidden (`.`)."""
         return topic.startswith(("__", ".")) or self.is_mm2_internal_topic(topic)
 
 
 class IdentityReplicationPolicy(DefaultReplicationPolicy):
-    """Remote topics have the names of their sources. Nothing in a name shows a circle: mirror in one direction only."""
+    """Remote topics have the names of their sources. Names show no circles: mirror in one direction only."""
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
         if self._looks_like_heartbeats(topic):
@@ -99,7 +100,7 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
         return topic
 
     def topic_source(self, topic: str) -> str | None:
-        """The one source that there is: a name alone does not tell."""
+        """Returns the one configured source: the name alone does not tell."""
         if self._looks_like_heartbeats(topic):
             return super().topic_source(topic)
         return self.source_alias or None
@@ -121,7 +122,7 @@ _POLICIES: Final[dict[str, type[ReplicationPolicy]]] = {
 
 
 def find_policy(name: str) -> type[ReplicationPolicy]:
-    """The policy of a class name, Java's or ours. Raises ConfigError."""
+    """Returns the policy for a class name, Java's or ours. Raises ConfigError."""
     found = _POLICIES.get(name.removeprefix(_PACKAGE))
     if found is None:
         known = " or ".join(_POLICIES)
@@ -130,7 +131,7 @@ def find_policy(name: str) -> type[ReplicationPolicy]:
 
 
 def policy_from(parsed: Mapping[str, Any]) -> ReplicationPolicy:
-    """The policy of a parsed configuration (see `config`). Raises ConfigError."""
+    """Returns the policy of a parsed configuration (see `common_config`). Raises ConfigError."""
     separator = parsed["replication.policy.separator"]
     custom = parsed["replication.policy.internal.topic.separator.enabled"]
     return find_policy(parsed["replication.policy.class"])(

@@ -1,12 +1,13 @@
-"""Record batches as they are fetched at the source, made ready for the target: pure.
+"""Converts fetched record batches for the target: pure.
 
-A batch passes as it is, compressed records and all: only its header is written anew (no control, transaction and
-delete-horizon flags, no leader epoch, our own producer id and sequence, see `wire.batch.stamp`). Records are looked at where a
-broker would refuse the batch or a reader would see something else; `Counts.decoded` counts them:
-
-* it begins before the offset that was asked for (a fetch answers whole batches);
-* it has holes, as a compacted topic leaves them: a producer's batch must be without;
-* its timestamps are the source broker's (LogAppendTime), which a producer may not claim: they become CreateTime.
+A batch passes unchanged with its compressed records; only its header is rewritten (no control, transaction
+and delete-horizon flags, no leader epoch, our own producer id and sequence, see `wire.batch.stamp`). A
+batch is decoded when a broker would refuse it or a reader would see something else. `Counts.decoded` counts
+these cases:
+* it begins before the requested offset (a fetch returns whole batches);
+* it has holes, as compaction leaves them: a producer's batch must have none;
+* its timestamps are the source broker's (LogAppendTime), which a producer may not set: they become
+  CreateTime.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ATTRIBUTES_AT: Final = 21
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start: batches that passed as they were, batches and records that were decoded and written anew,
+    """Counts since the start: batches that passed unchanged, batches and records that were decoded and rewritten,
     records left out because their transaction was aborted.
     """
 
@@ -48,9 +49,10 @@ class Counts:
 
 @dataclass(slots=True)
 class Batch:
-    """One batch for the target. Offsets are the source's: of its first and last record, and where to go on after it.
-    `data` is whole, but for what `wire.batch.stamp` writes. `max_timestamp` in ms; so is `first_timestamp`, of the first
-    record (-1: not known without decoding it).
+    """One batch for the target. Offsets are the source's: of its first and last record, and the next one to fetch.
+
+    `data` is complete except for the fields that `wire.batch.stamp` sets. `max_timestamp` and `first_timestamp`
+    (of the first record; -1: not known without decoding) are in ms.
     """
 
     data: bytearray
@@ -66,7 +68,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Aborted:
-    """Transactions that a read_committed fetch says were aborted: producer id and first offset of each."""
+    """The aborted transactions that a read_committed fetch lists: producer id and first offset of each."""
 
     waiting: list[tuple[int, int]]
     active: set[int]
@@ -76,13 +78,13 @@ class Aborted:
         return cls(sorted(transactions, key=lambda t: t[1]), set())
 
     def hides(self, header: BatchHeader) -> bool:
-        """Whether a batch of records is part of an aborted transaction. Batches must come in order."""
+        """Returns True when a batch of records belongs to an aborted transaction. Batches must come in order."""
         while self.waiting and self.waiting[0][1] <= header.last_offset:
             self.active.add(self.waiting.pop(0)[0])
         return header.is_transactional and header.producer_id in self.active
 
     def end(self, header: BatchHeader, records: Sequence[Record]) -> None:
-        """A control batch: an abort marker ends what is hidden of its producer."""
+        """Takes a control batch: an abort marker ends its producer's hidden records."""
         self.hides(header)
         marker = read_end_txn_marker(records[0]) if records else None
         if marker is not None and not marker.committed:
@@ -90,7 +92,7 @@ class Aborted:
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch; one that the answer's size limit cut at the end is left out."""
+    """Yields position and header of each batch, without a last batch that the answer's size limit cut off."""
     pos, end = 0, len(buf)
     while end - pos >= HEADER_BYTES:
         header = read_header(buf, pos)
@@ -103,10 +105,10 @@ def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 def convert(
     buf: Buffer, offset: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None = None
 ) -> tuple[list[Batch], int]:
-    """Batches for the target from a Fetch answer's records, and the offset to fetch next.
+    """Returns batches for the target from a Fetch answer's records, and the offset to fetch next.
 
-    `aborted` is what a read_committed answer says (producer id, first offset); None reads uncommitted records.
-    Raises CorruptRecord (a checksum does not hold), InvalidRecord.
+    `aborted` is the list in a read_committed answer (producer id, first offset); None reads uncommitted
+    records. Raises CorruptRecord (a checksum does not hold), InvalidRecord.
     """
     view = memoryview(buf)
     found: list[Batch] = []
@@ -124,7 +126,7 @@ def convert(
 
 
 def _is_data(view: memoryview, pos: int, header: BatchHeader, counts: Counts, hidden: Aborted | None) -> bool:
-    """Whether a batch holds records for readers; follows transactions where they matter."""
+    """Returns True when a batch holds records for readers. Follows transactions where they matter."""
     if header.is_control:
         if hidden is not None:
             hidden.end(header, decode_records(view, pos))
@@ -152,7 +154,7 @@ def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
     return Batch(
         data, header.base_offset, header.last_offset, header.next_offset,
         header.record_count, header.max_timestamp,
-        # with this flag the field holds when the batch's tombstones may go
+        # With this flag, the field holds the time when the batch's tombstones may be deleted.
         first_timestamp=-1 if header.has_delete_horizon else header.base_timestamp,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""Sends batches to the leaders of the target, as `klamm_kafka.client.idempotent` does it.
+"""Sends batches to the target's leaders, as `klamm_kafka.client.idempotent` does.
 
-Errors that no repetition helps are raised from `run`.
+`run` raises errors that a repetition cannot cure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _BAD: Final = frozenset(
 )
 
 OnAck = Callable[[MirrorPartition, Batch, int], None]
-"""Partition, batch, the target's offset of its first record (-1: not told)."""
+"""Called with partition, batch, and the target's offset of its first record (-1: unknown)."""
 
 
 class Sender(IdempotentSender[MirrorPartition, Batch]):
-    """`cluster` is the target's, used by nobody else."""
+    """A sender. `cluster` is a client of the target that nobody else uses."""
 
     def __init__(self, cluster: Cluster, partitions: Sequence[MirrorPartition], on_ack: OnAck) -> None:
         super().__init__(cluster, partitions)

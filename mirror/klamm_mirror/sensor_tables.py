@@ -1,4 +1,6 @@
-"""How the mirror's tasks tell their sensors to the worker: as tables, under the names that MirrorMaker's boards ask for."""
+"""Tables of sensors that the mirror's tasks report to the worker, under the names that MirrorMaker's
+dashboards use.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from typing import Final
 from klamm_plugins.metrics import Cell, MetricTable
 
 ROWS_MAX: Final = 5000
-"""Of one task; the host takes 4 MiB. What is beyond is counted in `klamm_mirror_metrics_left_out`: more tasks tell more."""
+"""Rows of one task; the host accepts 4 MiB. `klamm_mirror_metrics_left_out` counts the rest: use more tasks."""
 EVERY_S: Final = 2.0
 SHARE: Final = 0.02
-"""Of the time that telling may take, however many rows there are."""
+"""The share of the time that reporting may take, however many rows there are."""
 
 
 class Pace:
-    """When the next table is due, by a monotonic clock in seconds."""
+    """Decides when the next table is due, by a monotonic clock in seconds."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -24,7 +26,7 @@ class Pace:
         return now >= self._at
 
     def took(self, began: float, ended: float) -> None:
-        """It was told just now; it is told the less often the longer that took."""
+        """Notes a report. The longer it took, the later the next is due."""
         self._at = ended + max(EVERY_S, (ended - began) / SHARE)
 
 
@@ -37,7 +39,7 @@ def tables(
     rows: Sequence[Sequence[Cell]],
     left_out: int,
 ) -> list[MetricTable]:
-    """A task's rows (labels, then a figure for each of `about`), and how many it leaves out."""
+    """Makes tables of a task's rows (labels, then a figure for each of `about`) and of the number that it leaves out."""
     source, target = flow
     labels = {"source": source, "target": target}
     return [

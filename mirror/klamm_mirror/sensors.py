@@ -1,8 +1,8 @@
-"""What MirrorMaker measures, measured by the batch: counts, rates, ages, latencies. Pure: times are passed in, ms.
+"""MirrorMaker's measurements, taken per batch: counts, rates, ages, latencies. Pure: times are passed in, ms.
 
-Windows are those of Kafka's sensors with a Connect worker's defaults: two samples of 30 s, so that a maximum or a rate is
-of the last 30 to 60 s. A batch stands for its records: their times are taken to be spread evenly between that of its first
-record and its latest.
+The windows are those of Kafka's sensors with a Connect worker's defaults: two samples of 30 s, so a maximum
+or a rate covers the last 30 to 60 s. A batch stands for its records: their times count as evenly spread
+between the first record's and the latest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Figures = tuple[int | float | None, int | float | None, int | float | None, int 
 
 @dataclass(slots=True)
 class _Sample:
-    """What came since `start_ms`: how many in all, their sum, least and largest."""
+    """The values since `start_ms`: count, sum, least and largest."""
 
     start_ms: int
     count: int
@@ -33,9 +33,9 @@ class _Sample:
 
 @dataclass(slots=True)
 class Sensor:
-    """A value that comes now and then: how often and how much in the window, and the last one.
+    """A value that is recorded now and then: its last value, and its statistics in the window.
 
-    Written out for speed: three of them are asked for each batch, thousands by each table.
+    The code is written out for speed: each batch updates three sensors, each table reads thousands.
     """
 
     last: float | None = None
@@ -43,12 +43,12 @@ class Sensor:
     _before: _Sample | None = None
 
     def record(self, now_ms: int, value: float, *, largest: float | None = None, count: int = 1) -> None:
-        """One value, or `count` of them from `largest` down to `value`."""
+        """Records one value, or `count` values from `largest` down to `value`."""
         self.last = value
         most = value if largest is None else largest
         total = count * (value + most) / 2
         sample = self._now
-        # A clock that was set back begins a new sample too: a rate over a negative time is none
+        # A clock that was set back begins a new sample too: a rate over a negative time makes no sense.
         if sample is None or not 0 <= now_ms - sample.start_ms < SAMPLE_MS:
             self._before, self._now = sample, _Sample(now_ms, count, total, value, most)
             return
@@ -58,7 +58,7 @@ class Sensor:
         sample.largest = max(sample.largest, most)
 
     def rate(self, now_ms: int) -> float:
-        """The sum by the second. As with Kafka, what is younger than a sample counts as if a sample went before it."""
+        """Returns the sum per second. As in Kafka, a window shorter than a sample counts as if another sample preceded it."""
         sample = self._window(now_ms)
         if sample is None:
             return 0.0
@@ -66,14 +66,14 @@ class Sensor:
         return sample.sum * 1000 / (elapsed if elapsed >= SAMPLE_MS else elapsed + SAMPLE_MS)
 
     def figures(self, now_ms: int) -> Figures:
-        """Last value, least, largest and mean; the last three None where the window is empty."""
+        """Returns last value, least, largest and mean. The last three are None when the window is empty."""
         sample = self._window(now_ms)
         if sample is None:
             return self.last, None, None, None
         return self.last, sample.least, sample.largest, round(sample.sum / sample.count, 3)
 
     def _window(self, now_ms: int) -> _Sample | None:
-        """The samples that are still of the window, as one."""
+        """Merges the samples that are still in the window."""
         now, before = self._now, self._before
         if now is None or not 0 <= now_ms - now.start_ms < WINDOW_MS:
             return None
@@ -103,12 +103,12 @@ SOURCE_ABOUT: Final = {
     "replication_latency_ms_max": "The largest time from a record's timestamp to the target's acknowledgement, ms.",
     "replication_latency_ms_avg": "The mean time from a record's timestamp to the target's acknowledgement, ms.",
 }
-"""Columns of `PartitionSensors.row`, in order, with their help."""
+"""Columns of `PartitionSensors.row`, in order, with their help texts."""
 
 
 @dataclass(slots=True)
 class PartitionSensors:
-    """Of one partition on its way: outlives a pause."""
+    """The sensors of one partition. They outlive a pause."""
 
     records: int = 0
     bytes: int = 0
@@ -118,12 +118,12 @@ class PartitionSensors:
     _latency: Sensor = field(default_factory=Sensor)
 
     def fetched(self, batches: Iterable[Batch], now_ms: int) -> None:
-        """These were read at the source."""
+        """Notes batches that were read at the source."""
         for batch in batches:
             _measure(self._age, batch, now_ms)
 
     def acked(self, batch: Batch, now_ms: int) -> None:
-        """The target has it."""
+        """Notes that the target has the batch."""
         size = len(batch.data)
         self.records += batch.count
         self.bytes += size
@@ -132,7 +132,7 @@ class PartitionSensors:
         _measure(self._latency, batch, now_ms)
 
     def row(self, now_ms: int) -> tuple[int | float | None, ...]:
-        """One figure for each of SOURCE_ABOUT."""
+        """Returns one figure for each of SOURCE_ABOUT."""
         return (
             self.records, round(self._record.rate(now_ms), 3), self.bytes, round(self._byte.rate(now_ms), 3),
             *self._age.figures(now_ms), *self._latency.figures(now_ms),
@@ -140,7 +140,7 @@ class PartitionSensors:
 
 
 def _measure(sensor: Sensor, batch: Batch, now_ms: int) -> None:
-    """How long ago its records were made. Clocks that differ make none younger than now."""
+    """Records the age of a batch's records. Clocks may differ: no age is below zero."""
     if batch.max_timestamp < 0:  # records without timestamps
         return
     least = max(now_ms - batch.max_timestamp, 0)
@@ -161,7 +161,7 @@ GroupPartition = tuple[str, str, int]
 
 
 class CheckpointSensors:
-    """By group, topic and partition; at most `most` of them. Those beyond are counted in `left_out`."""
+    """Sensors by group, topic and partition, at most `most`. `left_out` counts the others."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -173,7 +173,7 @@ class CheckpointSensors:
         return len(self._beyond)
 
     def written(self, keys: Iterable[GroupPartition], latency_ms: int, now_ms: int) -> None:
-        """These checkpoints are at the target, so long after the pass began that read them."""
+        """Notes that the target has these checkpoints. `latency_ms` counts from the begin of the pass that read them."""
         for key in keys:
             sensor = self._sensors.get(key)
             if sensor is None:
@@ -184,12 +184,12 @@ class CheckpointSensors:
             sensor.record(now_ms, latency_ms)
 
     def keep(self, groups: Sequence[str]) -> None:
-        """Forget all other groups."""
+        """Forgets all other groups."""
         there = set(groups)
         self._beyond = {key for key in self._beyond if key[0] in there}
         for key in [key for key in self._sensors if key[0] not in there]:
             del self._sensors[key]
 
     def rows(self, now_ms: int) -> list[tuple[str | int | float | None, ...]]:
-        """Group, topic, partition and one figure for each of CHECKPOINT_ABOUT."""
+        """Returns group, topic, partition and one figure for each of CHECKPOINT_ABOUT."""
         return [(*key, *sensor.figures(now_ms)) for key, sensor in self._sensors.items()]

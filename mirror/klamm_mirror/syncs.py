@@ -1,10 +1,10 @@
-"""When an offset sync is due, as in MirrorMaker 2, and the writer of them.
+"""Decides when an offset sync is due, as MirrorMaker 2 does, and writes offset syncs.
 
-A sync is due for a partition's first record, after a gap upstream, when the target was truncated, and when
-`offset.lag.max` records passed since the last. We see batches: a batch is looked at in a few places, of which the first
-and the last record are two, and in between only where it has no holes. All syncs are written (MirrorMaker keeps the
-latest of those that wait), because groups behind the end need them; a partition that has come to rest gets one
-for its last record.
+A sync is due for a partition's first record, after a gap upstream, after a truncation of the target, and
+when `offset.lag.max` records have passed since the last sync. MirrorMaker looks at each record; we look at
+a few places of a batch: at its first and last record, and in between only when it has no holes. All syncs
+are written (MirrorMaker keeps the latest of those that wait), because groups behind the end need them. A
+partition that comes to rest gets a sync for its last record.
 """
 
 from __future__ import annotations
@@ -27,21 +27,25 @@ PAUSE_S: Final = 0.1
 BACKOFF_S: Final = 2.0
 BATCH_RECORDS: Final = 1000
 PLACES_MAX: Final = 16
-"""In how many places a batch is looked at, about."""
+"""The approximate number of places at which a batch is looked at."""
 PENDING_MAX: Final = 20_000
-"""So many syncs wait for a broker that is away; then every second one is dropped, which costs precision only."""
+"""The most syncs that wait for a broker that is away. Then every second sync is dropped, which only costs
+precision.
+"""
 
 
 @dataclass(slots=True)
 class SyncState:
-    """Of one partition. Offsets of the last record seen, and the target's offset in the last sync; -1: none."""
+    """The state of one partition: upstream and downstream offsets of the last record seen, the downstream offset
+    of the last sync; -1: none.
+    """
 
     upstream: int = -1
     downstream: int = -1
     synced: int = -1
 
     def update(self, upstream: int, downstream: int, lag_max: int) -> bool:
-        """A record was written: whether to write a sync for it."""
+        """Notes a written record. Returns True when a sync for it is due."""
         due = (
             self.synced < 0
             or downstream - (self.synced + 1) >= lag_max
@@ -55,7 +59,7 @@ class SyncState:
 
 
 class SyncWriter:
-    """Collects syncs and writes them, a batch at a time, until it is cancelled; waits for a broker that is away."""
+    """Collects syncs and writes them in batches until it is cancelled. Waits for a broker that is away."""
 
     def __init__(self, cluster: Cluster, topic: str, lag_max: int) -> None:
         self.written = 0
@@ -69,7 +73,7 @@ class SyncWriter:
         self._moved: set[tuple[str, int]] = set()
 
     def acked(self, topic: str, partition: int, batch: Batch, base: int) -> None:
-        """A batch is written: `base` is the downstream offset of its first record."""
+        """Notes a written batch. `base` is the downstream offset of its first record."""
         first, last, count = batch.first, batch.last, batch.count
         state = self._states.setdefault((topic, partition), SyncState())
         whole = last - first + 1 == count
@@ -98,7 +102,7 @@ class SyncWriter:
                 self.why = None
 
     async def flush(self) -> None:
-        """Write what is pending. Raises ClientError; then it is still pending."""
+        """Writes the pending syncs. After a ClientError they are still pending."""
         self._look_for_rest()
         while self._pending:
             syncs, self._pending = self._pending[:BATCH_RECORDS], self._pending[BATCH_RECORDS:]
@@ -113,7 +117,7 @@ class SyncWriter:
             self.written += len(syncs)
 
     def _look_for_rest(self) -> None:
-        """Partitions with nothing new since the last look have come to rest: their last record gets a sync."""
+        """Adds a sync for the last record of each partition that came to rest: nothing new since the last look."""
         for topic, partition in self._moving - self._moved:
             state = self._states[topic, partition]
             if state.synced != state.downstream:

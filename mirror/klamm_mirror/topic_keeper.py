@@ -1,4 +1,4 @@
-"""The thread of MirrorSourceConnector that looks after topics: now and then, and again soon after a failure."""
+"""The thread of MirrorSourceConnector that looks after topics: periodically, and soon again after a failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY_S: Final = 2.0
 
 
 class TopicKeeper:
-    """`changed` is called when partitions were found that no task has."""
+    """Looks after the topics of one flow. Calls `changed` when it finds partitions that no task has."""
 
     def __init__(
         self, props: Mapping[str, str], parsed: Mapping[str, Any], changed: Callable[[], None]
@@ -44,7 +44,7 @@ class TopicKeeper:
         self._thread = threading.Thread(target=self._run, name="mirror-topics", daemon=True)
 
     def start(self, fail: Callable[[Exception], None]) -> None:
-        """`fail` is told what makes going on useless."""
+        """Starts the thread. It passes an error that makes going on useless to `fail`."""
         self._fail = fail
         self._thread.start()
 
@@ -54,7 +54,7 @@ class TopicKeeper:
             self._thread.join(RETRY_S)
 
     def partitions(self) -> list[tuple[str, int]]:
-        """All partitions to mirror, in order. Waits for the first look. Raises ConnectError, ConfigError."""
+        """Returns all partitions to mirror, in order. Waits for the first look. Raises ConnectError, ConfigError."""
         self._looked.wait(FIRST_LOOK_S)
         topics = self._topics
         if topics is None:

@@ -1,6 +1,6 @@
-"""Topics of the source as they should be at the target: found, made, grown, configured. One pass at a time.
+"""Brings the source's topics to the target: finds, creates, extends and configures them. One pass at a time.
 
-Raises ClientError (a cluster is away), ConfigError (the two are one cluster).
+Raises ClientError (a cluster is away), ConfigError (both clusters are the same).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from klamm_mirror.policy import ReplicationPolicy, policy_from
 log = logging.getLogger(__name__)
 
 TOPIC: Final = 2
-"""Resource type of a topic in requests about configs."""
+"""The resource type of a topic in requests about configs."""
 _SET_BY_TOPIC: Final = 1
 _SET, _DELETE = 0, 1
 
@@ -52,7 +52,7 @@ Configs = dict[str, dict[str, str | None]]
 def wants_topic(
     topic: str, names: NameFilter, policy: ReplicationPolicy, target: str, *, heartbeats: bool
 ) -> bool:
-    """Whether a topic of the source is mirrored: it matches, is nobody's own, and did not come from the target."""
+    """Returns True for a topic to mirror: it matches, is no internal topic, and did not come from the target."""
     if policy.is_internal_topic(topic) or target in policy.topic_sources(topic):
         return False
     return names.wants(topic) or (heartbeats and policy.is_heartbeats_topic(topic))
@@ -74,7 +74,7 @@ class Topics:
         self._timeout_ms: int = parsed["admin.timeout.ms"]
 
     async def check_clusters(self) -> None:
-        """Refuse to mirror a cluster to itself: it would fill without end (`A.A.A.topic`)."""
+        """Refuses to mirror a cluster to itself: topics would multiply without end (`A.A.A.topic`)."""
         source, target = await self._source.refresh([]), await self._target.refresh([])
         if source.cluster_id is not None and source.cluster_id == target.cluster_id:
             raise ConfigError(
@@ -85,7 +85,7 @@ class Topics:
             )
 
     async def prepare_syncs(self) -> None:
-        """Make the topic of offset syncs."""
+        """Creates the topic of offset syncs."""
         parsed = self._parsed
         if not parsed["emit.offset-syncs.enabled"]:
             return
@@ -96,7 +96,7 @@ class Topics:
             log.info("made %s", topic)
 
     async def find(self) -> dict[str, int]:
-        """Topics of the source that are mirrored, and how many partitions each has."""
+        """Returns the source's topics to mirror, with their numbers of partitions."""
         parsed, found = self._parsed, await self._source.refresh(None)
         counts = {
             t.name: len(t.partitions)
@@ -112,7 +112,7 @@ class Topics:
         return counts
 
     async def make(self, topics: Mapping[str, int]) -> None:
-        """Make remote topics that are missing and add partitions that are."""
+        """Creates missing remote topics and adds missing partitions."""
         there = {
             t.name: len(t.partitions) for t in (await self._target.refresh(None)).topics if not t.error_code
         }
@@ -123,7 +123,7 @@ class Topics:
         await self._grow({r: n for r, (_, n) in wanted.items() if 0 < there.get(r, 0) < n})
 
     async def sync_configs(self, topics: Sequence[str]) -> int:
-        """Give remote topics the settings of their sources; how many topics changed."""
+        """Copies the settings of source topics to their remote topics. Returns how many topics changed."""
         ours = await self._configs(self._source, topics)
         theirs = await self._configs(self._target, [self._remote(t) for t in topics])
         changes = []
@@ -194,7 +194,7 @@ class Topics:
                 self._refused(result.error_code, what, result.error_message)
 
     async def _configs(self, cluster: Cluster, topics: Sequence[str]) -> Configs:
-        """What is set for the topics themselves and is taken over; a topic that cannot be asked about is left out."""
+        """Returns the topics' own settings that are to be copied. Leaves out a topic that may not be described."""
         if not topics:
             return {}
         resources = [
@@ -222,7 +222,7 @@ class Topics:
         return int(wanted)
 
     def _refused(self, code: int, what: str, said: str | None) -> None:
-        """A topic that the target refuses is said; the others go on."""
+        """Logs a topic that the target refuses; the others continue."""
         error = broker_error(code, what)
         if error.retriable:
             raise error

@@ -1,14 +1,14 @@
-"""What a group's offset upstream means downstream: pure, no I/O, no clock.
+"""Translates a group's offset upstream into an offset downstream: pure, no I/O, no clock.
 
-`OffsetSyncStore` is fed with offset syncs in the order of their topic and translates. `CheckpointStore` holds what
-was said about each group last and lets nothing through that would take a group back. `offsets_to_sync` chooses what
-may be committed for a group at the target.
+`OffsetSyncStore` takes offset syncs in the order of their topic and translates. `CheckpointStore` holds
+each group's last checkpoints and lets nothing pass that would take a group back. `offsets_to_sync` chooses
+the offsets that may be committed for a group at the target.
 
-A translated offset never lies behind a record that the group has not read upstream: it is exact where a sync says
-so, else one behind the nearest sync before it, so that a group reads some records again and skips none. Syncs are
-kept densely at the end of a partition and ever more sparsely before it, at most 64 a partition, as MirrorMaker's
-OffsetSyncStore does; ours keeps all of the latest ones and thins the older by a third of their distance to the end
-where MirrorMaker halves.
+A translated offset never lies after a record that the group has not read upstream. It is exact at a sync,
+else one after the nearest sync before it: a group may read some records again, but skips none. Syncs are
+kept densely at a partition's end and ever more sparsely before it, at most 64 per partition, as in
+MirrorMaker's OffsetSyncStore. Ours keeps all of the latest syncs and thins the older ones by a third of
+their distance to the end, where MirrorMaker halves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Partition = tuple[str, int]
 SYNCS_MAX: Final = 64
 """Syncs kept for each partition, as many as MirrorMaker keeps."""
 SYNCS_AFTER_THINNING: Final = 52
-# Between two syncs that stay lies at most this part of the older one's distance to the end.
+# The gap between two kept syncs is at most this share of the older sync's distance to the end.
 _PRECISIONS: Final = (16.0, 12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.5, 1.0)
 
 
@@ -36,26 +36,26 @@ class OffsetSyncStore:
         self._partitions: dict[Partition, _PartitionSyncs] = {}
 
     def apply(self, sync: OffsetSync) -> None:
-        """Learn a sync that came behind all others of its partition."""
+        """Adds a sync that came after all others of its partition."""
         syncs = self._partitions.get((sync.topic, sync.partition))
         if syncs is None:
             syncs = self._partitions[sync.topic, sync.partition] = _PartitionSyncs()
         syncs.add(sync.upstream_offset, sync.downstream_offset)
 
     def translate(self, topic: str, partition: int, upstream_offset: int) -> int | None:
-        """The downstream offset where a reader goes on that upstream is at `upstream_offset`.
+        """Returns the downstream offset for a reader that is at `upstream_offset`.
 
-        None where there is no sync at or before that offset: nothing safe can be said then.
+        Returns None when no sync lies at or before that offset: then no safe answer exists.
         """
         syncs = self._partitions.get((topic, partition))
         return None if syncs is None else syncs.translate(upstream_offset)
 
     def ends(self) -> dict[Partition, int]:
-        """The downstream offset of the last sync of each upstream partition."""
+        """Returns the downstream offset of each upstream partition's last sync."""
         return {partition: syncs.downstream[-1] for partition, syncs in self._partitions.items()}
 
     def syncs(self, topic: str, partition: int) -> list[tuple[int, int]]:
-        """(upstream, downstream) of the syncs kept for a partition, oldest first."""
+        """Returns (upstream, downstream) of a partition's kept syncs, oldest first."""
         syncs = self._partitions.get((topic, partition))
         return [] if syncs is None else list(zip(syncs.upstream, syncs.downstream, strict=True))
 
@@ -71,7 +71,7 @@ class _PartitionSyncs:
 
     def add(self, upstream: int, downstream: int) -> None:
         if self.upstream and (upstream < self.upstream[-1] or downstream < self.downstream[-1]):
-            # The source began again, or the target lost what it had: what was known before says nothing now.
+            # The source began again, or the target lost records: the earlier syncs are worthless now.
             self.upstream.clear()
             self.downstream.clear()
         if self.upstream and upstream == self.upstream[-1]:
@@ -90,13 +90,13 @@ class _PartitionSyncs:
             return None
         if self.upstream[at] == upstream:
             return self.downstream[at]
-        # Every record behind a sync lies behind it downstream too; how many of them were copied is not known.
+        # Every record after a sync lies after it downstream too, but nobody knows how many of them were copied.
         behind = self.downstream[at] + 1
         return min(behind, self.downstream[at + 1]) if at + 1 < len(self.downstream) else behind
 
 
 def _spread(offsets: list[int]) -> list[int]:
-    """Which of the ascending offsets to keep: the last, the first, and between them ever fewer towards the first."""
+    """Selects the ascending offsets to keep: the last, the first, and between them ever fewer towards the first."""
     newest = offsets[-1]
     keep: list[int] = []
     for precision in _PRECISIONS:
@@ -118,14 +118,14 @@ class CheckpointStore:
         self._groups: dict[str, dict[Partition, Checkpoint]] = {}
 
     def remember(self, checkpoint: Checkpoint) -> None:
-        """It was written, or read back: it counts from now on."""
+        """Stores a checkpoint that was written or read back."""
         self._groups.setdefault(checkpoint.group, {})[checkpoint.topic, checkpoint.partition] = checkpoint
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
-        """Whether it takes the group forward, or follows a group that went back upstream.
+        """Returns True when the checkpoint takes the group forward, or follows a group that went back upstream.
 
-        A later state of the syncs may translate the same offset to an earlier one: that is held back, as
-        MirrorMaker holds it back, because a reader that moved would read again what it has read.
+        A later state of the syncs may translate the same offset to an earlier one. This is held back, as in
+        MirrorMaker: a reader that moved would read records again.
         """
         last = self._groups.get(checkpoint.group, {}).get((checkpoint.topic, checkpoint.partition))
         return (
@@ -135,9 +135,10 @@ class CheckpointStore:
         )
 
     def forget_beyond(self, ends: Mapping[Partition, int]) -> list[Checkpoint]:
-        """Drop, and return, what was said for a downstream partition that has since lost it: behind its last sync.
+        """Drops and returns checkpoints beyond a downstream partition's last sync: the partition has lost these
+        records.
 
-        No translation lies farther than one behind the last sync, so the topic was shortened or made anew.
+        No translation lies farther than one after the last sync, so the topic was shortened or recreated.
         """
         gone = [
             checkpoint
@@ -150,11 +151,11 @@ class CheckpointStore:
         return gone
 
     def of_group(self, group: str) -> dict[Partition, Checkpoint]:
-        """A group's last checkpoints by downstream partition."""
+        """Returns a group's last checkpoints by downstream partition."""
         return dict(self._groups.get(group, {}))
 
     def forget(self, groups: Iterable[str]) -> None:
-        """Drop groups that are looked after elsewhere."""
+        """Drops groups that are looked after elsewhere."""
         for group in groups:
             self._groups.pop(group, None)
 
@@ -162,7 +163,9 @@ class CheckpointStore:
 def offsets_to_sync(
     checkpoints: Mapping[Partition, Checkpoint], committed: Mapping[Partition, int]
 ) -> dict[Partition, Checkpoint]:
-    """Checkpoints to commit for a group at the target, which has `committed` there: none that takes it back."""
+    """Returns checkpoints to commit for a group at the target, where it has `committed`: none that takes the group
+    back.
+    """
     return {
         partition: checkpoint
         for partition, checkpoint in checkpoints.items()

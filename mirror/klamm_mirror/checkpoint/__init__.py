@@ -1,1 +1,1 @@
-"""MirrorCheckpoint: tells the target where the source's consumer groups are."""
+"""MirrorCheckpoint: writes the positions of the source's consumer groups to the target."""

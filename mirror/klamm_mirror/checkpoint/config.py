@@ -1,4 +1,4 @@
-"""MirrorCheckpoint's configuration: the connector's keys, and those that it adds for its tasks."""
+"""MirrorCheckpoint's configuration: the connector's keys, and the keys that it adds for its tasks."""
 
 from __future__ import annotations
 

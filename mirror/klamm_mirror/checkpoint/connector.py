@@ -1,8 +1,9 @@
-"""The connector class of MirrorCheckpoint: where the source's consumer groups are, told at the target.
+"""The connector class of MirrorCheckpoint: writes the positions of the source's consumer groups to the target.
 
-Writes `<source>.checkpoints.internal` and, where `sync.group.offsets.enabled=true`, sets the offsets of the groups
-themselves at the target while nobody reads there. What is done in a pass is in `checkpointer`. Tasks share the
-groups by a hash of their names and look for new ones themselves, so that a new group restarts nothing.
+It writes `<source>.checkpoints.internal`. With `sync.group.offsets.enabled=true` it also sets the groups'
+offsets at the target while nobody reads with them there. `checkpointer` does the work of a pass. Tasks
+share the groups by a hash of their names and look for new groups themselves, so a new group restarts
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MirrorCheckpointConnector(SourceConnector):
-    """As many tasks as `tasks.max` says; none where the flow, or both things to do, are switched off."""
+    """A connector with `tasks.max` tasks; with none when the flow, or both kinds of work, are switched off."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
     former_names = ("klamm_mirror.checkpoint.MirrorCheckpointConnector",)
@@ -72,7 +73,7 @@ class MirrorCheckpointConnector(SourceConnector):
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """The tasks make no use of them; what they go on from is in the checkpoints topic."""
+        """Accepts any offset: the tasks do not use them, but continue from the checkpoints topic."""
         for partition, offset in offsets:
             missing = [k for k in ("group", "topic", "partition") if k not in partition]
             if offset is not None and missing:

@@ -1,4 +1,4 @@
-"""The task of MirrorCheckpoint: gives its checkpointer the time, and Connect what it wants to know."""
+"""The task of MirrorCheckpoint: drives its checkpointer and reports to Connect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from klamm_mirror.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, WINDOW_MS,
 
 
 class MirrorCheckpointTask(LoopTask):
-    """Calls the checkpointer; keeps Connect's source offsets as MirrorMaker does (they are always 0)."""
+    """A task that calls the checkpointer. Connect's source offsets are always 0, as with MirrorMaker."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorCheckpointTask"
 

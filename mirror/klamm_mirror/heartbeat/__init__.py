@@ -1,1 +1,1 @@
-"""MirrorHeartbeat: shows that a flow lives, and how far it is behind."""
+"""MirrorHeartbeat: shows that a flow is alive, and how far it is behind."""

@@ -1,7 +1,8 @@
-"""The connector class of MirrorHeartbeat: a record a second in the target's `heartbeats` topic says that the flow lives.
+"""The connector class of MirrorHeartbeat: one record a second in the target's `heartbeats` topic shows that
+the flow is alive.
 
-The opposite flow carries them on as any topic (`<source>.heartbeats`), so that how old they are where they arrive
-tells how far replication is behind. Heartbeats are sent also by flows that are not enabled, as MirrorMaker's are.
+The opposite flow copies heartbeats as any topic (`<source>.heartbeats`). Their age on arrival tells how far
+replication is behind. Flows that are not enabled send heartbeats too, as in MirrorMaker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MirrorHeartbeatConnector(SourceConnector):
-    """One task, or none where heartbeats are switched off."""
+    """A connector with one task, or with none when heartbeats are switched off."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector"
     former_names = ("klamm_mirror.heartbeat.MirrorHeartbeatConnector",)
@@ -52,5 +53,5 @@ class MirrorHeartbeatConnector(SourceConnector):
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """The task makes no use of them."""
+        """Accepts any offset: the task does not use them."""
         return True

@@ -19,7 +19,7 @@ TARGET_ALIAS: Final = "targetClusterAlias"
 
 
 class MirrorHeartbeatTask(LoopTask):
-    """Makes the topic, then writes one record each interval; one that was missed is not made up for."""
+    """A task that creates the topic, then writes one record each interval. It does not make up for missed ones."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorHeartbeatTask"
 

@@ -1,4 +1,4 @@
-"""MirrorSource's configuration: the connector's keys, and those that it adds for its tasks."""
+"""MirrorSource's configuration: the connector's keys, and the keys that it adds for its tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDS: Final = "task.topic.ids"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A task's settings. `partitions` are topic, partition and the topic's name at the target."""
+    """A task's settings. `partitions` hold topic, partition and the topic's name at the target."""
 
     source_alias: str
     target_alias: str
@@ -119,7 +119,7 @@ def parse(props: Mapping[str, str]) -> Settings:
 
 
 def _split_assigned(text: str) -> list[tuple[str, int]]:
-    """`a-0,b-c-1` as topics and partitions."""
+    """Parses `a-0,b-c-1` into topics and partitions."""
     found = []
     for item in filter(None, text.split(",")):
         topic, _, partition = item.rpartition("-")
@@ -130,6 +130,6 @@ def _split_assigned(text: str) -> list[tuple[str, int]]:
 
 
 def _split_ids(text: str) -> dict[str, bytes]:
-    """`a=0f…,b=77…` as topic ids by topic."""
+    """Parses `a=0f…,b=77…` into topic ids by topic."""
     pairs = (item.split("=") for item in text.split(",") if item)
     return {topic: bytes.fromhex(topic_id) for topic, topic_id in pairs}

@@ -1,7 +1,9 @@
-"""The connector class of MirrorSource: finds topics at the source, makes them at the target, spreads partitions over tasks.
+"""The connector class of MirrorSource: finds topics at the source, creates them at the target, spreads
+partitions over tasks.
 
-Offsets are MirrorMaker's: partition {"cluster": source alias, "topic": t, "partition": p}, offset {"offset": of the
-last record that is at the target}. Topics are looked after by a thread of the connector's process.
+Offsets are MirrorMaker's: partition {"cluster": source alias, "topic": t, "partition": p}, offset
+{"offset": of the last record that is at the target}. A thread of the connector's process looks after the
+topics.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class MirrorSourceConnector(SourceConnector):
-    """Mirrors topics of one cluster to another, whole batches at a time."""
+    """A connector that mirrors topics of one cluster to another, whole batches at a time."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
     former_names = ("klamm_mirror.source.MirrorSourceConnector",)
@@ -106,8 +108,9 @@ class MirrorSourceConnector(SourceConnector):
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """As with MirrorMaker, partitions of any cluster and topic may be altered, as they may have been mirrored
-        before, and anything may be removed: nobody should be kept from cleaning up.
+        """Accepts offsets for partitions of any cluster and topic, and any removal, as MirrorMaker does.
+
+        An earlier configuration may have mirrored them, and everybody may clean up.
         """
         for partition, offset in offsets:
             if offset is not None:
@@ -117,6 +120,6 @@ class MirrorSourceConnector(SourceConnector):
 
 
 def spread(partitions: Sequence[tuple[str, int]], tasks: int) -> list[list[tuple[str, int]]]:
-    """One share per task, in turns, so that a large topic's partitions go to many. No share is empty."""
+    """Deals partitions out to tasks in turns, so that many tasks share a large topic. No share is empty."""
     count = min(tasks, len(partitions))
     return [list(partitions[i::count]) for i in range(count)]

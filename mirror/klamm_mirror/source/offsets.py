@@ -14,7 +14,7 @@ _OFFSET: Final = "offset"
 
 
 def source_partition(alias: str, topic: str, partition: int) -> dict[str, Any]:
-    """The key of a partition's committed offset."""
+    """Returns the key of a partition's committed offset."""
     return {_CLUSTER: alias, _TOPIC: topic, _PARTITION: partition}
 
 
@@ -29,7 +29,7 @@ def check_partition(partition: SourcePartition) -> None:
 
 
 def offset_of(offset: SourceOffset) -> int:
-    """The number in a committed offset. Raises ConnectError."""
+    """Returns the number in a committed offset. Raises ConnectError."""
     number = offset.get(_OFFSET)
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise ConnectError(f"Source offset {dict(offset)}: '{_OFFSET}' must be a number from 0 on")

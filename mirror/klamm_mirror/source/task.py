@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class MirrorSourceTask(DriverTask):
-    """Goes on behind the committed offset of each partition, or from the source's beginning."""
+    """A task that continues after each partition's committed offset, or from the source's beginning."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceTask"
 
@@ -72,7 +72,9 @@ class MirrorSourceTask(DriverTask):
         )
 
     def _measure(self, *, idle: bool = False) -> None:
-        """Say how each partition does. `idle`: it will be silent from now on, so that nothing is in its windows."""
+        """Reports each partition's figures. `idle`: the partitions will be silent from now on, so their windows count
+        as empty.
+        """
         began = time.monotonic()
         at_ms = time.time_ns() // 1_000_000 + (WINDOW_MS if idle else 0)
         shown = self._partitions[:ROWS_MAX]
@@ -92,14 +94,14 @@ class MirrorSourceTask(DriverTask):
         await asyncio.to_thread(self.context.commit, offsets)
 
     def _resume(self) -> None:
-        """Begin behind what is committed."""
+        """Continues after the committed offsets."""
         asked = [source_partition(self._alias, p.topic, p.partition) for p in self._partitions]
         for partition, offset in zip(self._partitions, self.context.offsets(asked), strict=True):
             if offset is not None:
                 partition.begin(offset_of(offset) + 1)
 
     def _restart(self) -> None:
-        """After a pause: nothing is kept of what was fetched and not acknowledged."""
+        """Forgets, after a pause, what was fetched and not acknowledged, and resumes."""
         self._before += sum(p.records for p in self._partitions)
         self._partitions = [
             MirrorPartition(topic=p.topic, partition=p.partition, remote=p.remote, sensors=p.sensors)
