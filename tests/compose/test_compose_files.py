@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,40 @@ def test_worker_properties_are_understood(caplog):
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
 
 
+def test_workers_ask_for_logins(model, tmp_path):
+    """The script runs with a `klamm` that is ours for passwords, and for the worker shows what it was given."""
+    from klamm.connect.rest.passwords import verify
+    from klamm.connect.rest.users import read_users
+
+    home, programs = tmp_path / "home", tmp_path / "bin"
+    home.mkdir()
+    programs.mkdir()
+    python = f'"{sys.executable}" -m klamm.cli.main'
+    (programs / "klamm").write_text(
+        f'#!/bin/sh\n[ "$2" = distributed ] && {{ echo "$@"; exit; }}\nexec {python} "$@"\n'
+    )
+    (programs / "klamm").chmod(0o755)
+    script = (COMPOSE / "config/connect.sh").read_text().replace("/var/lib/klamm", str(home))
+    (tmp_path / "connect.sh").write_text(script)
+    for name in ("connect", "connect-2"):
+        service = model["services"][name]
+        assert service["command"][:2] == ["sh", "/etc/klamm/connect.sh"]
+        done = subprocess.run(
+            ["sh", str(tmp_path / "connect.sh"), *service["command"][2:]],
+            env={"PATH": f"{programs}:{os.environ['PATH']}", "KLAMM_REST_PASSWORD": "it's secret"},
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        users = home / "rest-users.toml"
+        assert f"--override rest.auth.file={users} --override rest.advertised" in done.stdout
+        assert users.stat().st_mode & 0o777 == 0o600
+        admin = read_users(users).by_name["admin"]
+        assert verify("it's secret", admin.stored)
+        assert [grant.role.name for grant in admin.caller.grants] == ["ADMIN"]
+    client = model["services"]["connectors"]["environment"]
+    assert client["KLAMM_REST_USER"] == "admin"
+    assert client["KLAMM_REST_PASSWORD"] == model["services"]["connect"]["environment"]["KLAMM_REST_PASSWORD"]
+
+
 def test_mirror_properties_are_understood(caplog):
     from klamm.mirror.files import load
 
@@ -141,6 +177,11 @@ def test_what_is_scraped_is_served(model):
     assert (job.metrics_host, {job.metrics_port}) == ("0.0.0.0", targets["spark"])
     mirror = load(COMPOSE / "config/mm2.properties").metrics
     assert (mirror.host, {mirror.port}) == ("0.0.0.0", targets["mirror"])
+    from klamm_base.properties import load_properties
+
+    worker = load_properties(COMPOSE / "config/worker.properties")
+    assert worker["klamm.metrics.host"] == "0.0.0.0"
+    assert {int(worker["klamm.metrics.port"])} == targets["connect"]
 
 
 def test_the_web_servers_log_format_is_the_one_that_the_job_parses():

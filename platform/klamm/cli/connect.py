@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from klamm.cli.common import OverrideOption, reported
 from klamm.cli.context import Commands
+from klamm_base.errors import ConfigError
 
 app = Commands(help="Run a Connect worker.", no_args_is_help=True)
 
@@ -72,12 +74,18 @@ def distributed(
 def password() -> None:
     """Make the `password` of a user in `rest.auth.file`.
 
-    Asks for the password itself.
+    Asks for the password, or reads it as a line where standard input is no terminal.
     """
     from klamm.connect.rest.passwords import hash_password
 
     with reported():
-        given = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        given = (
+            typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+            if sys.stdin.isatty()
+            else sys.stdin.readline().rstrip("\n")
+        )
+        if not given:
+            raise ConfigError("the password is empty")
         typer.echo(f'password = "{hash_password(given)}"')
 
 
